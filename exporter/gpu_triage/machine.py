@@ -1,0 +1,101 @@
+"""The seams: all that the program may touch of the machine it runs on, in one frozen bundle.
+
+There are makers for the real host and for a simulated one; nothing else in the program knows which it has.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One instant on both clocks.
+
+    Attributes:
+        monotonic: seconds that never go back; all ages and integrals use these.
+        wall: seconds since the Unix epoch; only published, never subtracted.
+    """
+
+    monotonic: float
+    wall: float
+
+
+class Clock(Protocol):
+    """Where time comes from."""
+
+    def now(self) -> Moment:
+        """The present instant."""
+
+
+class RealClock:
+    """The kernel's clocks."""
+
+    def now(self) -> Moment:
+        """The present instant, from CLOCK_MONOTONIC and CLOCK_REALTIME."""
+        return Moment(time.monotonic(), time.time())
+
+
+class Blocked(BaseException):  # noqa: N818 - control flow, like GeneratorExit
+    """On a virtual clock, a call that would not return before `until` (monotonic seconds).
+
+    A stand-in driver raises it instead of sleeping, so that a hang of 30 s costs no real time. It derives
+    from BaseException so that no reader can mistake it for an answer; only a lane catches it.
+    """
+
+    def __init__(self, until: float) -> None:
+        super().__init__(until)
+        self.until = until
+
+
+class NvmlLibrary(Protocol):
+    """The shared library below pynvml."""
+
+    def load(self) -> object | None:
+        """The object whose attributes are NVML's functions; None for the system's libnvidia-ml.so.1."""
+
+
+class SystemNvml:
+    """The host's own libnvidia-ml.so.1, found by the dynamic linker when pynvml first needs it."""
+
+    def load(self) -> None:
+        """Leave the loading to pynvml."""
+        return
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The seams of one host.
+
+    Attributes:
+        nvml: the NVML library.
+        sysfs: root of sysfs (``/sys``).
+        procfs: root of procfs (``/proc``).
+        kmsg: the kernel log device (``/dev/kmsg``), None where it must not be read.
+        clock: where time comes from.
+        simulated: whether any of it is made up; published as gpu_exporter_simulated.
+        hotplug: whether the kernel's device events concern this machine (only a real ``/sys``).
+    """
+
+    nvml: NvmlLibrary
+    sysfs: Path
+    procfs: Path
+    kmsg: Path | None
+    clock: Clock
+    simulated: bool = False
+    hotplug: bool = False
+
+
+def real_machine(sysfs: Path, procfs: Path, kmsg: Path | None) -> Machine:
+    """The host this process runs on, its file systems at the given roots."""
+    return Machine(
+        nvml=SystemNvml(),
+        sysfs=sysfs,
+        procfs=procfs,
+        kmsg=kmsg,
+        clock=RealClock(),
+        hotplug=sysfs == Path("/sys"),
+    )
