@@ -1,0 +1,919 @@
+"""Every metric, declared once: name, kind, help, labels, source. Imports nothing of ours.
+
+Rules, dashboards, docs/METRICS.md and the tests read this file; no metric name is written anywhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+GPU_LABELS = ("gpu", "uuid")
+"""Labels of every per-GPU series: NVML index and UUID."""
+
+
+class Kind(Enum):
+    """What a metric's value means; an INFO series is always 1 and carries its facts in labels."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    INFO = "info"
+
+
+class Tier(Enum):
+    """How often a metric is sampled; EVENT ones are pushed."""
+
+    FAST = "fast"
+    MEDIUM = "medium"
+    SLOW = "slow"
+    EVENT = "event"
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of one metric. Made by MetricSpec.sample, which checks it."""
+
+    spec: MetricSpec
+    labels: tuple[str, ...]
+    value: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MetricSpec:
+    """One metric of the catalogue.
+
+    Attributes:
+        name: as on the wire, with unit suffix, and `_total` for counters.
+        kind: gauge, counter or info.
+        tier: how often it is sampled.
+        help: a full sentence: meaning, range, when it is absent, how it resets.
+        source: NVML function, field id or kernel path it is read from.
+        labels: label names in order.
+    """
+
+    name: str
+    kind: Kind
+    tier: Tier
+    help: str
+    source: str
+    labels: tuple[str, ...]
+
+    def sample(self, value: float, *labels: str) -> Sample:
+        """A checked sample of this metric.
+
+        Raises:
+            ValueError: the labels are not this metric's, a label is no text that UTF-8 can carry, the value is
+                not finite, a counter is negative or an info is not 1. Such a sample must not leave the process.
+        """
+        if len(labels) != len(self.labels):
+            raise ValueError(f"{self.name} has labels {self.labels}, got {labels}")
+        if not math.isfinite(value):
+            raise ValueError(f"{self.name}: {value} is not a reading; a missing value has no sample")
+        if self.kind is Kind.COUNTER and value < 0:
+            raise ValueError(f"{self.name}: a counter cannot be {value}")
+        if self.kind is Kind.INFO and value != 1:
+            raise ValueError(f"{self.name}: an info is always 1, got {value}")
+        for label in labels:
+            label.encode("utf-8")  # UnicodeEncodeError is a ValueError
+        return Sample(self, labels, float(value))
+
+
+def _gpu(name: str, kind: Kind, tier: Tier, source: str, help_text: str, *labels: str) -> MetricSpec:
+    return MetricSpec(name, kind, tier, help_text, source, GPU_LABELS + labels)
+
+
+def _host(name: str, kind: Kind, tier: Tier, source: str, help_text: str, *labels: str) -> MetricSpec:
+    return MetricSpec(name, kind, tier, help_text, source, labels)
+
+
+_G, _C, _I = Kind.GAUGE, Kind.COUNTER, Kind.INFO
+_F, _M, _S, _E = Tier.FAST, Tier.MEDIUM, Tier.SLOW, Tier.EVENT
+
+# Identity and presence
+
+INFO = _gpu(
+    "gpu_info",
+    _I,
+    _S,
+    "nvmlDeviceGetName and kin",
+    "What this GPU is; join on gpu and uuid. Kept while the GPU is lost. A fact the driver does not give is an empty label.",
+    "name",
+    "pci_bus_id",
+    "serial",
+    "architecture",
+    "compute_capability",
+    "vbios_version",
+    "board_part_number",
+)
+UP = _gpu(
+    "gpu_up",
+    _G,
+    _F,
+    "the sampler",
+    "1 when the GPU answered within its deadline, 0 when it is lost, stalled, missing, denied or needs a reset. A GPU once seen keeps this series.",
+)
+ERROR_INFO = _gpu(
+    "gpu_error_info",
+    _I,
+    _F,
+    "the sampler",
+    "Why gpu_up is 0, as a named error; absent while it is 1.",
+    "error",
+)
+DEVICES = _host(
+    "gpu_devices",
+    _G,
+    _M,
+    "nvmlDeviceGetCount; /sys/bus/pci/devices; --expect.gpu-count",
+    "Number of NVIDIA GPUs by who counts: nvml (absent while the driver is unavailable), pci (the bus), expected (declared; absent if not).",
+    "source",
+)
+DRIVER_UP = _host(
+    "gpu_driver_up", _G, _M, "nvmlInit", "1 while NVML is initialised and answers, 0 while it cannot be used."
+)
+DRIVER_ERROR_INFO = _host(
+    "gpu_driver_error_info",
+    _I,
+    _M,
+    "nvmlInit",
+    "Why gpu_driver_up is 0, as a named error; absent while it is 1.",
+    "error",
+)
+DRIVER_INFO = _host(
+    "gpu_driver_info",
+    _I,
+    _S,
+    "nvmlSystemGetDriverVersion and kin",
+    "Versions of the kernel driver, of CUDA as the driver supports it, and of the NVML library.",
+    "driver_version",
+    "cuda_version",
+    "nvml_version",
+)
+KERNEL_MODULE_LOADED = _host(
+    "gpu_kernel_module_loaded",
+    _G,
+    _M,
+    "/proc/modules",
+    "1 when the kernel module is loaded, 0 when not; absent when /proc/modules cannot be read.",
+    "module",
+)
+
+# Is it doing work?
+
+SM_UTILIZATION = _gpu(
+    "gpu_sm_utilization_ratio",
+    _G,
+    _F,
+    "nvmlDeviceGetUtilizationRates.gpu",
+    "Share of the driver's last sample period in which at least one kernel ran, 0-1; not occupancy. Absent in MIG mode.",
+)
+MEMORY_UTILIZATION = _gpu(
+    "gpu_memory_utilization_ratio",
+    _G,
+    _F,
+    "nvmlDeviceGetUtilizationRates.memory",
+    "Share of the driver's last sample period in which device memory was read or written, 0-1.",
+)
+BUSY_SECONDS = _gpu(
+    "gpu_busy_seconds_total",
+    _C,
+    _F,
+    "nvmlDeviceGetSamples(GPU_UTILIZATION), else the integral of nvmlDeviceGetUtilizationRates.gpu",
+    "Seconds in which at least one kernel ran, integrated since the exporter started; misses nothing between scrapes.",
+)
+ENCODER_UTILIZATION = _gpu(
+    "gpu_encoder_utilization_ratio",
+    _G,
+    _M,
+    "nvmlDeviceGetEncoderUtilization",
+    "Share of time the video encoder was busy, 0-1.",
+)
+DECODER_UTILIZATION = _gpu(
+    "gpu_decoder_utilization_ratio",
+    _G,
+    _M,
+    "nvmlDeviceGetDecoderUtilization",
+    "Share of time the video decoder was busy, 0-1.",
+)
+MEMORY_TOTAL = _gpu(
+    "gpu_memory_total_bytes", _G, _M, "nvmlDeviceGetMemoryInfo_v2.total", "Device memory installed."
+)
+MEMORY_USED = _gpu(
+    "gpu_memory_used_bytes",
+    _G,
+    _M,
+    "nvmlDeviceGetMemoryInfo_v2.used",
+    "Device memory allocated, what the driver reserves not included. Frameworks pre-allocate: used is not active.",
+)
+MEMORY_FREE = _gpu(
+    "gpu_memory_free_bytes", _G, _M, "nvmlDeviceGetMemoryInfo_v2.free", "Device memory not allocated."
+)
+MEMORY_RESERVED = _gpu(
+    "gpu_memory_reserved_bytes",
+    _G,
+    _M,
+    "nvmlDeviceGetMemoryInfo_v2.reserved",
+    "Device memory the driver keeps for itself; absent on drivers older than r510.",
+)
+BAR1_USED = _gpu(
+    "gpu_bar1_memory_used_bytes", _G, _M, "nvmlDeviceGetBAR1MemoryInfo.bar1Used", "BAR1 aperture mapped."
+)
+BAR1_TOTAL = _gpu(
+    "gpu_bar1_memory_total_bytes", _G, _M, "nvmlDeviceGetBAR1MemoryInfo.bar1Total", "BAR1 aperture size."
+)
+PERFORMANCE_STATE = _gpu(
+    "gpu_performance_state",
+    _G,
+    _F,
+    "nvmlDeviceGetPerformanceState",
+    "P-state, 0 (fastest) to 15 (slowest); absent when the driver does not know it.",
+)
+CLOCK = _gpu("gpu_clock_hertz", _G, _F, "nvmlDeviceGetClockInfo", "Clock frequency now.", "clock")
+CLOCK_MAX = _gpu(
+    "gpu_clock_max_hertz",
+    _G,
+    _S,
+    "nvmlDeviceGetMaxClockInfo",
+    "Highest clock frequency the board supports.",
+    "clock",
+)
+CLOCK_TARGET = _gpu(
+    "gpu_clock_target_hertz",
+    _G,
+    _S,
+    "nvmlDeviceGetApplicationsClock",
+    "Application clock set by an administrator; below its default it caps every job. Absent where the driver no longer has application clocks.",
+    "clock",
+)
+CLOCK_DEFAULT = _gpu(
+    "gpu_clock_default_hertz",
+    _G,
+    _S,
+    "nvmlDeviceGetDefaultApplicationsClock",
+    "Default application clock; absent where the driver no longer has application clocks.",
+    "clock",
+)
+PERSISTENCE_MODE = _gpu(
+    "gpu_persistence_mode",
+    _G,
+    _S,
+    "nvmlDeviceGetPersistenceMode",
+    "1 when the driver stays initialised without clients, 0 when not.",
+)
+MIG_MODE = _gpu(
+    "gpu_mig_mode",
+    _G,
+    _S,
+    "nvmlDeviceGetMigMode",
+    "1 when the GPU is partitioned by MIG, 0 when not; absent where MIG does not exist.",
+)
+COMPUTE_MODE_INFO = _gpu(
+    "gpu_compute_mode_info",
+    _I,
+    _S,
+    "nvmlDeviceGetComputeMode",
+    "Who may open contexts: default, exclusive_thread, prohibited or exclusive_process.",
+    "mode",
+)
+
+# Power, throttle, heat
+
+POWER = _gpu(
+    "gpu_power_watts",
+    _G,
+    _F,
+    "field 186 (instant), else 185 (average), else nvmlDeviceGetPowerUsage",
+    "Power drawn by the board: instantaneous where the driver offers it, else its one-second average.",
+)
+POWER_LIMIT = _gpu(
+    "gpu_power_limit_watts",
+    _G,
+    _F,
+    "nvmlDeviceGetEnforcedPowerLimit",
+    "The power cap that applies now, out-of-band limits included.",
+)
+POWER_DEFAULT_LIMIT = _gpu(
+    "gpu_power_default_limit_watts",
+    _G,
+    _S,
+    "nvmlDeviceGetPowerManagementDefaultLimit",
+    "The power cap the board ships with.",
+)
+POWER_MIN_LIMIT = _gpu(
+    "gpu_power_min_limit_watts",
+    _G,
+    _S,
+    "nvmlDeviceGetPowerManagementLimitConstraints",
+    "Lowest power cap that may be set.",
+)
+POWER_MAX_LIMIT = _gpu(
+    "gpu_power_max_limit_watts",
+    _G,
+    _S,
+    "nvmlDeviceGetPowerManagementLimitConstraints",
+    "Highest power cap that may be set.",
+)
+ENERGY = _gpu(
+    "gpu_energy_joules_total",
+    _C,
+    _F,
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "Energy used, as the driver counts it since it was loaded. Volta and later.",
+)
+THROTTLE_ACTIVE = _gpu(
+    "gpu_throttle_active",
+    _G,
+    _F,
+    "nvmlDeviceGetCurrentClocksEventReasons & nvmlDeviceGetSupportedClocksEventReasons",
+    "1 while the driver gives this reason for the present clocks, 0 while not; one series for every reason the GPU supports.",
+    "reason",
+)
+THROTTLE_SECONDS = _gpu(
+    "gpu_throttle_seconds_total",
+    _C,
+    _F,
+    "fields 74, 76 and the slowdown counters of the driver at hand, else the integral of gpu_throttle_active",
+    "Seconds for which this reason held the clocks: the driver's own counter where it has one, else integrated since the exporter started.",
+    "reason",
+)
+TEMPERATURE = _gpu(
+    "gpu_temperature_celsius",
+    _G,
+    _M,
+    "nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature; field 82",
+    "Temperature by sensor: gpu, memory.",
+    "sensor",
+)
+TEMPERATURE_THRESHOLD = _gpu(
+    "gpu_temperature_threshold_celsius",
+    _G,
+    _S,
+    "nvmlDeviceGetTemperatureThreshold",
+    "Temperature at which the GPU slows down, shuts down, or that its GPU or memory should not pass.",
+    "threshold",
+)
+TEMPERATURE_MARGIN = _gpu(
+    "gpu_temperature_margin_celsius",
+    _G,
+    _M,
+    "nvmlDeviceGetMarginTemperature",
+    "Degrees left until the GPU slows down; absent on drivers older than r570.",
+)
+FAN_SPEED = _gpu(
+    "gpu_fan_speed_ratio",
+    _G,
+    _M,
+    "nvmlDeviceGetFanSpeed_v2",
+    "Intended fan speed as a share of the maximum; absent on boards without fans of their own.",
+    "fan",
+)
+
+# PCIe
+
+PCIE_GENERATION = _gpu(
+    "gpu_pcie_link_generation",
+    _G,
+    _M,
+    "nvmlDeviceGetCurrPcieLinkGeneration",
+    "PCIe generation the link runs at now; idle cards shift down on purpose.",
+)
+PCIE_WIDTH = _gpu(
+    "gpu_pcie_link_width", _G, _M, "nvmlDeviceGetCurrPcieLinkWidth", "PCIe lanes the link runs with now."
+)
+PCIE_DEVICE_MAX_GENERATION = _gpu(
+    "gpu_pcie_link_device_max_generation",
+    _G,
+    _S,
+    "nvmlDeviceGetGpuMaxPcieLinkGeneration, else sysfs max_link_speed",
+    "Highest PCIe generation the card can do.",
+)
+PCIE_DEVICE_MAX_WIDTH = _gpu(
+    "gpu_pcie_link_device_max_width", _G, _S, "sysfs max_link_width", "Most PCIe lanes the card can use."
+)
+PCIE_SLOT_MAX_GENERATION = _gpu(
+    "gpu_pcie_link_slot_max_generation",
+    _G,
+    _S,
+    "sysfs max_link_speed of the upstream port",
+    "Highest PCIe generation of the port above the card; absent where there is none to see.",
+)
+PCIE_SLOT_MAX_WIDTH = _gpu(
+    "gpu_pcie_link_slot_max_width",
+    _G,
+    _S,
+    "sysfs max_link_width of the upstream port",
+    "Most PCIe lanes of the port above the card; absent where there is none to see.",
+)
+PCIE_EXPECTED_GENERATION = _gpu(
+    "gpu_pcie_link_expected_generation",
+    _G,
+    _S,
+    "min(card, slot, nvmlDeviceGetMaxPcieLinkGeneration), or --expect.pcie-generation",
+    "PCIe generation this link should reach under load.",
+)
+PCIE_EXPECTED_WIDTH = _gpu(
+    "gpu_pcie_link_expected_width",
+    _G,
+    _S,
+    "min(card, slot, nvmlDeviceGetMaxPcieLinkWidth), or --expect.pcie-width",
+    "PCIe lanes this link should have.",
+)
+PCIE_TRANSITIONS = _gpu(
+    "gpu_pcie_link_transitions_total",
+    _C,
+    _M,
+    "the exporter, from successive readings",
+    "Changes of the link's generation or width seen between samples since the exporter started.",
+    "attribute",
+)
+PCIE_TRANSMIT_BYTES = _gpu(
+    "gpu_pcie_transmit_bytes_total",
+    _C,
+    _M,
+    "field 197",
+    "Bytes the GPU sent over PCIe since the exporter started, unwrapped; absent on drivers without the counter.",
+)
+PCIE_RECEIVE_BYTES = _gpu(
+    "gpu_pcie_receive_bytes_total",
+    _C,
+    _M,
+    "field 198",
+    "Bytes the GPU received over PCIe since the exporter started, unwrapped; absent on drivers without the counter.",
+)
+PCIE_THROUGHPUT = _gpu(
+    "gpu_pcie_throughput_bytes_per_second",
+    _G,
+    _M,
+    "nvmlDeviceGetPcieThroughput",
+    "PCIe traffic over a 20 ms window; each reading blocks that long, so the collector is off by default.",
+    "direction",
+)
+PCIE_REPLAYS = _gpu(
+    "gpu_pcie_replays_total",
+    _C,
+    _M,
+    "nvmlDeviceGetPcieReplayCounter",
+    "PCIe packets sent again after a link error, as the driver counts them since it was loaded.",
+)
+
+# Topology
+
+P2P_STATUS = _gpu(
+    "gpu_p2p_status",
+    _I,
+    _S,
+    "nvmlDeviceGetP2PStatus",
+    "Whether this GPU can reach that peer directly, by capability; one series per ordered pair and capability.",
+    "peer_gpu",
+    "peer_uuid",
+    "capability",
+    "status",
+)
+P2P_EXPECTED = _host(
+    "gpu_p2p_expected",
+    _G,
+    _S,
+    "--expect.p2p",
+    "1 when GPUs of one model should reach each other directly, 0 when they should not; absent if not declared.",
+)
+TOPOLOGY_INFO = _gpu(
+    "gpu_topology_info",
+    _I,
+    _S,
+    "nvmlDeviceGetTopologyCommonAncestor",
+    "Nearest common ancestor of two GPUs on the bus: internal, pix, pxb, phb, node or sys; one series per unordered pair.",
+    "peer_gpu",
+    "peer_uuid",
+    "level",
+)
+NUMA_NODE = _gpu(
+    "gpu_numa_node",
+    _G,
+    _S,
+    "sysfs numa_node of the PCI device",
+    "NUMA node the GPU hangs off; -1 when the firmware does not say.",
+)
+HOST_NUMA_NODES = _host(
+    "gpu_host_numa_nodes", _G, _M, "/sys/devices/system/node", "NUMA nodes of the host that have CPUs."
+)
+
+# Sickness
+
+ECC_MODE = _gpu(
+    "gpu_ecc_mode",
+    _G,
+    _S,
+    "nvmlDeviceGetEccMode",
+    "1 when ECC is on, 0 when off; absent on boards without ECC.",
+)
+ECC_MODE_PENDING = _gpu(
+    "gpu_ecc_mode_pending", _G, _S, "nvmlDeviceGetEccMode", "ECC mode after the next reboot: 1 on, 0 off."
+)
+ECC_VOLATILE_ERRORS = _gpu(
+    "gpu_ecc_volatile_errors_total",
+    _C,
+    _M,
+    "nvmlDeviceGetTotalEccErrors(VOLATILE)",
+    "ECC errors since the driver was loaded or the GPU reset.",
+    "severity",
+)
+ECC_AGGREGATE_ERRORS = _gpu(
+    "gpu_ecc_aggregate_errors_total",
+    _C,
+    _M,
+    "nvmlDeviceGetTotalEccErrors(AGGREGATE)",
+    "ECC errors over the life of the board, as its InfoROM keeps them.",
+    "severity",
+)
+ECC_SRAM_THRESHOLD_EXCEEDED = _gpu(
+    "gpu_ecc_sram_threshold_exceeded",
+    _G,
+    _S,
+    "nvmlDeviceGetSramEccErrorStatus",
+    "1 when uncorrected SRAM errors passed the board's threshold for replacement.",
+)
+RETIRED_PAGES = _gpu(
+    "gpu_retired_pages",
+    _G,
+    _S,
+    "nvmlDeviceGetRetiredPages",
+    "Memory pages retired for good, by cause; GPUs before Ampere.",
+    "cause",
+)
+RETIRED_PAGES_PENDING = _gpu(
+    "gpu_retired_pages_pending",
+    _G,
+    _S,
+    "nvmlDeviceGetRetiredPagesPendingStatus",
+    "1 when pages wait for a reboot to be retired.",
+)
+REMAPPED_ROWS = _gpu(
+    "gpu_remapped_rows",
+    _G,
+    _S,
+    "nvmlDeviceGetRemappedRows",
+    "Memory rows replaced by spare ones for good, by cause; Ampere and later.",
+    "cause",
+)
+ROW_REMAP_PENDING = _gpu(
+    "gpu_row_remap_pending",
+    _G,
+    _S,
+    "nvmlDeviceGetRemappedRows",
+    "1 when rows wait for a GPU reset to be remapped.",
+)
+ROW_REMAP_FAILURE = _gpu(
+    "gpu_row_remap_failure",
+    _G,
+    _S,
+    "nvmlDeviceGetRemappedRows",
+    "1 when a remapping failed at any time: the board is due for replacement.",
+)
+ROW_REMAP_BANKS = _gpu(
+    "gpu_row_remap_banks",
+    _G,
+    _S,
+    "nvmlDeviceGetRowRemapperHistogram",
+    "Memory banks by how many spare rows they have left.",
+    "availability",
+)
+
+# Processes and locality
+
+PROCESSES = _gpu(
+    "gpu_processes",
+    _G,
+    _M,
+    "nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses",
+    "Processes that have a context on the GPU.",
+    "type",
+)
+PROCESS_MEMORY = _gpu(
+    "gpu_process_memory_bytes",
+    _G,
+    _M,
+    "nvmlDeviceGet*RunningProcesses.usedGpuMemory",
+    "Device memory a process holds; absent when the driver cannot tell.",
+    "pid",
+    "process",
+)
+PROCESS_SM_UTILIZATION = _gpu(
+    "gpu_process_sm_utilization_ratio",
+    _G,
+    _M,
+    "nvmlDeviceGetProcessUtilization.smUtil",
+    "Share of time this process's kernels ran, 0-1, over the last round; absent in MIG mode.",
+    "pid",
+    "process",
+)
+PROCESSES_TRUNCATED = _gpu(
+    "gpu_processes_truncated",
+    _G,
+    _M,
+    "the exporter",
+    "Processes left out of the per-process series by --process.max, smallest first.",
+)
+PROCESS_INFO = _gpu(
+    "gpu_process_info",
+    _I,
+    _M,
+    "/proc/PID/{comm,status,cgroup}",
+    "Whose process it is; join on gpu, uuid and pid. What does not apply or cannot be read is an empty label.",
+    "pid",
+    "process",
+    "user",
+    "container_id",
+    "pod_uid",
+    "workload_pod",
+    "workload_namespace",
+    "workload_container",
+    "slurm_job_id",
+)
+PROCESS_NUMA_LOCAL = _gpu(
+    "gpu_process_numa_local",
+    _G,
+    _M,
+    "/proc/PID/status Cpus_allowed_list against the GPU's NUMA node",
+    "1 when every CPU the process may use is on the GPU's NUMA node, 0 when none is; absent when it spans nodes, on single-node hosts and when unknown.",
+    "pid",
+    "process",
+)
+NUMA_MISMATCHED_PROCESSES = _gpu(
+    "gpu_numa_mismatched_processes",
+    _G,
+    _M,
+    "/proc/PID/status",
+    "Compute processes whose every allowed CPU is on another NUMA node than the GPU; absent when unknown or single-node.",
+)
+NUMA_UNPINNED_PROCESSES = _gpu(
+    "gpu_numa_unpinned_processes",
+    _G,
+    _M,
+    "/proc/PID/status",
+    "Compute processes that may run on every CPU of a host with several NUMA nodes; absent when unknown or single-node.",
+)
+
+# The exporter itself
+
+EXPORTER_BUILD_INFO = _host(
+    "gpu_exporter_build_info",
+    _I,
+    _S,
+    "the package",
+    "What is running: version, source revision where the build knew it, and Python version.",
+    "version",
+    "revision",
+    "python_version",
+)
+EXPORTER_SIMULATED = _host(
+    "gpu_exporter_simulated",
+    _G,
+    _S,
+    "--simulate",
+    "1 when everything here is made up by a simulated host, 0 on a real one.",
+)
+EXPORTER_COLLECTOR_SUCCESS = _host(
+    "gpu_exporter_collector_success",
+    _G,
+    _F,
+    "the sampler",
+    "1 when the collector's last round succeeded for the host or for any GPU, 0 when it failed as a whole; what a single GPU could not answer is in gpu_up and gpu_exporter_errors_total.",
+    "collector",
+)
+EXPORTER_COLLECTOR_DURATION = _host(
+    "gpu_exporter_collector_duration_seconds",
+    _G,
+    _F,
+    "the sampler",
+    "How long the collector's last round took, for its slowest GPU.",
+    "collector",
+)
+EXPORTER_COLLECTOR_INTERVAL = _host(
+    "gpu_exporter_collector_interval_seconds",
+    _G,
+    _S,
+    "--sample.fast, --sample.medium, --sample.slow",
+    "How often the collector runs.",
+    "collector",
+)
+EXPORTER_COLLECTOR_LAST_SUCCESS = _host(
+    "gpu_exporter_collector_last_success_timestamp_seconds",
+    _G,
+    _F,
+    "the sampler",
+    "Unix time at which the collector last succeeded for the host or for any GPU; absent until it has.",
+    "collector",
+)
+EXPORTER_ERRORS = _host(
+    "gpu_exporter_errors_total",
+    _C,
+    _F,
+    "the sampler",
+    "Failed questions by collector and named error since the exporter started; what hardware does not support is no error.",
+    "collector",
+    "error",
+)
+EXPORTER_SCRAPES = _host(
+    "gpu_exporter_scrapes_total", _C, _F, "the web server", "Scrapes answered since the exporter started."
+)
+EXPORTER_GPUS_RELEASED = _host(
+    "gpu_exporter_gpus_released",
+    _G,
+    _F,
+    "the sampler",
+    "1 while the exporter holds no GPU handle because it was asked to let go, 0 else.",
+)
+
+# Host: is something else starving it?
+
+HOST_CPU_SECONDS = _host(
+    "gpu_host_cpu_seconds_total",
+    _C,
+    _M,
+    "/proc/stat, by /sys/devices/system/node",
+    "CPU time of the NUMA node since boot by mode, summed over its CPUs; guests are part of user and nice. CPUs that go offline stay in the sum.",
+    "numa_node",
+    "mode",
+)
+HOST_CPU_BUSIEST = _host(
+    "gpu_host_cpu_busiest_ratio",
+    _G,
+    _M,
+    "/proc/stat",
+    "Share of the last interval that the busiest single CPU of the NUMA node was neither idle nor in iowait, 0-1: 1 when one thread feeds the GPU and can do no more.",
+    "numa_node",
+)
+HOST_CPUS = _host(
+    "gpu_host_cpus",
+    _G,
+    _M,
+    "/proc/stat, by /sys/devices/system/node",
+    "CPUs of the NUMA node that are online.",
+    "numa_node",
+)
+HOST_PRESSURE_SECONDS = _host(
+    "gpu_host_pressure_seconds_total",
+    _C,
+    _M,
+    "/proc/pressure/{cpu,io,memory} total",
+    "Time since boot that at least one task (some) or every task with work to do (full) waited for the resource; absent on kernels without PSI. CPU has no full.",
+    "resource",
+    "kind",
+)
+HOST_LOAD1 = _host(
+    "gpu_host_load1",
+    _G,
+    _M,
+    "/proc/loadavg",
+    "Tasks that run, want to run or wait for I/O, averaged over a minute.",
+)
+HOST_PROCESSES_BLOCKED = _host(
+    "gpu_host_processes_blocked", _G, _M, "/proc/stat procs_blocked", "Tasks that wait for I/O now."
+)
+HOST_CONTEXT_SWITCHES = _host(
+    "gpu_host_context_switches_total", _C, _M, "/proc/stat ctxt", "Context switches of all CPUs since boot."
+)
+HOST_MEMORY_TOTAL = _host(
+    "gpu_host_memory_total_bytes", _G, _M, "/proc/meminfo MemTotal", "Memory the kernel has to give out."
+)
+HOST_MEMORY_AVAILABLE = _host(
+    "gpu_host_memory_available_bytes",
+    _G,
+    _M,
+    "/proc/meminfo MemAvailable",
+    "Memory that new work could have without swapping, as the kernel estimates it.",
+)
+HOST_SWAP_TOTAL = _host(
+    "gpu_host_swap_total_bytes", _G, _M, "/proc/meminfo SwapTotal", "Swap space; 0 on a host without."
+)
+HOST_SWAP_USED = _host(
+    "gpu_host_swap_used_bytes", _G, _M, "/proc/meminfo SwapTotal - SwapFree", "Swap space in use."
+)
+HOST_SWAP_IN_BYTES = _host(
+    "gpu_host_swap_in_bytes_total", _C, _M, "/proc/vmstat pswpin", "Bytes read back from swap since boot."
+)
+HOST_SWAP_OUT_BYTES = _host(
+    "gpu_host_swap_out_bytes_total", _C, _M, "/proc/vmstat pswpout", "Bytes written to swap since boot."
+)
+HOST_MAJOR_FAULTS = _host(
+    "gpu_host_major_faults_total",
+    _C,
+    _M,
+    "/proc/vmstat pgmajfault",
+    "Page faults since boot that had to wait for storage.",
+)
+HOST_DISK_READ_BYTES = _host(
+    "gpu_host_disk_read_bytes_total",
+    _C,
+    _M,
+    "/proc/diskstats",
+    "Bytes read from the whole device since it appeared. md and dm devices are listed beside the disks they are built on: do not sum over device.",
+    "device",
+)
+HOST_DISK_WRITTEN_BYTES = _host(
+    "gpu_host_disk_written_bytes_total",
+    _C,
+    _M,
+    "/proc/diskstats",
+    "Bytes written to the whole device since it appeared. md and dm devices are listed beside the disks they are built on: do not sum over device.",
+    "device",
+)
+HOST_DISK_READS = _host(
+    "gpu_host_disk_reads_total",
+    _C,
+    _M,
+    "/proc/diskstats",
+    "Read requests the device completed since it appeared.",
+    "device",
+)
+HOST_DISK_WRITES = _host(
+    "gpu_host_disk_writes_total",
+    _C,
+    _M,
+    "/proc/diskstats",
+    "Write requests the device completed since it appeared.",
+    "device",
+)
+HOST_DISK_READ_SECONDS = _host(
+    "gpu_host_disk_read_seconds_total",
+    _C,
+    _M,
+    "/proc/diskstats",
+    "Time read requests took, summed over requests; over reads it is their mean latency.",
+    "device",
+)
+HOST_DISK_WRITE_SECONDS = _host(
+    "gpu_host_disk_write_seconds_total",
+    _C,
+    _M,
+    "/proc/diskstats",
+    "Time write requests took, summed over requests; over writes it is their mean latency.",
+    "device",
+)
+HOST_DISK_BUSY_SECONDS = _host(
+    "gpu_host_disk_busy_seconds_total",
+    _C,
+    _M,
+    "/proc/diskstats",
+    "Time with at least one request under way; a device that serves many at once can be busy all the time and have room.",
+    "device",
+)
+HOST_DISK_QUEUE_SECONDS = _host(
+    "gpu_host_disk_queue_seconds_total",
+    _C,
+    _M,
+    "/proc/diskstats",
+    "Time requests were under way, summed over requests; its rate is the mean queue length.",
+    "device",
+)
+HOST_NETWORK_RECEIVE_BYTES = _host(
+    "gpu_host_network_receive_bytes_total",
+    _C,
+    _M,
+    "/proc/1/net/dev, else /proc/net/dev",
+    "Bytes the physical or bond interface received since it appeared. A bond is listed beside its members: do not sum over device.",
+    "device",
+)
+HOST_NETWORK_TRANSMIT_BYTES = _host(
+    "gpu_host_network_transmit_bytes_total",
+    _C,
+    _M,
+    "/proc/1/net/dev, else /proc/net/dev",
+    "Bytes the physical or bond interface sent since it appeared. A bond is listed beside its members: do not sum over device.",
+    "device",
+)
+HOST_NETWORK_ERRORS = _host(
+    "gpu_host_network_errors_total",
+    _C,
+    _M,
+    "/proc/1/net/dev, else /proc/net/dev",
+    "Bad packets by direction (receive, transmit) since the interface appeared.",
+    "device",
+    "direction",
+)
+HOST_NETWORK_DROPS = _host(
+    "gpu_host_network_drops_total",
+    _C,
+    _M,
+    "/proc/1/net/dev, else /proc/net/dev",
+    "Good packets dropped by direction (receive, transmit) since the interface appeared.",
+    "device",
+    "direction",
+)
+HOST_NETWORK_SPEED = _host(
+    "gpu_host_network_speed_bytes_per_second",
+    _G,
+    _M,
+    "/sys/class/net/*/speed",
+    "Speed of the link in each direction; absent when it is down or not known.",
+    "device",
+)
+HOST_NETWORK_NUMA_NODE = _host(
+    "gpu_host_network_numa_node",
+    _G,
+    _M,
+    "/sys/class/net/*/device/numa_node",
+    "NUMA node the interface hangs off; absent when the firmware does not say, and for bonds.",
+    "device",
+)
