@@ -1,0 +1,170 @@
+"""One line for each event, in logfmt or JSON, over the standard library's logging.
+
+Modules log with ``logging.getLogger("gpu_triage.<module>")`` and put facts into fields, not the message::
+
+    log.warning("GPU stalled", extra=fields(gpu=3, deadline_seconds=5.0))
+    ts=2026-01-02T03:04:05.678Z level=warning msg="GPU stalled" gpu=3 deadline_seconds=5.0
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import sys
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TextIO
+
+    _TextHandler = logging.StreamHandler[TextIO]
+else:
+    _TextHandler = logging.StreamHandler  # not subscriptable before Python 3.11
+
+LOGGER = "gpu_triage"
+_SERVER_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi")
+_OWN_KEYS = frozenset({"ts", "level", "msg", "logger", "error", "traceback", "stack"})
+_BARE = re.compile(r"[^\s\"=\\]+")
+_NOT_IN_KEY = re.compile(r"[^A-Za-z0-9_.-]")
+
+Fact = str | int | float | bool | None
+
+
+def fields(**facts: object) -> dict[str, object]:
+    """The ``extra`` of a log call that carries these facts as fields of the line, in this order."""
+    return {"fields": facts}
+
+
+def configure(level: str, log_format: str, stream: TextIO | None = None) -> None:
+    """Send this program's log, and warnings of everything it uses, to one stream; again replaces the first.
+
+    Args:
+        level: least severe level of this program's own records: debug, info, warning or error.
+        log_format: ``logfmt`` or ``json``.
+        stream: where the lines go; stderr unless given.
+    """
+    handler = _Handler(sys.stderr if stream is None else stream)
+    handler.setFormatter(JsonFormatter() if log_format == "json" else LogfmtFormatter())
+    root = logging.getLogger()
+    for old in [each for each in root.handlers if isinstance(each, _Handler)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(logging.WARNING)
+    logging.getLogger(LOGGER).setLevel(level.upper())
+    for name in _SERVER_LOGGERS:
+        server = logging.getLogger(name)
+        server.handlers.clear()
+        server.propagate = True
+        server.setLevel(logging.WARNING)
+
+
+class _Handler(_TextHandler):
+    """Writes lines; a stream that is closed, full or gone costs the line and nothing else."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        """Let the line go: there is nowhere left to say that it could not be written."""
+
+
+class _LineFormatter(logging.Formatter):
+    """A record as pairs of key and fact; subclasses write the pairs as one line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record on one line; one that cannot be formatted is reported in its place, never raised."""
+        try:
+            return self.line(dict(_facts(record)))
+        except Exception as error:  # noqa: BLE001 - whatever a field's __str__ does, the caller must not feel it
+            message = "a log record could not be formatted"
+            place = f"{record.filename}:{record.lineno}"
+            return self.line({"level": "error", "msg": message, "at": place, "error": type(error).__name__})
+
+    def line(self, facts: dict[str, Fact]) -> str:
+        """The facts on one line, without its end."""
+        raise NotImplementedError
+
+
+class LogfmtFormatter(_LineFormatter):
+    """``key=value`` pairs; a value that needs it is written as a JSON string."""
+
+    def line(self, facts: dict[str, Fact]) -> str:
+        """The facts as logfmt."""
+        return " ".join(f"{key}={_logfmt_value(fact)}" for key, fact in facts.items())
+
+
+class JsonFormatter(_LineFormatter):
+    """One JSON object a line; numbers, truth values and null stay what they are."""
+
+    def line(self, facts: dict[str, Fact]) -> str:
+        """The facts as a JSON object, in ASCII."""
+        # JSON has no NaN and no infinity.
+        finite = {
+            key: str(fact) if isinstance(fact, float) and not math.isfinite(fact) else fact
+            for key, fact in facts.items()
+        }
+        return json.dumps(finite)
+
+
+def _facts(record: logging.LogRecord) -> Iterator[tuple[str, Fact]]:
+    at = datetime.fromtimestamp(record.created, timezone.utc)
+    yield "ts", f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
+    yield "level", record.levelname.lower()
+    yield "msg", _message(record)
+    if record.name != LOGGER and not record.name.startswith(f"{LOGGER}."):
+        yield "logger", record.name
+    given = getattr(record, "fields", None)
+    if isinstance(given, Mapping):
+        for key, value in given.items():
+            yield _key(str(key)), _fact(value)
+    elif given is not None:
+        yield "fields", _fact(given)
+    if record.exc_info and record.exc_info[1] is not None:
+        error = record.exc_info[1]
+        yield "error", f"{type(error).__name__}: {_fact(error)}"
+        yield "traceback", logging.Formatter().formatException(record.exc_info)
+    if record.stack_info:
+        yield "stack", record.stack_info
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError, KeyError):
+        # The arguments do not fit the message; both together still say what happened.
+        return f"{record.msg} {record.args!r}"
+
+
+def _key(key: str) -> str:
+    clean = _NOT_IN_KEY.sub("_", key) or "_"
+    return f"field_{clean}" if clean in _OWN_KEYS - {"error"} else clean
+
+
+def _fact(value: object) -> Fact:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    try:
+        return str(value)
+    except Exception as error:  # noqa: BLE001 - one unprintable field must not cost the line
+        return f"<{type(value).__name__}: {type(error).__name__}>"
+
+
+def _logfmt_value(fact: Fact) -> str:
+    if fact is None:
+        return "null"
+    if isinstance(fact, bool):
+        return "true" if fact else "false"
+    if not isinstance(fact, str):
+        return str(fact)
+    if fact != "null" and fact.isprintable() and _BARE.fullmatch(fact):
+        return fact
+    return f'"{"".join(map(_escaped, fact))}"'
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() and character not in '"\\':
+        return character
+    return json.dumps(character)[1:-1]

@@ -1,0 +1,25 @@
+"""Where a Config comes from: flags, environment variables, a YAML file, and the defaults, in that order.
+
+Each option is declared once, in `table`; its flag, variable, file key, help and line of documentation follow.
+"""
+
+from __future__ import annotations
+
+from gpu_triage.options.command import OptionsCommand, serve_options, version_option
+from gpu_triage.options.run import run_cli
+from gpu_triage.options.sources import build_config
+from gpu_triage.options.table import CollectorSwitch, Option, all_options, options_markdown
+from gpu_triage.options.values import split_listen_address
+
+__all__ = [
+    "CollectorSwitch",
+    "Option",
+    "OptionsCommand",
+    "all_options",
+    "build_config",
+    "options_markdown",
+    "run_cli",
+    "serve_options",
+    "split_listen_address",
+    "version_option",
+]

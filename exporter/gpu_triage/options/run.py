@@ -1,0 +1,98 @@
+"""Runs the command line and turns what goes wrong into one line and an exit code."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import click
+
+from gpu_triage.errors import ConfigError, GpuTriageError, ScenarioError
+from gpu_triage.options.command import OptionFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROGRAM = "gpu-triage"
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_INTERRUPTED = 130
+
+
+def run_cli(command: click.Command, argv: Sequence[str]) -> int:
+    """The process's exit code after running the command with the arguments (without the program's name).
+
+    The code is what the command returns if that is a number, else 0; 2 for arguments or a configuration that
+    cannot be used, 1 for another failure this program raises on purpose, 130 after an interrupt. Every
+    failure is one line on stderr. A reader that closes stdout early is no failure worth a word.
+    """
+    try:
+        result = command.main(args=list(argv), prog_name=PROGRAM, standalone_mode=False)
+        sys.stdout.flush()
+    except (click.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
+    except SystemExit as stop:
+        # click ends so on a closed stdout.
+        return stop.code if isinstance(stop.code, int) else EXIT_FAILED
+    except click.ClickException as error:
+        return _report_click(error)
+    except GpuTriageError as error:
+        usage = isinstance(error, (ConfigError, ScenarioError))
+        return _report(str(error), EXIT_USAGE if usage else EXIT_FAILED)
+    except OSError as error:
+        if error.errno != errno.EPIPE:
+            raise
+        _drop_stdout()
+        return EXIT_FAILED
+    return result if isinstance(result, int) else 0
+
+
+def _drop_stdout() -> None:
+    # What is still buffered would raise again when the interpreter flushes it at exit.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _report(message: str, code: int) -> int:
+    printable = "".join(
+        character if character.isprintable() else " " if character.isspace() else ascii(character)[1:-1]
+        for character in message
+    )
+    click.echo(f"{PROGRAM}: error: {' '.join(printable.split())}", err=True)
+    return code
+
+
+def _report_click(error: click.ClickException) -> int:
+    # A group called with nothing shows its help; that is an answer, not a message to be put on one line.
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return EXIT_USAGE
+    code = EXIT_USAGE if isinstance(error, click.UsageError) else EXIT_FAILED
+    return _report(_explained(error), code)
+
+
+def _explained(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    help_command = f"{context.command_path if context else PROGRAM} --help"
+    flags = _flags(context)
+    if isinstance(error, click.NoSuchOption):
+        close = get_close_matches(error.option_name, flags, n=1)
+        right = f"did you mean {close[0]}?" if close else f"{help_command} lists them"
+        return f"no such option {error.option_name}; {right}"
+    command_name = getattr(error, "command_name", None)  # since click 8.4; before, click's own words serve
+    if command_name is not None and context is not None and isinstance(context.command, click.Group):
+        close = get_close_matches(command_name, context.command.list_commands(context), n=1)
+        right = f"did you mean {close[0]}?" if close else f"{help_command} lists them"
+        return f"no such command {command_name}; {right}"
+    message = error.format_message().rstrip(".")
+    parameter = flags.get(error.option_name) if isinstance(error, click.BadOptionUsage) else None
+    if isinstance(parameter, OptionFlag):
+        return f"{message}; write {parameter.option.synopsis}"
+    return f"{message}; {help_command} shows what is right"
+
+
+def _flags(context: click.Context | None) -> dict[str, click.Parameter]:
+    parameters = context.command.get_params(context) if context is not None else []
+    return {flag: each for each in parameters for flag in (*each.opts, *each.secondary_opts)}

@@ -1,0 +1,228 @@
+"""Log lines: their form, what can never break them, and who writes them."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_triage.log import JsonFormatter, LogfmtFormatter, configure, fields
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAIR = re.compile(r'([A-Za-z0-9_.-]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)(?: |$)')
+CREATED = 1767323045.678
+
+
+def record(
+    message: str, *arguments: object, name: str = "gpu_triage.test", **facts: object
+) -> logging.LogRecord:
+    made = logging.LogRecord(name, logging.INFO, "file.py", 7, message, arguments, None)
+    made.created = CREATED
+    made.__dict__.update(fields(**facts))
+    return made
+
+
+def parsed(line: str) -> dict[str, str]:
+    """The pairs of a logfmt line; fails where anything is left over."""
+    assert "".join(match[0] for match in PAIR.finditer(line)) == line
+    return {key: json.loads(value) if value.startswith('"') else value for key, value in PAIR.findall(line)}
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """A place to log to; puts the process's loggers back afterwards."""
+    names = ("", "gpu_triage", "uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi")
+    loggers = [logging.getLogger(name) for name in names]
+    before = [(each.level, list(each.handlers), each.propagate) for each in loggers]
+    yield io.StringIO()
+    for each, (level, handlers, propagate) in zip(loggers, before, strict=True):
+        each.setLevel(level)
+        each.handlers[:] = handlers
+        each.propagate = propagate
+
+
+def test_a_logfmt_line_has_time_level_message_and_the_fields_in_order() -> None:
+    line = LogfmtFormatter().format(record("GPU %d stalled", 3, gpu=3, seconds=5.0, name_="H100 80GB"))
+    assert line == (
+        'ts=2026-01-02T03:04:05.678Z level=info msg="GPU 3 stalled" gpu=3 seconds=5.0 name_="H100 80GB"'
+    )
+
+
+def test_a_json_line_is_one_object_with_typed_values() -> None:
+    line = JsonFormatter().format(record("started", gpus=8, uuid=None, ok=True, ratio=0.5, bad=float("nan")))
+    assert json.loads(line) == {
+        "ts": "2026-01-02T03:04:05.678Z",
+        "level": "info",
+        "msg": "started",
+        "gpus": 8,
+        "uuid": None,
+        "ok": True,
+        "ratio": 0.5,
+        "bad": "nan",
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        ("plain-word/1", "plain-word/1"),
+        ("", '""'),
+        ("two words", '"two words"'),
+        ("a=b", '"a=b"'),
+        ('say "hi"', r'"say \"hi\""'),
+        ("back\\slash", r'"back\\slash"'),
+        ("line\nbreak\r\t\x1b[31m", r'"line\nbreak\r\t\u001b[31m"'),
+        ("\u2028\x85\udcff", r'"\u2028\u0085\udcff"'),
+        ("grün", "grün"),
+        (b"\xffbytes", r'"\\xffbytes"'),
+        ("null", '"null"'),
+        (None, "null"),
+        (True, "true"),
+        (1e300, "1e+300"),
+    ],
+)
+def test_logfmt_quotes_what_needs_it(value: object, written: str) -> None:
+    assert LogfmtFormatter().format(record("m", key=value)).endswith(f"msg=m key={written}")
+
+
+@given(st.text(), st.dictionaries(st.from_regex(r"[a-z]{4,8}", fullmatch=True), st.text()))
+def test_any_text_survives_logfmt_and_json(message: str, facts: dict[str, str]) -> None:
+    made = record("%s", message)
+    made.__dict__.update(fields(**facts))
+    clashing = {"error", "stack", "level", "logger"} & set(facts)
+    expected = {f"field_{key}" if key in clashing - {"error"} else key: text for key, text in facts.items()}
+    for line, pairs in (
+        ((text := LogfmtFormatter().format(made)), parsed(text)),
+        ((text := JsonFormatter().format(made)), json.loads(text)),
+    ):
+        assert len(line.splitlines()) == 1
+        assert pairs.pop("msg") == message
+        assert pairs.pop("level") == "info"
+        assert pairs.pop("ts") == "2026-01-02T03:04:05.678Z"
+        assert pairs == expected
+
+
+@given(st.text(alphabet=st.characters(categories=["Cs", "Cc", "Zl", "Zp", "Ll"])))
+def test_text_that_was_no_utf8_still_makes_one_line_that_can_be_written(text: str) -> None:
+    for formatter in (LogfmtFormatter(), JsonFormatter()):
+        line = formatter.format(record("m", key=text))
+        assert len(line.encode("utf-8").splitlines()) == 1
+
+
+def test_fields_cannot_disguise_themselves_as_the_lines_own_keys() -> None:
+    made = record("real")
+    made.__dict__["fields"] = {"msg": "fake", "a b\n=": 1, "": 2, 5: 3}
+    pairs = parsed(LogfmtFormatter().format(made))
+    assert pairs["msg"] == "real"
+    assert pairs["field_msg"] == "fake"
+    assert pairs["a_b__"] == "1"
+    assert pairs["_"] == "2"
+    assert pairs["5"] == "3"
+
+
+class Unprintable:
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+    __repr__ = __str__
+
+
+def test_a_record_that_cannot_be_formatted_is_reported_instead_of_raised() -> None:
+    for formatter in (LogfmtFormatter(), JsonFormatter()):
+        line = formatter.format(record("%s", Unprintable()))
+        assert "a log record could not be formatted" in line
+        assert "file.py:7" in line
+        assert "RuntimeError" in line
+
+
+def test_an_unprintable_field_costs_only_itself() -> None:
+    pairs = parsed(LogfmtFormatter().format(record("m", bad=Unprintable(), good=1)))
+    assert pairs["bad"] == "<Unprintable: RuntimeError>"
+    assert pairs["good"] == "1"
+
+
+def test_arguments_that_do_not_fit_the_message_are_shown_beside_it() -> None:
+    assert parsed(LogfmtFormatter().format(record("%d GPUs", "x")))["msg"] == "%d GPUs ('x',)"
+
+
+def test_fields_that_are_no_mapping_are_shown_as_they_are() -> None:
+    made = record("m")
+    made.__dict__["fields"] = ["a", 1]
+    assert parsed(LogfmtFormatter().format(made))["fields"] == "['a', 1]"
+
+
+def test_an_exception_is_fields_of_the_same_line() -> None:
+    made = record("round failed")
+    try:
+        int("first\nsecond")
+    except ValueError:
+        made.exc_info = sys.exc_info()
+    for pairs in (parsed(LogfmtFormatter().format(made)), json.loads(JsonFormatter().format(made))):
+        assert pairs["error"] == "ValueError: invalid literal for int() with base 10: 'first\\nsecond'"
+        assert pairs["traceback"].startswith("Traceback (most recent call last):")
+
+
+def test_own_records_obey_the_level_and_others_are_heard_from_warning_on(stream: io.StringIO) -> None:
+    configure("debug", "logfmt", stream)
+    logging.getLogger("gpu_triage.sampler").debug("ours")
+    logging.getLogger("asyncio").info("theirs")
+    logging.getLogger("asyncio").warning("theirs too")
+    ours, theirs = map(parsed, stream.getvalue().splitlines())
+    assert ours["msg"] == "ours"
+    assert "logger" not in ours
+    assert theirs["msg"] == "theirs too"
+    assert theirs["logger"] == "asyncio"
+
+    configure("error", "logfmt", stream)
+    logging.getLogger("gpu_triage.sampler").warning("quiet now")
+    assert "quiet now" not in stream.getvalue()
+
+
+def test_the_http_servers_loggers_come_through_at_warning(stream: io.StringIO) -> None:
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        server = logging.getLogger(name)
+        server.addHandler(logging.StreamHandler(io.StringIO()))
+        server.propagate = False
+        server.setLevel(logging.DEBUG)
+    configure("debug", "json", stream)
+    logging.getLogger("uvicorn.access").info("GET /metrics")
+    logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
+    (line,) = stream.getvalue().splitlines()
+    assert json.loads(line)["logger"] == "uvicorn.error"
+    assert json.loads(line)["level"] == "warning"
+
+
+def test_configuring_again_replaces_the_first(stream: io.StringIO) -> None:
+    first = io.StringIO()
+    configure("info", "logfmt", first)
+    configure("info", "json", stream)
+    logging.getLogger("gpu_triage").info("once", extra=fields(gpu=1))
+    assert first.getvalue() == ""
+    assert json.loads(stream.getvalue())["gpu"] == 1
+
+
+def test_stderr_is_where_the_log_goes_unless_told(
+    stream: io.StringIO, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure("info", "logfmt")
+    logging.getLogger("gpu_triage").info("hello")
+    assert stream.getvalue() == ""
+    assert "msg=hello" in capsys.readouterr().err
+
+
+def test_a_stream_that_is_gone_costs_the_line_and_nothing_else(
+    stream: io.StringIO, capsys: pytest.CaptureFixture[str]
+) -> None:
+    configure("info", "logfmt", stream)
+    stream.close()
+    logging.getLogger("gpu_triage").error("nobody hears")
+    assert capsys.readouterr().err == ""
