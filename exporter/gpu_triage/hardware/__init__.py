@@ -1,0 +1,1 @@
+"""I/O to readings: the driver through NVML, the kernel through sysfs and procfs."""

@@ -1,0 +1,96 @@
+"""Running totals that miss nothing between scrapes and never go back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_HALF_32_BIT: Final = 1 << 31
+_FULL_32_BIT: Final = 1 << 32
+
+
+class Integral:
+    """Seconds that a ratio was 1, integrated by the trapezoid rule over successive readings.
+
+    A gap longer than `max_gap_seconds` is not integrated over: nobody knows what happened in it.
+    """
+
+    __slots__ = ("_last_at", "_last_ratio", "_max_gap_seconds", "total_seconds")
+
+    def __init__(self, max_gap_seconds: float) -> None:
+        self._max_gap_seconds = max_gap_seconds
+        self._last_at: float | None = None
+        self._last_ratio = 0.0
+        self.total_seconds = 0.0
+
+    def add(self, ratio: float, at: float) -> float:
+        """The total after a reading of `ratio` (0-1) at monotonic second `at`."""
+        if self._last_at is not None and 0 < at - self._last_at <= self._max_gap_seconds:
+            self.total_seconds += (ratio + self._last_ratio) / 2 * (at - self._last_at)
+        self._last_at = at
+        self._last_ratio = ratio
+        return self.total_seconds
+
+
+class Continued:
+    """A driver's counter, carried on over its resets: the driver's own value plus what it forgot."""
+
+    __slots__ = ("_forgotten", "_last")
+
+    def __init__(self) -> None:
+        self._forgotten = 0.0
+        self._last = 0.0
+
+    def add(self, raw: float) -> float:
+        """The counter after the driver said `raw`; never less than before."""
+        if raw < self._last:
+            self._forgotten += self._last
+        self._last = raw
+        return self._forgotten + raw
+
+
+class Unwrapped:
+    """Growth since the first reading of a counter that may wrap at 32 bits or be reset.
+
+    A value that falls from the upper half of 32 bits has wrapped; any other fall is a reset.
+    """
+
+    __slots__ = ("_last", "total")
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+        self.total = 0.0
+
+    def add(self, raw: float) -> float:
+        """The growth after the driver said `raw`."""
+        if self._last is not None:
+            if raw >= self._last:
+                self.total += raw - self._last
+            elif _HALF_32_BIT <= self._last < _FULL_32_BIT:
+                self.total += raw + _FULL_32_BIT - self._last
+            else:
+                self.total += raw
+        self._last = raw
+        return self.total
+
+
+class Confirmed:
+    """A driver's counter whose fall counts only when the next reading agrees.
+
+    One low reading is a glitch and is held back; two are an administrator's or the driver's reset, which
+    must show, because alerts look at the level (an error count that was cleared is clear).
+    """
+
+    __slots__ = ("_last", "_suspect")
+
+    def __init__(self) -> None:
+        self._last: float | None = None
+        self._suspect = False
+
+    def add(self, raw: float) -> float:
+        """The counter to publish after the driver said `raw`."""
+        if self._last is not None and raw < self._last and not self._suspect:
+            self._suspect = True
+            return self._last
+        self._suspect = False
+        self._last = raw
+        return raw

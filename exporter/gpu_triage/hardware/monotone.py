@@ -1,0 +1,49 @@
+"""Keeps counters of the kernel from going back within this process's life."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+K = TypeVar("K", bound="Hashable")
+
+
+@dataclass(slots=True)
+class _Mark:
+    highest: int
+    carried: int
+
+
+class MonotoneCounters(Generic[K]):
+    """Counters by key, each starting at the kernel's value and never lower than before.
+
+    A counter that drops a little has wobbled (idle and iowait of a CPU are estimates that may be revised) and
+    is held until the kernel passes its highest value. One that drops by more than half has started again (a
+    32-bit wrap, a device plugged in anew, a CPU's idle time after it was offline) and goes on from where it
+    was. Memory is bounded by the number of keys ever seen.
+    """
+
+    def __init__(self) -> None:
+        """Start without any counter."""
+        self._marks: dict[K, _Mark] = {}
+
+    def published(self, key: K, value: int, *, start: int = 0) -> int:
+        """The counter's value to publish, given the kernel's, in the kernel's unit.
+
+        Args:
+            key: which counter.
+            value: what the kernel says now, at least 0.
+            start: for a counter not seen before, what of `value` to leave out.
+        """
+        mark = self._marks.get(key)
+        if mark is None:
+            mark = self._marks[key] = _Mark(highest=value, carried=-start)
+        elif value >= mark.highest:
+            mark.highest = value
+        elif value * 2 < mark.highest:
+            mark.carried += mark.highest
+            mark.highest = value
+        return mark.carried + mark.highest

@@ -1,0 +1,80 @@
+"""NVML's return codes as names and kinds: what is absent, what failed, and what ends a GPU or the driver."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Final
+
+import pynvml
+
+NAMES: Final = {
+    pynvml.NVML_ERROR_UNINITIALIZED: "uninitialized",
+    pynvml.NVML_ERROR_INVALID_ARGUMENT: "invalid_argument",
+    pynvml.NVML_ERROR_NOT_SUPPORTED: "not_supported",
+    pynvml.NVML_ERROR_NO_PERMISSION: "no_permission",
+    pynvml.NVML_ERROR_ALREADY_INITIALIZED: "already_initialized",
+    pynvml.NVML_ERROR_NOT_FOUND: "not_found",
+    pynvml.NVML_ERROR_INSUFFICIENT_SIZE: "insufficient_size",
+    pynvml.NVML_ERROR_INSUFFICIENT_POWER: "insufficient_power",
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "driver_not_loaded",
+    pynvml.NVML_ERROR_TIMEOUT: "timeout",
+    pynvml.NVML_ERROR_IRQ_ISSUE: "irq_issue",
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "library_not_found",
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND: "function_not_found",
+    pynvml.NVML_ERROR_CORRUPTED_INFOROM: "corrupted_inforom",
+    pynvml.NVML_ERROR_GPU_IS_LOST: "lost",
+    pynvml.NVML_ERROR_RESET_REQUIRED: "reset_required",
+    pynvml.NVML_ERROR_OPERATING_SYSTEM: "operating_system",
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "version_mismatch",
+    pynvml.NVML_ERROR_IN_USE: "in_use",
+    pynvml.NVML_ERROR_MEMORY: "memory",
+    pynvml.NVML_ERROR_NO_DATA: "no_data",
+    pynvml.NVML_ERROR_VGPU_ECC_NOT_SUPPORTED: "not_supported",
+    pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES: "insufficient_resources",
+    pynvml.NVML_ERROR_FREQ_NOT_SUPPORTED: "not_supported",
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH: "argument_version_mismatch",
+    pynvml.NVML_ERROR_DEPRECATED: "deprecated",
+    pynvml.NVML_ERROR_NOT_READY: "not_ready",
+    pynvml.NVML_ERROR_GPU_NOT_FOUND: "gpu_not_found",
+    pynvml.NVML_ERROR_INVALID_STATE: "invalid_state",
+    pynvml.NVML_ERROR_UNKNOWN: "unknown",
+}
+"""Code to the name it has in labels. A code not listed is called ``error_<code>``."""
+
+UNSUPPORTED: Final = frozenset(
+    {
+        pynvml.NVML_ERROR_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+        pynvml.NVML_ERROR_VGPU_ECC_NOT_SUPPORTED,
+        pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+        pynvml.NVML_ERROR_DEPRECATED,
+    }
+)
+"""The driver or the board does not have it: absence, not failure."""
+
+EMPTY: Final = frozenset({pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_DATA})
+"""The driver has it, but nothing to tell now."""
+
+GPU_GONE: Final = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
+"""Nothing more can be asked of this GPU."""
+
+DRIVER_GONE: Final = frozenset({pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_DRIVER_NOT_LOADED})
+"""Nothing more can be asked of any GPU until NVML is initialised again."""
+
+MALFORMED: Final = (
+    TypeError,
+    ValueError,
+    AttributeError,
+    KeyError,
+    IndexError,
+    OverflowError,
+    MemoryError,
+    ctypes.ArgumentError,
+    pynvml.NVMLLibraryMismatchError,
+)
+"""What pynvml's wrappers raise, other than NVMLError, over an answer or a library they did not expect."""
+
+
+def name_of(code: int) -> str:
+    """The label for an NVML return code (nvml.h, nvmlReturn_t)."""
+    return NAMES.get(code, f"error_{code}")

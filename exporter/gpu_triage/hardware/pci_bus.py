@@ -1,0 +1,174 @@
+"""The PCI bus as sysfs shows it: which NVIDIA GPUs are on it, and the links and ports of single devices."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.hardware.host_inquiry import HostInquiry
+from gpu_triage.hardware.kernel_files import read_int, read_link, read_names, read_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpu_triage.hardware.rounds import HostRound
+
+_BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
+_NVIDIA = "0x10de"
+# Display controllers: VGA compatible and 3D. NVSwitches are bridges (0x0680), a card's sound is 0x0403.
+_GPU_CLASSES = ("0x0300", "0x0302")
+_BRIDGE_CLASS = "0x0604"
+_LINK_SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) GT/s")
+_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+# A link that is down reads 0, a device that fell off the bus 63 (six bits of ones) and a virtual one 255.
+_WIDTHS = frozenset({1, 2, 4, 8, 12, 16, 32})
+
+
+@dataclass(frozen=True, slots=True)
+class PciGpu:
+    """One NVIDIA GPU on the bus, whether or not its driver works.
+
+    Attributes:
+        bus_id: as sysfs writes it, ``0000:65:00.0``.
+        driver: kernel driver bound to it (``nvidia``, ``vfio-pci``, ``nouveau``), None when there is none.
+    """
+
+    bus_id: str
+    driver: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PcieLink:
+    """The link of one device or port towards its partner; None for what sysfs does not know.
+
+    Attributes:
+        current_generation: 1 to 6, now.
+        current_width: lanes now, 1 to 32.
+        max_generation: highest the device can do, whatever its partner can.
+        max_width: most lanes the device can use, whatever its partner can.
+    """
+
+    current_generation: int | None
+    current_width: int | None
+    max_generation: int | None
+    max_width: int | None
+
+
+def read_pci_gpus(round_: HostRound) -> tuple[PciGpu, ...] | None:
+    """NVIDIA GPUs on the bus, by bus id; None when there is no PCI bus to look at.
+
+    Source: ``/sys/bus/pci/devices/*/{vendor,class,driver}``. A device that cannot be read costs only itself.
+
+    Raises:
+        HostReadFailed: the bus cannot be read.
+    """
+    inquiry = HostInquiry(round_.failures)
+    devices = round_.machine.sysfs / "bus" / "pci" / "devices"
+    names = inquiry.ask(lambda: read_names(devices))
+    gpus = [
+        inquiry.ask(partial(_nvidia_gpu, devices / name)) for name in names or () if _BUS_ID.fullmatch(name)
+    ]
+    inquiry.finish()
+    return None if names is None else tuple(gpu for gpu in gpus if gpu is not None)
+
+
+def link_of(sysfs: Path, bus_id: str) -> PcieLink:
+    """The link of one device; every part None that is absent, unreadable or not understood.
+
+    Source: ``{current,max}_link_{speed,width}`` under ``/sys/bus/pci/devices/<bus_id>``.
+
+    Args:
+        sysfs: root of sysfs.
+        bus_id: as sysfs writes it.
+    """
+    device = _device(sysfs, bus_id)
+    return PcieLink(
+        current_generation=parse_link_speed(_text(device / "current_link_speed")),
+        current_width=parse_link_width(_text(device / "current_link_width")),
+        max_generation=parse_link_speed(_text(device / "max_link_speed")),
+        max_width=parse_link_width(_text(device / "max_link_width")),
+    )
+
+
+def port_above(sysfs: Path, bus_id: str) -> str | None:
+    """Bus id of the port the device is plugged into: the other end of its link.
+
+    None when there is none to see, as in most virtual machines, where the device hangs off the host bridge.
+
+    Args:
+        sysfs: root of sysfs.
+        bus_id: as sysfs writes it.
+    """
+    try:
+        port = _device(sysfs, bus_id).resolve(strict=True).parent
+    except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13
+        return None
+    is_bridge = _text(port / "class").startswith(_BRIDGE_CLASS)
+    return port.name.lower() if is_bridge and _BUS_ID.fullmatch(port.name) else None
+
+
+def numa_node_of(sysfs: Path, bus_id: str) -> int | None:
+    """NUMA node of one device: -1 when the firmware does not say; None when it cannot be read.
+
+    Args:
+        sysfs: root of sysfs.
+        bus_id: as sysfs writes it.
+    """
+    try:
+        node = read_int(_device(sysfs, bus_id) / "numa_node")
+    except HostReadFailed:
+        return None
+    return node if node is not None and node >= -1 else None
+
+
+def normalise_bus_id(bus_id: str) -> str:
+    """A bus id as sysfs writes it, from NVML's: ``00000000:65:00.0`` gives ``0000:65:00.0``.
+
+    Domains of more than four digits stay (``10000:01:00.0``, behind Intel VMD).
+
+    Raises:
+        ValueError: it is no PCI bus id.
+    """
+    match = _BUS_ID.fullmatch(bus_id)
+    if match is None:
+        raise ValueError(f"{bus_id[:40]!r} is no PCI bus id")
+    domain, bus, device, function = match.groups()
+    return f"{int(domain, 16):04x}:{bus}:{device}.{function}".lower()
+
+
+def parse_link_speed(text: str) -> int | None:
+    """PCIe generation of a speed such as ``16.0 GT/s PCIe`` or ``16 GT/s``; None for any other."""
+    match = _LINK_SPEED.match(text.strip())
+    return _GENERATIONS.get(float(match[1])) if match else None
+
+
+def parse_link_width(text: str) -> int | None:
+    """Lanes of a width such as ``16``; None for what no PCIe link can have (``Unknown``, 0, 63, 255)."""
+    stripped = text.strip()
+    width = int(stripped) if re.fullmatch(r"[0-9]{1,3}", stripped) else 0
+    return width if width in _WIDTHS else None
+
+
+def _device(sysfs: Path, bus_id: str) -> Path:
+    return sysfs / "bus" / "pci" / "devices" / bus_id
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_text(path, limit=4096) or ""
+    except HostReadFailed:
+        return ""
+
+
+def _nvidia_gpu(device: Path) -> PciGpu | None:
+    # Most devices of a host are not NVIDIA's: they cost one read each.
+    if (read_text(device / "vendor", limit=4096) or "").strip() != _NVIDIA:
+        return None
+    if not (read_text(device / "class", limit=4096) or "").startswith(_GPU_CLASSES):
+        return None
+    driver = read_link(device / "driver")
+    return PciGpu(bus_id=device.name.lower(), driver=PurePosixPath(driver).name if driver else None)

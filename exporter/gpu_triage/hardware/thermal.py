@@ -1,0 +1,61 @@
+"""Temperatures, what is left until the GPU slows down, and the fans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_triage.hardware.nvml import Inquiry
+from gpu_triage.hardware.rounds import GpuRound
+
+GPU_SENSOR: Final = 0
+MEMORY_TEMPERATURE_FIELD: Final = 82
+
+_COLDEST_CELSIUS: Final = -100
+_HOTTEST_CELSIUS: Final = 200
+_MOST_FANS: Final = 16
+_MOST_FAN_PERCENT: Final = 200
+"""A fan may be driven past its nominal maximum."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThermalReading:
+    """Heat of one GPU; None where not reported.
+
+    Attributes:
+        gpu_celsius: the die.
+        memory_celsius: the device memory.
+        margin_celsius: left until the GPU slows down.
+        fan_ratios: intended speed of each fan as a share of its maximum, in fan order; None for a fan that
+            did not answer, empty on boards without fans.
+    """
+
+    gpu_celsius: float | None
+    memory_celsius: float | None
+    margin_celsius: float | None
+    fan_ratios: tuple[float | None, ...]
+
+
+def read_thermal(gpu: GpuRound) -> ThermalReading:
+    """Heat now (nvmlDeviceGetTemperatureV, field 82, nvmlDeviceGetMarginTemperature, nvmlDeviceGetFanSpeed_v2)."""
+    inquiry = gpu.inquiry
+    die = inquiry.first("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", args=(GPU_SENSOR,))
+    # Boards without a memory sensor answer 0 rather than "not supported".
+    memory = inquiry.fields((MEMORY_TEMPERATURE_FIELD,)).get(MEMORY_TEMPERATURE_FIELD) or None
+    margin = inquiry.ask("nvmlDeviceGetMarginTemperature")
+    return ThermalReading(
+        gpu_celsius=inquiry.within(die, _COLDEST_CELSIUS, _HOTTEST_CELSIUS),
+        memory_celsius=inquiry.within(memory, _COLDEST_CELSIUS, _HOTTEST_CELSIUS),
+        margin_celsius=inquiry.within(margin, -_HOTTEST_CELSIUS, _HOTTEST_CELSIUS),
+        fan_ratios=tuple(_fan_ratio(inquiry, fan) for fan in range(_fans(inquiry))),
+    )
+
+
+def _fans(inquiry: Inquiry) -> int:
+    count = inquiry.within(inquiry.ask("nvmlDeviceGetNumFans"), 0, _MOST_FANS)
+    return 0 if count is None else int(count)
+
+
+def _fan_ratio(inquiry: Inquiry, fan: int) -> float | None:
+    percent = inquiry.within(inquiry.ask("nvmlDeviceGetFanSpeed_v2", fan), 0, _MOST_FAN_PERCENT)
+    return None if percent is None else percent / 100

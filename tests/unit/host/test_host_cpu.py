@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpu_triage import catalogue
+from gpu_triage.collectors.host_cpu import render
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.hardware.host_cpu import (
+    HostCpuReader,
+    HostCpuReading,
+    NodeCpu,
+    busy_ratio,
+    parse_load1,
+    parse_stat,
+)
+from gpu_triage.hardware.numa import read_numa_nodes
+
+if TYPE_CHECKING:
+    from tests.unit.host.conftest import HostTree
+
+# A two-socket host, CPU 3 offline. The first line is the kernel's own sum and is not used.
+STAT = """\
+cpu  2255 34 2290 22625563 6290 127 456 10 300 0
+cpu0 1000 10 200 8000 50 1 2 3 300 0
+cpu1 2000 20 400 6000 150 1 2 3 0 0
+cpu2 500 0 100 9000 0 0 0 0 0 0
+intr 114930548 113199788 3 0 5 263 0 4 [...]
+ctxt 1990473
+btime 1062191376
+processes 2915
+procs_running 1
+procs_blocked 2
+softirq 183433 0 21755 12 39 1137 231 21459 2263
+"""
+TWO_NODES = {
+    "proc/stat": STAT,
+    "proc/loadavg": "12.50 9.01 4.00 2/1431 88123\n",
+    "sys/devices/system/node/node0/cpulist": "0-1\n",
+    "sys/devices/system/node/node1/cpulist": "2\n",
+    "sys/devices/system/node/node2/cpulist": "\n",
+    "sys/devices/system/node/online": "0-2\n",
+}
+
+
+def stat(*cpus: tuple[int, int, int, int]) -> str:
+    """Text of /proc/stat; each CPU is (number, user, idle, iowait)."""
+    return "".join(f"cpu{cpu} {user} 0 0 {idle} {iowait} 0 0 0 0 0\n" for cpu, user, idle, iowait in cpus)
+
+
+def test_cpu_time_is_summed_by_numa_node_without_counting_guests_twice(host: HostTree) -> None:
+    host.write(TWO_NODES)
+    round_ = host.round()
+    assert HostCpuReader().read(round_) == HostCpuReading(
+        nodes=(
+            NodeCpu(
+                numa_node=0,
+                cpus=2,
+                seconds={
+                    "user": 30.0,
+                    "nice": 0.3,
+                    "system": 6.0,
+                    "idle": 140.0,
+                    "iowait": 2.0,
+                    "irq": 0.02,
+                    "softirq": 0.04,
+                    "steal": 0.06,
+                },
+                busiest_ratio=None,
+            ),
+            NodeCpu(
+                numa_node=1,
+                cpus=1,
+                seconds={
+                    "user": 5.0,
+                    "nice": 0.0,
+                    "system": 1.0,
+                    "idle": 90.0,
+                    "iowait": 0.0,
+                    "irq": 0.0,
+                    "softirq": 0.0,
+                    "steal": 0.0,
+                },
+                busiest_ratio=None,
+            ),
+        ),
+        numa_nodes=2,
+        load1=12.5,
+        processes_blocked=2,
+        context_switches=1990473,
+    )
+    assert round_.failures == []
+
+
+def test_without_numa_every_cpu_is_on_node_0_and_the_number_of_nodes_is_not_known(host: HostTree) -> None:
+    host.write({"proc/stat": stat((0, 1, 1, 0), (1, 1, 1, 0))})
+    reading = HostCpuReader().read(host.round())
+    assert [(node.numa_node, node.cpus) for node in reading.nodes] == [(0, 2)]
+    assert reading.numa_nodes is None
+    assert reading.load1 is None
+
+
+def test_the_busiest_cpu_of_each_node_is_found_over_the_interval(host: HostTree) -> None:
+    reader = HostCpuReader()
+    host.write(TWO_NODES | {"proc/stat": stat((0, 100, 100, 0), (1, 100, 100, 0), (2, 0, 0, 0))})
+    assert [node.busiest_ratio for node in reader.read(host.round()).nodes] == [None, None]
+    host.write({"proc/stat": stat((0, 200, 100, 0), (1, 100, 150, 50), (2, 10, 30, 0))})
+    assert [node.busiest_ratio for node in reader.read(host.round()).nodes] == [1.0, 0.25]
+    assert [node.busiest_ratio for node in reader.read(host.round()).nodes] == [None, None]
+
+
+def test_time_of_a_cpu_that_goes_offline_stays_in_its_nodes_sum(host: HostTree) -> None:
+    reader = HostCpuReader()
+    host.write(TWO_NODES | {"proc/stat": stat((0, 100, 100, 0), (1, 100, 100, 0))})
+    reader.read(host.round())
+    host.write(
+        {"proc/stat": stat((0, 150, 100, 0)), "sys/devices/system/node/node0/cpulist": "0\n"},
+    )
+    (node,) = reader.read(host.round()).nodes
+    assert (node.cpus, node.seconds["user"], node.seconds["idle"]) == (1, 2.5, 2.0)
+
+
+def test_a_cpu_that_comes_back_with_its_idle_time_at_zero_goes_on(host: HostTree) -> None:
+    reader = HostCpuReader()
+    host.write({"proc/stat": stat((0, 100, 1000, 100))})
+    reader.read(host.round())
+    host.write({"proc/stat": stat((0, 110, 20, 99))})
+    (node,) = reader.read(host.round()).nodes
+    assert (node.seconds["user"], node.seconds["idle"], node.seconds["iowait"]) == (1.1, 10.2, 1.0)
+
+
+def test_a_cpu_that_first_comes_online_later_brings_no_past_with_it(host: HostTree) -> None:
+    reader = HostCpuReader()
+    host.write({"proc/stat": stat((0, 100, 100, 0))})
+    reader.read(host.round())
+    host.write({"proc/stat": stat((0, 100, 100, 0), (1, 900_000, 900_000, 0))})
+    assert reader.read(host.round()).nodes[0].seconds["user"] == 1.0
+    host.write({"proc/stat": stat((0, 100, 100, 0), (1, 900_050, 900_050, 0))})
+    (node,) = reader.read(host.round()).nodes
+    assert (node.cpus, node.seconds["user"], node.busiest_ratio) == (2, 1.5, 0.5)
+
+
+def test_one_unreadable_part_costs_only_itself(host: HostTree) -> None:
+    host.write(TWO_NODES | {"sys/devices/system/node/node1/cpulist": "junk\n"})
+    host.spoil("proc/loadavg")
+    round_ = host.round()
+    reading = HostCpuReader().read(round_)
+    assert reading.nodes == ()  # which node a CPU is on is not known
+    assert (reading.context_switches, reading.load1, reading.numa_nodes) == (1990473, None, None)
+    assert round_.failures == ["io_error", "malformed"]
+
+
+def test_a_truncated_stat_fails_when_nothing_else_is_there(host: HostTree) -> None:
+    host.write({"proc/stat": "cpu  1 2 3 4\ncpu0 1 2"})
+    with pytest.raises(HostReadFailed, match="malformed"):
+        HostCpuReader().read(host.round())
+
+
+def test_a_host_that_shows_nothing_yields_no_series(host: HostTree) -> None:
+    round_ = host.round()
+    assert list(render(HostCpuReader().read(round_))) == []
+    assert round_.failures == []
+
+
+def test_numa_nodes_without_cpus_are_left_out(host: HostTree) -> None:
+    host.write(TWO_NODES | {"sys/devices/system/node/node10/cpulist": "4,6\n"})
+    assert list(read_numa_nodes(host.sysfs).items()) == [
+        (0, frozenset({0, 1})),
+        (1, frozenset({2})),
+        (10, frozenset({4, 6})),
+    ]
+
+
+def test_a_numa_node_that_is_not_understood_is_not_passed_over(host: HostTree) -> None:
+    host.write(TWO_NODES | {"sys/devices/system/node/node1/cpulist": "0-99999999999\n"})
+    with pytest.raises(HostReadFailed, match="malformed"):
+        read_numa_nodes(host.sysfs)
+
+
+def test_rendering_leaves_out_what_is_not_reported() -> None:
+    reading = HostCpuReading(
+        nodes=(NodeCpu(numa_node=1, cpus=64, seconds={"user": 1.5, "idle": 2.5}, busiest_ratio=0.97),),
+        numa_nodes=2,
+        load1=3.25,
+        processes_blocked=0,
+        context_switches=None,
+    )
+    assert list(render(reading)) == [
+        catalogue.HOST_CPU_SECONDS.sample(1.5, "1", "user"),
+        catalogue.HOST_CPU_SECONDS.sample(2.5, "1", "idle"),
+        catalogue.HOST_CPU_BUSIEST.sample(0.97, "1"),
+        catalogue.HOST_CPUS.sample(64, "1"),
+        catalogue.HOST_NUMA_NODES.sample(2),
+        catalogue.HOST_LOAD1.sample(3.25),
+        catalogue.HOST_PROCESSES_BLOCKED.sample(0),
+    ]
+
+
+@given(st.text())
+def test_any_text_is_a_stat_or_a_value_error(text: str) -> None:
+    for candidate in (text, STAT + text, f"cpu0 {text}", f"ctxt {text}"):
+        with suppress(ValueError):
+            parse_stat(candidate)
+
+
+@given(st.text())
+def test_any_text_is_a_load_average_or_a_value_error(text: str) -> None:
+    for candidate in (text, f"0.{text} "):
+        with suppress(ValueError):
+            assert parse_load1(candidate) >= 0
+
+
+ticks = st.tuples(st.integers(0, 3), *[st.integers(0, 10**6)] * 3)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@given(
+    st.lists(st.lists(ticks, min_size=1, max_size=4, unique_by=lambda cpu: cpu[0]), min_size=2, max_size=8)
+)
+def test_no_nodes_time_goes_back_and_no_ratio_leaves_its_range_over_any_sequence(
+    host: HostTree, rounds: list[list[tuple[int, int, int, int]]]
+) -> None:
+    reader = HostCpuReader()
+    host.write(TWO_NODES | {"sys/devices/system/node/node1/cpulist": "2-3\n"})
+    last: dict[tuple[int, str], float] = {}
+    for cpus in rounds:
+        host.write({"proc/stat": stat(*cpus)})
+        for node in reader.read(host.round()).nodes:
+            assert node.busiest_ratio is None or 0 <= node.busiest_ratio <= 1
+            for mode, seconds in node.seconds.items():
+                assert seconds >= last.get((node.numa_node, mode), 0)
+                last[node.numa_node, mode] = seconds
+
+
+def test_a_cpu_without_ticks_in_between_has_no_ratio() -> None:
+    assert busy_ratio({"user": 5, "idle": 5}, {"user": 5, "idle": 5}) is None

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_triage import catalogue
+from gpu_triage.collectors.host_memory import render
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.hardware.host_memory import (
+    HostMemoryReading,
+    parse_meminfo,
+    parse_vmstat,
+    read_host_memory,
+)
+
+if TYPE_CHECKING:
+    from tests.unit.host.conftest import HostTree
+
+MEMINFO = """\
+MemTotal:       2113380500 kB
+MemFree:        1900123456 kB
+MemAvailable:   2000000000 kB
+Buffers:            4192 kB
+SwapCached:            0 kB
+SwapTotal:       8388604 kB
+SwapFree:        8388600 kB
+HugePages_Total:       0
+Hugepagesize:       2048 kB
+"""
+VMSTAT = """\
+nr_free_pages 475030864
+pgpgin 81234
+pswpin 3
+pswpout 7
+pgfault 1234567
+pgmajfault 1470
+"""
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def test_memory_is_bytes_and_swap_traffic_counts_real_pages(host: HostTree) -> None:
+    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT})
+    round_ = host.round()
+    assert read_host_memory(round_) == HostMemoryReading(
+        total_bytes=2113380500 * 1024,
+        available_bytes=2000000000 * 1024,
+        swap_total_bytes=8388604 * 1024,
+        swap_used_bytes=4096,
+        swap_in_bytes=3 * PAGE_BYTES,
+        swap_out_bytes=7 * PAGE_BYTES,
+        major_faults=1470,
+    )
+    assert round_.failures == []
+
+
+def test_a_kernel_older_than_memavailable_and_one_without_swap_leave_those_out(host: HostTree) -> None:
+    host.write({"proc/meminfo": "MemTotal: 1 kB\n", "proc/vmstat": "pgmajfault 1\n"})
+    reading = read_host_memory(host.round())
+    assert (reading.available_bytes, reading.swap_total_bytes, reading.swap_used_bytes) == (None, None, None)
+    assert (reading.swap_in_bytes, reading.major_faults) == (None, 1)
+
+
+def test_more_free_swap_than_there_is_is_no_reading(host: HostTree) -> None:
+    host.write({"proc/meminfo": "SwapTotal: 1 kB\nSwapFree: 2 kB\n"})
+    assert read_host_memory(host.round()).swap_used_bytes is None
+
+
+def test_one_malformed_file_costs_only_itself(host: HostTree) -> None:
+    host.write({"proc/meminfo": "MemTotal: much kB\n", "proc/vmstat": VMSTAT})
+    round_ = host.round()
+    reading = read_host_memory(round_)
+    assert (reading.total_bytes, reading.major_faults) == (None, 1470)
+    assert round_.failures == ["malformed"]
+
+
+def test_an_empty_meminfo_alone_is_a_failure(host: HostTree) -> None:
+    host.write({"proc/meminfo": ""})
+    with pytest.raises(HostReadFailed, match="malformed"):
+        read_host_memory(host.round())
+
+
+def test_rendering_leaves_out_what_is_not_reported() -> None:
+    assert list(render(HostMemoryReading(1, 2, 3, 4, 5, 6, 7))) == [
+        catalogue.HOST_MEMORY_TOTAL.sample(1),
+        catalogue.HOST_MEMORY_AVAILABLE.sample(2),
+        catalogue.HOST_SWAP_TOTAL.sample(3),
+        catalogue.HOST_SWAP_USED.sample(4),
+        catalogue.HOST_SWAP_IN_BYTES.sample(5),
+        catalogue.HOST_SWAP_OUT_BYTES.sample(6),
+        catalogue.HOST_MAJOR_FAULTS.sample(7),
+    ]
+    assert list(render(HostMemoryReading(None, None, 0, None, None, None, None))) == [
+        catalogue.HOST_SWAP_TOTAL.sample(0)
+    ]
+
+
+@given(st.text())
+def test_any_text_is_meminfo_or_a_value_error(text: str) -> None:
+    for candidate in (text, f"MemTotal:{text}", MEMINFO + text):
+        with suppress(ValueError):
+            assert all(value >= 0 for value in parse_meminfo(candidate).values())
+
+
+@given(st.text())
+def test_any_text_is_vmstat_or_a_value_error(text: str) -> None:
+    for candidate in (text, f"pswpin {text}", VMSTAT + text):
+        with suppress(ValueError):
+            assert all(value >= 0 for value in parse_vmstat(candidate).values())

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_triage import catalogue
+from gpu_triage.collectors.host_pressure import render
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.hardware.host_pressure import (
+    HostPressureReading,
+    Pressure,
+    parse_pressure,
+    read_host_pressure,
+)
+
+if TYPE_CHECKING:
+    from tests.unit.host.conftest import HostTree
+
+FILES = {
+    "proc/pressure/cpu": (
+        "some avg10=0.00 avg60=0.00 avg300=0.04 total=3407564\n"
+        "full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+    ),
+    "proc/pressure/io": (
+        "some avg10=1.53 avg60=0.87 avg300=1.73 total=1000000\n"
+        "full avg10=1.53 avg60=0.87 avg300=1.73 total=18446744073709551615\n"
+    ),
+    "proc/pressure/memory": (
+        "some avg10=0.00 avg60=0.00 avg300=0.00 total=5\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+    ),
+}
+
+
+def test_stall_times_are_seconds_and_cpu_has_no_full(host: HostTree) -> None:
+    host.write(FILES)
+    assert read_host_pressure(host.round()) == HostPressureReading(
+        cpu=Pressure(3.407564, None),
+        io=Pressure(1.0, 18446744073709.551615),
+        memory=Pressure(0.000005, 0.0),
+    )
+
+
+def test_a_kernel_without_psi_yields_no_series_and_no_failure(host: HostTree) -> None:
+    round_ = host.round()
+    assert list(render(read_host_pressure(round_))) == []
+    assert round_.failures == []
+
+
+def test_one_unreadable_resource_costs_only_itself(host: HostTree) -> None:
+    host.write(FILES | {"proc/pressure/cpu": "some avg10=0.00\n"})
+    host.spoil("proc/pressure/io")
+    round_ = host.round()
+    reading = read_host_pressure(round_)
+    assert (reading.cpu, reading.io, reading.memory) == (None, None, Pressure(0.000005, 0.0))
+    assert round_.failures == ["malformed", "io_error"]
+
+
+def test_no_readable_resource_is_a_failure(host: HostTree) -> None:
+    host.spoil("proc/pressure/io")
+    with pytest.raises(HostReadFailed, match="io_error"):
+        read_host_pressure(host.round())
+
+
+def test_rendering() -> None:
+    reading = HostPressureReading(cpu=Pressure(1.5, None), io=None, memory=Pressure(2.5, 0.5))
+    assert list(render(reading)) == [
+        catalogue.HOST_PRESSURE_SECONDS.sample(1.5, "cpu", "some"),
+        catalogue.HOST_PRESSURE_SECONDS.sample(2.5, "memory", "some"),
+        catalogue.HOST_PRESSURE_SECONDS.sample(0.5, "memory", "full"),
+    ]
+
+
+@given(st.text())
+def test_any_text_is_a_pressure_or_a_value_error(text: str) -> None:
+    for candidate in (text, f"some {text}", f"some avg10=0.00 total={text}"):
+        with suppress(ValueError):
+            parse_pressure(candidate)
+
+
+@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
+def test_totals_round_trip(some: int, full: int) -> None:
+    text = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={some}\nfull avg10=0.00 total={full}\n"
+    assert parse_pressure(text) == Pressure(some / 1e6, full / 1e6)
