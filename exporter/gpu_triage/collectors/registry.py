@@ -1,0 +1,61 @@
+"""Every collector, in the order of the playbook. A subject that is not listed here does not run."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpu_triage.collectors.activity import ACTIVITY
+from gpu_triage.collectors.clocks import CLOCKS
+from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector
+from gpu_triage.collectors.ecc import ECC
+from gpu_triage.collectors.host_cpu import HOST_CPU
+from gpu_triage.collectors.host_disk import HOST_DISK
+from gpu_triage.collectors.host_memory import HOST_MEMORY
+from gpu_triage.collectors.host_network import HOST_NETWORK
+from gpu_triage.collectors.host_pressure import HOST_PRESSURE
+from gpu_triage.collectors.identity import IDENTITY
+from gpu_triage.collectors.limits import LIMITS
+from gpu_triage.collectors.media import MEDIA
+from gpu_triage.collectors.memory import MEMORY
+from gpu_triage.collectors.memory_repair import MEMORY_REPAIR
+from gpu_triage.collectors.modes import MODES
+from gpu_triage.collectors.modules import MODULES
+from gpu_triage.collectors.pcie import PCIE
+from gpu_triage.collectors.pcie_limits import PCIE_LIMITS
+from gpu_triage.collectors.pcie_throughput import PCIE_THROUGHPUT
+from gpu_triage.collectors.power import POWER
+from gpu_triage.collectors.processes import PROCESSES
+from gpu_triage.collectors.thermal import THERMAL
+from gpu_triage.collectors.throttle import THROTTLE
+from gpu_triage.collectors.topology import TOPOLOGY
+
+GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
+    ACTIVITY,
+    CLOCKS,
+    POWER,
+    THROTTLE,
+    MEMORY,
+    MEDIA,
+    THERMAL,
+    PCIE,
+    PCIE_THROUGHPUT,
+    ECC,
+    PROCESSES,
+    IDENTITY,
+    MODES,
+    LIMITS,
+    PCIE_LIMITS,
+    TOPOLOGY,
+    MEMORY_REPAIR,
+)
+
+HOST_COLLECTORS: Final[tuple[AnyHostCollector, ...]] = (
+    MODULES,
+    HOST_CPU,
+    HOST_PRESSURE,
+    HOST_MEMORY,
+    HOST_DISK,
+    HOST_NETWORK,
+)
+
+ALL_COLLECTORS: Final[tuple[AnyCollector, ...]] = (*GPU_COLLECTORS, *HOST_COLLECTORS)
