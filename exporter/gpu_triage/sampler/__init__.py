@@ -1,0 +1,1 @@
+"""Schedules, isolates, times and publishes: the way from collectors to outcomes."""

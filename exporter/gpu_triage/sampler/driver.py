@@ -1,0 +1,151 @@
+"""The driver as a whole: tried until it answers, looked at for GPUs that come and go, opened again when some are lost."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_triage.config import Config
+from gpu_triage.errors import DriverReplaced, DriverUnavailable, HostReadFailed
+from gpu_triage.hardware.nvml import DriverVersions, Inventory, Session
+from gpu_triage.hardware.pci_bus import PciGpu, read_pci_gpus
+from gpu_triage.hardware.rounds import HostRound
+from gpu_triage.machine import Machine
+from gpu_triage.sampler.lanes import Lane
+
+log = logging.getLogger(__name__)
+
+_FIRST_RETRY_SECONDS: Final = 1.0
+_LAST_RETRY_SECONDS: Final = 60.0
+_FIRST_REOPEN_SECONDS: Final = 15.0
+_LAST_REOPEN_SECONDS: Final = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class DriverLook:
+    """What one look at the bus and the driver found.
+
+    Attributes:
+        bus: NVIDIA GPUs on the PCI bus; None where sysfs has none.
+        inventory: what NVML counts; None while it is unavailable.
+        error: why it is; None when it is not.
+        opened: whether this look initialised NVML, so that all earlier handles are dead.
+    """
+
+    bus: tuple[PciGpu, ...] | None
+    inventory: Inventory | None
+    error: DriverUnavailable | None
+    opened: bool
+
+
+class DriverWatch:
+    """The NVML session and when to look at it. Only the sampler's thread calls it; the looks run in its lane."""
+
+    def __init__(
+        self, machine: Machine, config: Config, lane: Lane, report: Callable[[DriverLook], None]
+    ) -> None:
+        self.lane = lane
+        self.session = Session(machine.nvml)
+        self.error: DriverUnavailable | None = None
+        self.inventory: Inventory | None = None
+        self.bus: tuple[PciGpu, ...] | None = None
+        self.looked = False
+        self.replaced: DriverReplaced | None = None
+        self._machine = machine
+        self._interval_seconds = config.sample_medium_seconds
+        self._report = report
+        self._open = False
+        self._look_at = 0.0
+        self._retry_seconds = _FIRST_RETRY_SECONDS
+        self._reopen_at: float | None = None
+        self._reopen_seconds = _FIRST_REOPEN_SECONDS
+        self._bus_changed = False
+
+    @property
+    def versions(self) -> DriverVersions | None:
+        """Versions of the driver; None while it is unavailable."""
+        return self.session.versions if self._open else None
+
+    def wants_reopening(self, now: float) -> bool:
+        """Whether NVML should be initialised again, which needs all GPU lanes to be idle first."""
+        due = self._reopen_at is not None and now >= self._reopen_at
+        # NVML counts the GPUs that were there when it was initialised.
+        return self._open and (due or self._bus_changed)
+
+    def submit(self, now: float, *, reopen: bool) -> None:
+        """Start a look if one is due and the lane is idle."""
+        if self.lane.busy_since is not None or (now < self._look_at and not reopen):
+            return
+        self._look_at = now + self._interval_seconds
+        if reopen:
+            self._bus_changed = False
+            # Lost GPUs may stay lost: try less and less often.
+            self._reopen_at = None
+            self._reopen_seconds = min(2 * self._reopen_seconds, _LAST_REOPEN_SECONDS)
+        was_open = self._open
+        self.lane.submit(lambda: self._look(was_open=was_open, reopen=reopen))
+
+    def take(self, look: DriverLook, now: float) -> None:
+        """Take in what a look found."""
+        self._bus_changed |= self.looked and look.bus != self.bus
+        self.looked = True
+        self.bus, self.inventory, self.error = look.bus, look.inventory, look.error
+        if look.error is not None:
+            self.fail(look.error, now)
+            return
+        self._open = True
+        self._retry_seconds = _FIRST_RETRY_SECONDS
+
+    def fail(self, error: DriverUnavailable, now: float) -> None:
+        """Take in that NVML does not answer; it is tried again after a while."""
+        if self._open and isinstance(error, DriverReplaced):
+            self.replaced = error
+        self._open = False
+        self.error, self.inventory = error, None
+        self._look_at = now + self._retry_seconds
+        self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
+
+    def someone_is_gone(self, now: float, *, gone: bool) -> None:
+        """Say whether a GPU is lost or missing: initialising NVML again is the only way it can come back."""
+        if not gone:
+            self._reopen_at, self._reopen_seconds = None, _FIRST_REOPEN_SECONDS
+        elif self._reopen_at is None:
+            self._reopen_at = now + self._reopen_seconds
+
+    def close(self) -> None:
+        """Shut NVML down if it is up."""
+        if self._open:
+            self.session.close()
+            self._open = False
+
+    def _look(self, *, was_open: bool, reopen: bool) -> None:
+        bus = self._read_bus()
+        inventory: Inventory | None = None
+        error: DriverUnavailable | None = None
+        opened = not was_open or reopen
+        try:
+            self.lane.mark()
+            if was_open and reopen:
+                self.session.close()
+            if opened:
+                self.session.open()
+            self.lane.mark()
+            inventory = self.session.inventory()
+        except DriverUnavailable as unavailable:
+            error = unavailable
+        except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
+            error = DriverUnavailable("exception", traceback.format_exc())
+        if error is not None and opened:
+            # Only here: in a session that was in use, GPU lanes may have calls in flight.
+            self.session.close()
+        self._report(DriverLook(bus, inventory, error, opened))
+
+    def _read_bus(self) -> tuple[PciGpu, ...] | None:
+        try:
+            return read_pci_gpus(HostRound(self._machine, self._machine.clock.now()))
+        except HostReadFailed as failed:
+            log.debug("PCI bus unreadable", extra={"fields": {"cause": str(failed)}})
+            return None

@@ -1,0 +1,140 @@
+"""The GPUs of this host: every one ever seen, which answer, and what became of those that do not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Final
+
+from gpu_triage.collectors.contract import GpuLabels
+from gpu_triage.config import Config
+from gpu_triage.hardware.nvml import MAX_GPUS, Device, Inventory
+from gpu_triage.sampler.gpu import GpuRecord
+from gpu_triage.sampler.lanes import LaneMaker
+from gpu_triage.sampler.schedule import Schedule
+
+log = logging.getLogger(__name__)
+
+STALLED: Final = "stalled"
+MISSING: Final = "missing"
+DRIVER_UNAVAILABLE: Final = "driver_unavailable"
+
+GONE: Final = frozenset({"lost", "reset_required", MISSING, "no_permission", "unknown"})
+"""Errors that only a new NVML session can mend."""
+
+
+class Fleet:
+    """Records of GPUs by identity. Identity is the UUID: indices move when a GPU comes or goes."""
+
+    def __init__(self, config: Config, make_lane: LaneMaker) -> None:
+        self._config = config
+        self._make_lane = make_lane
+        self._records: dict[str, GpuRecord] = {}
+
+    def __iter__(self) -> Iterator[GpuRecord]:
+        return iter(tuple(self._records.values()))
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def get(self, key: str) -> GpuRecord | None:
+        """The record of a GPU."""
+        return self._records.get(key)
+
+    def peers_of(self, record: GpuRecord) -> tuple[Device, ...]:
+        """The other GPUs that answer now: asking about a pair asks both."""
+        return tuple(r.device for r in self if r is not record and r.device is not None and r.error is None)
+
+    def take(self, inventory: Inventory, now: float, *, opened: bool) -> None:
+        """Take in what NVML counts."""
+        present: set[str] = set()
+        before = {record.key: (record.labels, record.device is None) for record in self}
+        for device in inventory.devices:
+            # A second GPU under one UUID is not this GPU; nothing can be published for it.
+            if device.uuid not in present:
+                present.add(device.uuid)
+                self._see(device, opened=opened)
+        for denied in inventory.denied:
+            key = self._key_of_index(denied.index, present)
+            present.add(key)
+            record = self._records.get(key) or self._add(key, GpuLabels(str(denied.index), ""))
+            record.device, record.absent_since = None, None
+            self.fail(record, denied.reason)
+        for record in self:
+            if record.key in present:
+                continue
+            record.device = None
+            record.absent_since = now if record.absent_since is None else record.absent_since
+            self.fail(record, MISSING)
+        self._forget_surplus()
+        if opened or before != {record.key: (record.labels, record.device is None) for record in self}:
+            # Labels name indices and peers: what was read under other ones is read again.
+            for record in self:
+                record.schedule.all_due()
+
+    def fail(self, record: GpuRecord, error: str) -> None:
+        """Note why a GPU does not answer, and log it if that is news."""
+        if record.error != error:
+            log.error("GPU does not answer", extra={"fields": _fields(record, error)})
+            record.error = error
+
+    def recover(self, record: GpuRecord) -> None:
+        """Note that a GPU answers, and log it if that is news."""
+        if record.error is not None:
+            log.info("GPU answers again", extra={"fields": _fields(record, record.error)})
+            record.error = None
+
+    def _see(self, device: Device, *, opened: bool) -> None:
+        record = self._records.get(device.uuid)
+        labels = GpuLabels(str(device.index), device.uuid)
+        if record is None:
+            record = self._adopt(labels) or self._add(device.uuid, labels)
+            log.info(
+                "GPU found",
+                extra={"fields": {"gpu": device.index, "uuid": device.uuid, "pci": device.pci_bus_id}},
+            )
+        if record.labels != labels:
+            log.warning(
+                "GPU has another index now",
+                extra={"fields": {"uuid": device.uuid, "was": record.labels.gpu, "is": labels.gpu}},
+            )
+            record.labels = labels
+        if opened or record.device is None:
+            # Within a session a handle stays good, and with it the memory of what is not supported.
+            record.device = device
+        record.absent_since = None
+
+    def _adopt(self, labels: GpuLabels) -> GpuRecord | None:
+        """The record of a GPU that was denied so far, now that its UUID is known."""
+        nameless = self._records.pop(_nameless_key(int(labels.gpu)), None)
+        if nameless is not None:
+            nameless.key, nameless.labels = labels.uuid, labels
+            self._records[labels.uuid] = nameless
+        return nameless
+
+    def _add(self, key: str, labels: GpuLabels) -> GpuRecord:
+        record = GpuRecord(key, labels, self._make_lane(f"gpu-{labels.gpu}"), Schedule(self._config))
+        self._records[key] = record
+        return record
+
+    def _key_of_index(self, index: int, present: set[str]) -> str:
+        """Whose handle was denied: the GPU last seen at that index, unless it is accounted for."""
+        for record in self:
+            if record.labels.gpu == str(index) and record.key not in present:
+                return record.key
+        return _nameless_key(index)
+
+    def _forget_surplus(self) -> None:
+        """Bound what is remembered: a driver that invents UUIDs must not grow this process."""
+        gone = sorted((r for r in self if r.absent_since is not None), key=lambda r: r.absent_since or 0)
+        for record in gone[: max(0, len(self._records) - MAX_GPUS)]:
+            record.lane.close()
+            del self._records[record.key]
+
+
+def _nameless_key(index: int) -> str:
+    return f"index:{index}"
+
+
+def _fields(record: GpuRecord, error: str) -> dict[str, str]:
+    return {"gpu": record.labels.gpu, "uuid": record.labels.uuid, "error": error}

@@ -1,0 +1,97 @@
+"""The last result of each collector for each subject: immutable, swapped in whole, withdrawn when old."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_triage.catalogue import MetricSpec, Sample
+from gpu_triage.machine import Moment
+
+HOST: Final = ""
+"""The subject of a collector that reads the host; GPUs are known by their key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one round of one collector brought for one subject.
+
+    Attributes:
+        collector: its name.
+        subject: the GPU's key, or HOST.
+        samples: what to publish; empty when it failed.
+        success: whether anything could be read.
+        errors: names of what failed, one entry a failed question.
+        duration_seconds: of the round.
+        finished_at: when it ended.
+        detail: for the log: what a bug or the kernel said; "" when there is nothing to add.
+    """
+
+    collector: str
+    subject: str
+    samples: tuple[Sample, ...]
+    success: bool
+    errors: tuple[str, ...]
+    duration_seconds: float
+    finished_at: Moment
+    detail: str = ""
+
+
+def checked(samples: Iterable[Sample], metrics: frozenset[MetricSpec]) -> tuple[Sample, ...]:
+    """The samples, if they may leave the process.
+
+    Raises:
+        ValueError: one is of a metric the collector did not declare, or two are the same series.
+    """
+    seen: set[tuple[str, tuple[str, ...]]] = set()
+    result = []
+    for sample in samples:
+        if sample.spec not in metrics:
+            raise ValueError(f"{sample.spec.name} is not declared by this collector")
+        series = (sample.spec.name, sample.labels)
+        if series in seen:
+            raise ValueError(f"{sample.spec.name}{sample.labels} twice")
+        seen.add(series)
+        result.append(sample)
+    return tuple(result)
+
+
+class OutcomeStore:
+    """Outcomes by collector and subject. Written by the sampler's thread, read by any.
+
+    Attributes:
+        collectors: names of all collectors, in the order to publish them.
+    """
+
+    def __init__(self, collectors: Iterable[str]) -> None:
+        self.collectors = tuple(collectors)
+        self._outcomes: dict[str, dict[str, Outcome]] = {name: {} for name in self.collectors}
+        self._versions: dict[str, int] = {}
+
+    def put(self, outcome: Outcome) -> None:
+        """Swap in an outcome for its collector and subject."""
+        self._replace(outcome.collector, {**self._outcomes[outcome.collector], outcome.subject: outcome})
+
+    def withdraw(self, collector: str, subject: str) -> None:
+        """Forget what a collector said of a subject."""
+        known = self._outcomes[collector]
+        if subject in known:
+            self._replace(collector, {key: value for key, value in known.items() if key != subject})
+
+    def of(self, collector: str) -> tuple[Outcome, ...]:
+        """A collector's outcomes, in the order their subjects first appeared."""
+        return tuple(self._outcomes[collector].values())
+
+    def get(self, collector: str, subject: str) -> Outcome | None:
+        """A collector's outcome for one subject."""
+        return self._outcomes[collector].get(subject)
+
+    def version(self, collector: str) -> int:
+        """A number that changes whenever the collector's outcomes do."""
+        return self._versions.get(collector, 0)
+
+    def _replace(self, collector: str, outcomes: dict[str, Outcome]) -> None:
+        # The mapping before its version: a reader who sees the new version sees the new outcomes.
+        self._outcomes[collector] = outcomes
+        self._versions[collector] = self._versions.get(collector, 0) + 1

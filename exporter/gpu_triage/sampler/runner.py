@@ -1,0 +1,128 @@
+"""Drives a sampler: in real time on a thread of its own, or on a virtual clock as fast as it goes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from gpu_triage.config import Config
+from gpu_triage.machine import Clock
+from gpu_triage.sampler.lanes import Lane, ThreadLane
+from gpu_triage.sampler.sampler import Sampler
+
+log = logging.getLogger(__name__)
+
+_ANSWERS_WITHIN_SECONDS: Final = 0.25
+"""How long a publication waits for the round it belongs to; what answers later is in the next one."""
+
+_CLOSE_WITHIN_SECONDS: Final = 0.5
+_DEAD_AFTER_SECONDS: Final = 30.0
+
+
+class SteppedClock(Protocol):
+    """A clock that stands still until it is advanced."""
+
+    def advance(self, seconds: float) -> None:
+        """Move on."""
+
+
+class Runner:
+    """A thread that steps a sampler once per fast interval and publishes what came back.
+
+    Use `lane` to make the sampler's lanes: they wake the runner when they are done.
+    """
+
+    def __init__(self, clock: Clock, config: Config) -> None:
+        self._clock = clock
+        self._interval_seconds = config.sample_fast_seconds
+        self._woken = threading.Condition()
+        self._stopping = threading.Event()
+        self._sampler: Sampler | None = None
+        self._after_publish: Callable[[], None] = lambda: None
+        self._on_fatal: Callable[[str], None] = lambda _cause: None
+        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+
+    def lane(self, name: str) -> Lane:
+        """A lane with a thread, for the sampler this runner will drive."""
+        return ThreadLane(name, self._clock, self._wake)
+
+    def start(
+        self, sampler: Sampler, after_publish: Callable[[], None], on_fatal: Callable[[str], None]
+    ) -> None:
+        """Drive `sampler` from now on.
+
+        Args:
+            sampler: made with this runner's lanes.
+            after_publish: called on the sampler's thread after each publication.
+            on_fatal: called once with the cause when the process must end.
+        """
+        self._sampler, self._after_publish, self._on_fatal = sampler, after_publish, on_fatal
+        self._thread.start()
+
+    def alive(self) -> str | None:
+        """None while the sampler publishes; else what is wrong."""
+        if not self._thread.is_alive():
+            return "the sampler has ended"
+        published_at = self._sampler.published_at if self._sampler else None
+        silence = self._clock.now().monotonic - published_at if published_at is not None else 0.0
+        if silence > _DEAD_AFTER_SECONDS + self._interval_seconds:
+            return f"the sampler has published nothing for {silence:.0f} s"
+        return None
+
+    def request_stop(self) -> None:
+        """Begin no further round; from any thread or signal handler."""
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """End the sampling and shut NVML down, within a second and a half even when the driver hangs."""
+        self.request_stop()
+        self._thread.join(_CLOSE_WITHIN_SECONDS)
+        if self._sampler is not None and not self._thread.is_alive():
+            self._sampler.close(lambda condition: self._wait_for(condition, _CLOSE_WITHIN_SECONDS))
+
+    def _wake(self) -> None:
+        with self._woken:
+            self._woken.notify_all()
+
+    def _wait_for(self, condition: Callable[[], bool], timeout_seconds: float) -> bool:
+        with self._woken:
+            return self._woken.wait_for(condition, timeout_seconds)
+
+    def _run(self) -> None:
+        sampler = self._sampler
+        assert sampler is not None  # noqa: S101 - start() set it
+        next_at = time.monotonic()
+        while not self._stopping.is_set():
+            try:
+                sampler.step()
+                self._wait_for(lambda: self._stopping.is_set() or sampler.idle(), self._answers_within())
+                sampler.publish()
+                self._after_publish()
+            except Exception:
+                # Nothing here may end the sampling; what went wrong is in the log, what is stale shows its age.
+                log.exception("sampling failed")
+            if sampler.fatal is not None:
+                self._on_fatal(sampler.fatal)
+                return
+            # Intervals that were missed are skipped, the beat is kept.
+            next_at += self._interval_seconds
+            late = time.monotonic() - next_at
+            if late > 0:
+                next_at += late - late % self._interval_seconds
+            self._stopping.wait(max(0.0, next_at - time.monotonic()))
+
+    def _answers_within(self) -> float:
+        return min(_ANSWERS_WITHIN_SECONDS, self._interval_seconds / 2)
+
+
+def run_virtual(sampler: Sampler, clock: SteppedClock, seconds: float, interval_seconds: float) -> None:
+    """Sample `seconds` of a stepped clock, one step per fast interval, as fast as it goes."""
+    for _ in range(round(seconds / interval_seconds)):
+        sampler.step()
+        sampler.publish()
+        clock.advance(interval_seconds)
+    sampler.step()
+    sampler.publish()

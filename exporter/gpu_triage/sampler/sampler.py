@@ -1,0 +1,259 @@
+"""The sampler: `step` starts what is due, `publish` takes in what came back. Threads only drive it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from queue import Empty, SimpleQueue
+
+from gpu_triage.catalogue import Sample
+from gpu_triage.collectors import exporter, presence
+from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector
+from gpu_triage.collectors.presence import PresenceReading
+from gpu_triage.config import Config, collector_enabled
+from gpu_triage.machine import Machine, Moment
+from gpu_triage.sampler.driver import DriverLook, DriverWatch
+from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, GONE, STALLED, Fleet
+from gpu_triage.sampler.gpu import GpuJob, GpuRecord, GpuRoundResult, readers_of
+from gpu_triage.sampler.host import HostJob, HostReader
+from gpu_triage.sampler.lanes import LaneMaker
+from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
+from gpu_triage.sampler.schedule import Schedule, interval_seconds
+from gpu_triage.sampler.status import Status
+
+log = logging.getLogger(__name__)
+
+Report = Outcome | GpuRoundResult | DriverLook
+
+
+class Sampler:
+    """Reads the machine on a schedule and keeps the last outcome of everything.
+
+    Attributes:
+        store: the outcomes; read it from any thread.
+        status: what the sampler knows of itself.
+        presence: who was there at the last publication; None before the first.
+        published_at: monotonic second of the last publication; None before the first.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        config: Config,
+        make_lane: LaneMaker,
+        gpu_collectors: Iterable[AnyGpuCollector],
+        host_collectors: Iterable[AnyHostCollector],
+    ) -> None:
+        self._machine = machine
+        self._config = config
+        self._reports: SimpleQueue[Report] = SimpleQueue()
+        self._gpu_collectors = tuple(
+            c for c in gpu_collectors if collector_enabled(config, c.name, default=c.default)
+        )
+        self._host_collectors = tuple(
+            c for c in host_collectors if collector_enabled(config, c.name, default=c.default)
+        )
+        enabled: tuple[AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
+        self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), exporter.NAME))
+        self._make_reader = {c.name: partial(c.reader, config) for c in self._gpu_collectors}
+        self._host_readers: dict[str, HostReader] = {c.name: c.reader(config) for c in self._host_collectors}
+        self._fleet = Fleet(config, make_lane)
+        self._driver = DriverWatch(machine, config, make_lane("driver"), self._reports.put)
+        self._host_lane = make_lane("host")
+        self._host_schedule = Schedule(config)
+        self._fresh_for = {c.name: config.stale_after * interval_seconds(config, c.tier) for c in enabled}
+        self._kept = frozenset(c.name for c in self._gpu_collectors if c.kept)
+        self.presence: PresenceReading | None = None
+        self.published_at: float | None = None
+        self.status = Status(machine, config, self._gpu_collectors, self._host_collectors)
+
+    @property
+    def fatal(self) -> str | None:
+        """Why this process must end for its supervisor to restart it; None while it need not."""
+        replaced = self._driver.replaced
+        return None if replaced is None else replaced.detail
+
+    def step(self) -> None:
+        """Take in what came back and start what is due. Never waits."""
+        self._drain()
+        now = self._machine.clock.now().monotonic
+        reopen = self._driver.wants_reopening(now)
+        if not reopen:
+            self._driver.submit(now, reopen=False)
+            for record in self._fleet:
+                self._submit_gpu(record, now)
+        elif all(record.lane.busy_since is None for record in self._fleet):
+            # All handles die with the session: no GPU may be asked meanwhile.
+            self._driver.submit(now, reopen=True)
+        self._submit_host(now)
+
+    def publish(self) -> None:
+        """Take in what came back, withdraw what is stale, and say how things stand."""
+        self._drain()
+        now = self._machine.clock.now()
+        self._find_stalls(now.monotonic)
+        gone = any(record.error in GONE for record in self._fleet)
+        self._driver.someone_is_gone(now.monotonic, gone=gone)
+        self._expire(now.monotonic)
+        self.presence = self.status.presence(self._fleet, self._driver, self.store, now.monotonic)
+        exporter_reading = self.status.exporter(self._fleet, self._driver)
+        self._put_own(
+            presence.NAME, checked(presence.render(self.presence), frozenset(presence.METRICS)), now
+        )
+        self._put_own(
+            exporter.NAME, checked(exporter.render(exporter_reading), frozenset(exporter.METRICS)), now
+        )
+        self.published_at = now.monotonic
+
+    def waiting_for(self) -> str | None:
+        """What the first round still lacks; None once everything was sampled, or known to fail, once."""
+        if not self._driver.looked:
+            return "the first answer of the driver"
+        if self._host_collectors and not self.status.noted(HOST):
+            return "the first reading of the host"
+        for record in self._fleet:
+            if record.error is None and not self.status.noted(record.key):
+                return f"the first reading of GPU {record.labels.gpu}"
+        return None
+
+    def idle(self) -> bool:
+        """Whether every lane has finished what it was given."""
+        lanes = (*(record.lane for record in self._fleet), self._driver.lane, self._host_lane)
+        return all(lane.busy_since is None for lane in lanes)
+
+    def close(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
+        """End sampling and shut NVML down.
+
+        Args:
+            wait: waits until the given condition holds, at most as long as there is time; says whether it does.
+        """
+        for record in self._fleet:
+            record.lane.close()
+        self._host_lane.close()
+        if wait(self.idle):
+            self._driver.lane.submit(self._driver.close)
+            wait(self.idle)
+        else:
+            # Shutting NVML down under a call that hangs would hang as well.
+            log.warning("the driver did not answer in time, NVML is left as it is")
+        self._driver.lane.close()
+
+    def _submit_gpu(self, record: GpuRecord, now: float) -> None:
+        versions = self._driver.versions
+        if record.device is None or versions is None or record.lane.busy_since is not None:
+            return
+        due = record.schedule.due(self._gpu_collectors, now)
+        if not due:
+            return
+        if any(interval_seconds(self._config, c.tier) == self._config.sample_slow_seconds for c in due):
+            # What is supported may change with MIG, ECC or the driver's mood: ask anew once in a while.
+            record.device.unsupported.clear()
+        record.rounds += 1
+        record.lane.submit(
+            GpuJob(
+                key=record.key,
+                labels=record.labels,
+                device=record.device,
+                peers=self._fleet.peers_of(record),
+                collectors=readers_of(record, due, self._make_reader),
+                machine=self._machine,
+                versions=versions,
+                deadline_seconds=self._config.sample_deadline_seconds,
+                mark=record.lane.mark,
+                publish=self._reports.put,
+                finish=self._reports.put,
+            )
+        )
+
+    def _submit_host(self, now: float) -> None:
+        if self._host_lane.busy_since is not None:
+            return
+        due = self._host_schedule.due(self._host_collectors, now)
+        if due:
+            pairs = tuple((collector, self._host_readers[collector.name]) for collector in due)
+            self._host_lane.submit(HostJob(pairs, self._machine, self._host_lane.mark, self._reports.put))
+
+    def _drain(self) -> None:
+        now = self._machine.clock.now().monotonic
+        while True:
+            try:
+                report = self._reports.get_nowait()
+            except Empty:
+                return
+            if isinstance(report, Outcome):
+                self._take_outcome(report)
+            elif isinstance(report, GpuRoundResult):
+                self._take_round(report, now)
+            else:
+                self._take_look(report, now)
+
+    def _take_outcome(self, outcome: Outcome) -> None:
+        self.status.note(outcome)
+        record = self._fleet.get(outcome.subject)
+        if outcome.success and (outcome.subject == HOST or (record and record.device is not None)):
+            self.store.put(outcome)
+
+    def _take_round(self, result: GpuRoundResult, now: float) -> None:
+        record = self._fleet.get(result.key)
+        if record is None or record.device is not result.device:
+            return
+        if result.driver is not None:
+            self._driver_failed(DriverLook(self._driver.bus, None, result.driver, opened=False), now)
+        elif result.error is not None:
+            self._fleet.fail(record, result.error)
+            self._withdraw(record)
+            # It is asked again, but not at the fast tier's pace.
+            record.schedule.defer(now + self._config.sample_medium_seconds)
+        else:
+            self._fleet.recover(record)
+
+    def _take_look(self, look: DriverLook, now: float) -> None:
+        if look.error is not None or look.inventory is None:
+            self._driver_failed(look, now)
+            return
+        if self._driver.error is not None or not self._driver.looked:
+            log.info("driver answers", extra={"fields": {"gpus": look.inventory.count}})
+        self._driver.take(look, now)
+        self._fleet.take(look.inventory, now, opened=look.opened)
+        for record in self._fleet:
+            if record.device is None:
+                self._withdraw(record)
+
+    def _driver_failed(self, look: DriverLook, now: float) -> None:
+        error = look.error
+        if error is not None and (self._driver.error is None or self._driver.error.reason != error.reason):
+            log.warning(
+                "driver unavailable", extra={"fields": {"error": error.reason, "cause": error.detail}}
+            )
+        self._driver.take(look, now)
+        for record in self._fleet:
+            record.device = None
+            self._fleet.fail(record, DRIVER_UNAVAILABLE)
+            self._withdraw(record)
+
+    def _withdraw(self, record: GpuRecord) -> None:
+        for collector in self._gpu_collectors:
+            if collector.name not in self._kept:
+                self.store.withdraw(collector.name, record.key)
+
+    def _find_stalls(self, now: float) -> None:
+        deadline = self._config.sample_deadline_seconds
+        for record in self._fleet:
+            since = record.lane.busy_since
+            if since is not None and now - since > deadline and record.device is not None:
+                self._fleet.fail(record, STALLED)
+
+    def _expire(self, now: float) -> None:
+        for collector in self.store.collectors:
+            fresh_for = self._fresh_for.get(collector)
+            if fresh_for is None or collector in self._kept:
+                continue
+            for outcome in self.store.of(collector):
+                if now - outcome.finished_at.monotonic > fresh_for:
+                    self.store.withdraw(collector, outcome.subject)
+
+    def _put_own(self, name: str, samples: tuple[Sample, ...], now: Moment) -> None:
+        self.store.put(
+            Outcome(name, HOST, samples, success=True, errors=(), duration_seconds=0.0, finished_at=now)
+        )

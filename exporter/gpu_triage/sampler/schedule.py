@@ -1,0 +1,52 @@
+"""When each collector is due."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from gpu_triage.catalogue import Tier
+from gpu_triage.collectors.contract import AnyGpuCollector, AnyHostCollector
+from gpu_triage.config import Config
+
+C = TypeVar("C", AnyGpuCollector, AnyHostCollector)
+
+_TOLERANCE_SECONDS = 1e-6
+"""Sums of intervals are not exact in floating point."""
+
+
+def interval_seconds(config: Config, tier: Tier) -> float:
+    """How often a tier is sampled."""
+    return {
+        Tier.FAST: config.sample_fast_seconds,
+        Tier.MEDIUM: config.sample_medium_seconds,
+        Tier.SLOW: config.sample_slow_seconds,
+    }[tier]
+
+
+class Schedule:
+    """Due times of one subject's collectors. Everything is due at first."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._due_at: dict[str, float] = {}
+
+    def due(self, collectors: Iterable[C], now: float) -> tuple[C, ...]:
+        """Collectors that are due, in their given order; each is then next due one interval later.
+
+        Rounds that were missed are not made up for: a reading is of its own time.
+        """
+        due = tuple(c for c in collectors if self._due_at.get(c.name, now) <= now + _TOLERANCE_SECONDS)
+        for collector in due:
+            interval = interval_seconds(self._config, collector.tier)
+            on_time = self._due_at.get(collector.name, now) + interval
+            self._due_at[collector.name] = on_time if on_time > now else now + interval
+        return due
+
+    def defer(self, until: float) -> None:
+        """Let nothing be due before `until`."""
+        self._due_at = {name: max(at, until) for name, at in self._due_at.items()}
+
+    def all_due(self) -> None:
+        """Make everything due at once, as at first."""
+        self._due_at.clear()
