@@ -1,0 +1,194 @@
+"""The ASGI application: metrics, health and the landing page, each from a source that is always at hand."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Protocol
+
+from gpu_triage.errors import ConfigError
+from gpu_triage.web.answer import Answer, Receive, Scope, Send, deliver, text
+from gpu_triage.web.landing import LandingFacts, content_security_policy, landing_page
+from gpu_triage.web.negotiation import QueryError, accepts_gzip, header, metric_names
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+HEALTHY_PATH = "/-/healthy"
+READY_PATH = "/-/ready"
+_METHODS = ("GET", "HEAD")
+_RETRY_AFTER_SECONDS = b"1"
+
+logger = logging.getLogger(__name__)
+
+
+class Page(Protocol):
+    """One encoded page of metrics."""
+
+    @property
+    def body(self) -> bytes:
+        """As it goes over the wire."""
+
+    @property
+    def content_type(self) -> str:
+        """Media type of the chosen exposition format, with version and charset."""
+
+    @property
+    def gzipped(self) -> bool:
+        """Whether the body is gzip."""
+
+
+class MetricsSource(Protocol):
+    """Where the metrics come from."""
+
+    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - a fact of the client
+        """The latest samples, encoded.
+
+        Args:
+            accept: the client's Accept header, "" where it sent none.
+            names: the metric families wanted; empty for all, and then the answer must be at hand at once.
+            gzipped: whether the client takes gzip.
+        """
+
+    def scraped(self) -> None:
+        """Count one answered scrape."""
+
+
+class HealthSource(Protocol):
+    """What the probes are told."""
+
+    def alive(self) -> str | None:
+        """Why this process should be restarted; None where it should be left running."""
+
+    def ready(self) -> str | None:
+        """What the first samples still lack; None once they are taken."""
+
+
+class LandingSource(Protocol):
+    """What the page for people is drawn from."""
+
+    def landing(self) -> LandingFacts:
+        """The facts as of now."""
+
+
+class WebApp:
+    """The ASGI application.
+
+    Args:
+        metrics: asked once a scrape.
+        health: asked by the probes and the landing page.
+        landing: asked by the landing page.
+        telemetry_path: URL path of the metrics.
+        max_requests: scrapes answered at the same time; more are turned away with 503. It bounds the memory
+            that clients can hold by not reading their answers.
+
+    Raises:
+        ConfigError: `telemetry_path` is not an absolute path or is taken by another page.
+    """
+
+    def __init__(
+        self,
+        metrics: MetricsSource,
+        health: HealthSource,
+        landing: LandingSource,
+        *,
+        telemetry_path: str = "/metrics",
+        max_requests: int = 40,
+    ) -> None:
+        self._metrics = metrics
+        self._health = health
+        self._landing = landing
+        self._telemetry_path = telemetry_path
+        self._max_requests = max_requests
+        self._scrapes = 0
+        self._failing: set[str] = set()
+        # Encoding a selection of families takes milliseconds and each client may want another one; the loop
+        # must go on answering probes meanwhile. A full page is encoded beforehand: handing it to a thread
+        # and back would cost more than it takes.
+        self._encoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encode")
+        self._routes: dict[str, Callable[[Scope], Awaitable[Answer]]] = {
+            "/": self._landing_answer,
+            HEALTHY_PATH: self._healthy_answer,
+            READY_PATH: self._ready_answer,
+        }
+        if not telemetry_path.startswith("/") or telemetry_path in self._routes:
+            raise ConfigError(
+                f"--web.telemetry-path {telemetry_path!r}: must start with a slash and be none of "
+                f"{', '.join(self._routes)}"
+            )
+        self._routes[telemetry_path] = self._metrics_answer
+
+    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """Answer one request; the body, if any, is left unread (the protocol bounds it)."""
+        if scope["path"] != self._telemetry_path:
+            await deliver(await self._answer(scope), send)
+            return
+        if self._scrapes >= self._max_requests:
+            await deliver(
+                text(503, "too many scrapes at one time", ((b"retry-after", _RETRY_AFTER_SECONDS),)), send
+            )
+            return
+        self._scrapes += 1
+        try:
+            await deliver(await self._answer(scope), send)
+        except asyncio.CancelledError:
+            # Only the server's end cancels, and the client is gone by then; uvicorn would log a failure.
+            logger.debug("a scrape was given up at the end")
+        finally:
+            self._scrapes -= 1
+
+    def close(self) -> None:
+        """Drop the selections that nobody waits for any more; returns at once."""
+        self._encoders.shutdown(wait=False, cancel_futures=True)
+
+    async def _answer(self, scope: Scope) -> Answer:
+        route = self._routes.get(scope["path"])
+        if route is None:
+            return text(404, "not found")
+        if scope["method"] not in _METHODS:
+            return text(405, "method not allowed", ((b"allow", ", ".join(_METHODS).encode()),))
+        try:
+            answer = await route(scope)
+        except Exception:
+            # Once until it works again: what every scrape hits must not fill the log.
+            if scope["path"] not in self._failing:
+                self._failing.add(scope["path"])
+                logger.exception("cannot answer %s", scope["path"])
+            return text(500, "internal error")
+        self._failing.discard(scope["path"])
+        return answer
+
+    async def _metrics_answer(self, scope: Scope) -> Answer:
+        try:
+            names = metric_names(scope["query_string"])
+        except QueryError as error:
+            return text(400, str(error))
+        accept = header(scope["headers"], b"accept")
+        gzip = accepts_gzip(header(scope["headers"], b"accept-encoding"))
+        if names:
+            loop = asyncio.get_running_loop()
+            page = await loop.run_in_executor(self._encoders, self._metrics.page, accept, names, gzip)
+        else:
+            page = self._metrics.page(accept, names, gzip)
+        self._metrics.scraped()
+        vary = (b"vary", b"accept, accept-encoding")
+        encoding = ((b"content-encoding", b"gzip"),) if page.gzipped else ()
+        return Answer(200, page.body, page.content_type, (vary, *encoding))
+
+    async def _healthy_answer(self, _scope: Scope) -> Answer:
+        return _verdict(self._health.alive(), "healthy")
+
+    async def _ready_answer(self, _scope: Scope) -> Answer:
+        return _verdict(self._health.ready(), "ready")
+
+    async def _landing_answer(self, _scope: Scope) -> Answer:
+        page = landing_page(
+            self._landing.landing(), self._telemetry_path, self._health.alive(), self._health.ready()
+        )
+        policy = (b"content-security-policy", content_security_policy())
+        return Answer(200, page, "text/html; charset=utf-8", (policy, (b"referrer-policy", b"no-referrer")))
+
+
+def _verdict(complaint: str | None, praise: str) -> Answer:
+    return text(200, praise) if complaint is None else text(503, complaint)

@@ -1,0 +1,104 @@
+"""All clients of one server together: what each may take, and who gives way when there are too many."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from email.utils import formatdate
+from typing import TYPE_CHECKING
+
+from uvicorn.server import ServerState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gpu_triage.web.protocol import GuardedProtocol
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client, and all of them together, may take.
+
+    Attributes:
+        request_seconds: from connecting, or from the first byte of a later request, to the end of its head;
+            then again to the end of its body. Also the bound of a TLS handshake.
+        idle_seconds: a connection between two requests; outlasts a scrape interval of two minutes, so that
+            Prometheus keeps its connection.
+        write_seconds: for taking an answer.
+        linger_seconds: how long a refused client may go on sending, so that it gets to read why.
+        stop_seconds: how long answers in progress may take when the server is told to stop.
+        connections: open at one time.
+        head_bytes: request line and headers.
+        body_bytes: request body; no page here takes one.
+    """
+
+    request_seconds: float = 10.0
+    idle_seconds: int = 130
+    write_seconds: float = 30.0
+    linger_seconds: float = 1.0
+    stop_seconds: float = 0.5
+    connections: int = 512
+    head_bytes: int = 16 * 1024
+    body_bytes: int = 1024
+
+
+class Crowd(ServerState):
+    """All connections of one server.
+
+    Attributes:
+        waiting: those on whose client it is to send something, the longest-waiting first (an ordered set).
+    """
+
+    def __init__(self, limits: Limits, wall: Callable[[], float]) -> None:
+        super().__init__()
+        self.limits = limits
+        self.waiting: dict[GuardedProtocol, None] = {}
+        self._wall = wall
+        self._second = -1
+        self._emptied = asyncio.Event()
+
+    def make_room(self) -> None:
+        """Where there are too many connections, cut the one that has kept the server waiting longest.
+
+        An idle one or one that dawdles over its request gives way before one that asks at once, so a scraper
+        gets in through a crowd of silent connections. Where all others are being answered, the newcomer is
+        the only one waiting and is cut itself.
+        """
+        if len(self.connections) > self.limits.connections:
+            victim = next(iter(self.waiting))
+            del self.waiting[victim]
+            # Now, not when the transport gets to it: the next newcomer must not pay for this one again.
+            self.connections.discard(victim)
+            victim.transport.abort()
+
+    def stamp(self) -> None:
+        """Bring the Date header up to the second; here, because a timer would wake an idle process."""
+        second = int(self._wall())
+        if second != self._second:
+            self._second = second
+            self.default_headers = [(b"date", formatdate(second, usegmt=True).encode("ascii"))]
+
+    def leave(self, connection: GuardedProtocol) -> None:
+        """Forget a connection that has ended."""
+        self.waiting.pop(connection, None)
+        self.connections.discard(connection)
+        if not self.connections:
+            self._emptied.set()
+
+    async def disperse(self) -> None:
+        """End every connection: those in the middle of an answer within `stop_seconds`, then by force."""
+        for connection in list(self.connections):
+            connection.shutdown()
+        await self._empty(self.limits.stop_seconds)
+        for connection in list(self.connections):
+            connection.transport.abort()
+        # The transports tell their protocols in the loop's next round; wait for that, so that no answer is
+        # still being written when the loop closes.
+        await self._empty(self.limits.stop_seconds)
+
+    async def _empty(self, seconds: float) -> None:
+        if self.connections:
+            self._emptied.clear()
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._emptied.wait(), seconds)
