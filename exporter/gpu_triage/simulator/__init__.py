@@ -1,0 +1,26 @@
+"""A simulated GPU host: a Machine made from a scenario file, for demonstrations, fire drills and tests.
+
+It stands in for the NVML library below pynvml and for the kernel's sysfs, procfs and log, so that everything
+above the seams runs unchanged.
+"""
+
+from __future__ import annotations
+
+from gpu_triage.simulator.clocks import START_OF_TIME, VirtualClock
+from gpu_triage.simulator.describe import describe_scenario
+from gpu_triage.simulator.scenario import Expectation, Scenario, ScenarioSummary
+from gpu_triage.simulator.scenario_file import list_scenarios, load_scenario
+from gpu_triage.simulator.session import SimulatedMachine, simulated_machine
+
+__all__ = [
+    "START_OF_TIME",
+    "Expectation",
+    "Scenario",
+    "ScenarioSummary",
+    "SimulatedMachine",
+    "VirtualClock",
+    "describe_scenario",
+    "list_scenarios",
+    "load_scenario",
+    "simulated_machine",
+]

@@ -1,0 +1,183 @@
+"""What holds at a scenario time: the timeline resolved into one frozen description per GPU and stretch of time."""
+
+from __future__ import annotations
+
+import dataclasses
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from gpu_triage.simulator import effects
+from gpu_triage.simulator.effects import Load
+from gpu_triage.simulator.scenario import Event, Gpu, Scenario
+
+E = TypeVar("E")
+
+_NO_LOAD: Final = Load(
+    utilization=0.0,
+    memory_utilization=0.0,
+    intensity=0.8,
+    jitter=0.0,
+    pcie_receive_bytes_per_second=0.0,
+    pcie_transmit_bytes_per_second=0.0,
+    encoder=0.0,
+    decoder=0.0,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuConditions:
+    """What acts on one GPU during a stretch of time; units as in the effects."""
+
+    load: Load
+    ambient_celsius: float
+    power_limit_watts: float
+    sm_target_mhz: int
+    link_width: int
+    link_generation: int
+    thermal: tuple[effects.ThermalThrottle, ...]
+    brake: tuple[effects.PowerBrake, ...]
+    remap_pending: bool
+    remap_failure: bool
+    pages_pending: bool
+    p2p_status: str
+    recovery_action: int
+    links_down: frozenset[int]
+    reset_required: bool
+    denied: bool
+    removed: bool
+
+
+class Timeline:
+    """The events of a scenario, asked by scenario time in seconds."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        edges = {0}
+        for event in scenario.events:
+            edges.add(event.at)
+            if event.until is not None:
+                edges.add(event.until)
+        self.edges = tuple(sorted(edges))
+        self._by_gpu = [
+            tuple(event for event in scenario.events if index in event.gpus)
+            for index in range(len(scenario.gpus))
+        ]
+        self._conditions = [
+            tuple(self._resolve(gpu, index, edge) for edge in self.edges)
+            for index, gpu in enumerate(scenario.gpus)
+        ]
+
+    def segment(self, seconds: float) -> int:
+        """Number of the stretch between two edges in which this time lies; before time 0, the first."""
+        return max(0, bisect_right(self.edges, seconds) - 1)
+
+    def conditions(self, gpu: int, seconds: float) -> GpuConditions:
+        """What acts on a GPU at this time."""
+        return self._conditions[gpu][self.segment(seconds)]
+
+    def of(self, kind: type[E], gpu: int) -> Iterator[tuple[Event, E]]:
+        """Every event of a kind on a GPU, with its effect."""
+        for event in self._by_gpu[gpu]:
+            if isinstance(event.effect, kind):
+                yield event, event.effect
+
+    def host(self, kind: type[E]) -> Iterator[tuple[Event, E]]:
+        """Every event of a kind on the host, with its effect."""
+        for event in self._scenario.events:
+            if not event.gpus and isinstance(event.effect, kind):
+                yield event, event.effect
+
+    def host_active(self, kind: type[E], seconds: float) -> bool:
+        """Whether an effect on the host holds."""
+        return any(event.active(seconds) for event, _ in self.host(kind))
+
+    def gpu_active(self, kind: type[E], gpu: int, seconds: float) -> bool:
+        """Whether an effect on a GPU holds."""
+        return any(event.active(seconds) for event, _ in self.of(kind, gpu))
+
+    def accrued(self, kind: type[E], rate: str, gpu: int, seconds: float) -> float:
+        """What an hourly rate of an effect has added up to by this time."""
+        total = 0.0
+        for event, effect in self.of(kind, gpu):
+            end = seconds if event.until is None else min(seconds, event.until)
+            total += getattr(effect, rate) / 3600.0 * max(0.0, end - event.at)
+        return total
+
+    def latched(self, kind: type[E], count: str, gpu: int, seconds: float) -> int:
+        """Sum of a count over all effects that have begun by this time, ended or not."""
+        return sum(int(getattr(effect, count)) for event, effect in self.of(kind, gpu) if event.at <= seconds)
+
+    def lost(self, gpu: int, seconds: float, initialised: float) -> bool:
+        """Whether a GPU is lost; it comes back when NVML is initialised (last at `initialised`) after the event."""
+        return any(
+            event.at <= seconds and not (event.until is not None and initialised >= event.until)
+            for event, _ in self.of(effects.Lost, gpu)
+        )
+
+    def off_the_bus(self, gpu: int, seconds: float) -> bool:
+        """Whether the GPU does not answer on PCIe: while it is lost by the timeline."""
+        return self.gpu_active(effects.Lost, gpu, seconds)
+
+    def running(self, pid: int, seconds: float) -> bool:
+        """Whether a process of the scenario runs."""
+        starts = [event for event, start in self.host(effects.Start) if pid in start.pids]
+        killed = any(event.active(seconds) for event, kill in self.host(effects.Kill) if pid in kill.pids)
+        return not killed and (not starts or any(event.active(seconds) for event in starts))
+
+    def _resolve(self, gpu: Gpu, index: int, seconds: float) -> GpuConditions:
+        active = [event.effect for event in self._by_gpu[index] if event.active(seconds)]
+        load = overlay(_NO_LOAD, gpu.load)
+        for effect in _kind(effects.Load, active):
+            load = overlay(load, effect)
+        thermal = _kind(effects.ThermalThrottle, active)
+        links = _kind(effects.Link, active)
+        remaps = _kind(effects.RowRemap, active)
+        model = gpu.model
+        warm = [throttle.ambient_celsius for throttle in thermal if throttle.ambient_celsius is not None]
+        limits = [effect.watts for effect in _kind(effects.PowerLimit, active)]
+        targets = [effect.sm_mhz for effect in _kind(effects.ApplicationClock, active)]
+        p2p = [effect.status for effect in _kind(effects.PeerToPeer, active)]
+        recovery = [effect.action for effect in _kind(effects.RecoveryAction, active)]
+        return GpuConditions(
+            load=load,
+            ambient_celsius=warm[-1] if warm else gpu.ambient_celsius,
+            power_limit_watts=limits[-1] if limits else gpu.power_limit_watts or model.power.default_limit,
+            sm_target_mhz=targets[-1] if targets else gpu.sm_target_mhz or model.clocks.sm_default,
+            link_width=min([gpu.slot.width, model.pcie.width, *(link.width for link in links if link.width)]),
+            link_generation=min(
+                [
+                    gpu.slot.generation,
+                    model.pcie.generation,
+                    *(link.generation for link in links if link.generation),
+                ]
+            ),
+            thermal=tuple(thermal),
+            brake=tuple(_kind(effects.PowerBrake, active)),
+            remap_pending=any(remap.pending for remap in remaps),
+            remap_failure=any(remap.failure for remap in remaps),
+            pages_pending=any(pages.pending for pages in _kind(effects.RetiredPages, active)),
+            p2p_status=p2p[-1] if p2p else "ok",
+            recovery_action=recovery[-1] if recovery else 0,
+            links_down=frozenset(link for down in _kind(effects.NvlinkDown, active) for link in down.links),
+            reset_required=bool(_kind(effects.ResetRequired, active)),
+            denied=bool(_kind(effects.Denied, active)),
+            removed=bool(_kind(effects.Removed, active)),
+        )
+
+
+def overlay(base: E, change: Any) -> E:
+    """`base` with every field that `change` (an instance of the same dataclass, or None) gives."""
+    if change is None:
+        return base
+    given = {
+        field.name: value
+        for field in dataclasses.fields(change)
+        if (value := getattr(change, field.name)) is not None
+    }
+    return dataclasses.replace(base, **given)  # type: ignore[type-var]  # both are dataclasses
+
+
+def _kind(kind: type[E], active: list[Any]) -> list[E]:
+    return [effect for effect in active if isinstance(effect, kind)]

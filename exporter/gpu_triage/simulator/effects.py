@@ -1,0 +1,354 @@
+"""What can happen to a simulated host: one frozen dataclass a kind of effect, as scenario files write it.
+
+An effect holds from its event's ``at`` to its ``until``; without ``until`` it stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+from gpu_triage.errors import ScenarioError
+from gpu_triage.simulator.schema import Amount, Between, Count, CpuList, Ratio, read_table
+
+Intensity = Annotated[float, Between(0.0, 5.0)]
+PositiveAmount = Annotated[float, Between(0.001, 1e18)]
+Mhz = Annotated[int, Between(1, 20_000)]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What the jobs ask of a GPU; in an effect, only what is given changes.
+
+    Attributes:
+        utilization: share of time with a kernel running.
+        memory_utilization: share of time device memory is read or written.
+        intensity: dynamic power at full utilisation and full clocks, as a multiple of what the default
+            limit leaves above idle; below 1 never meets the limit.
+        jitter: how far utilisation wanders, as a share of itself.
+        pcie_receive_bytes_per_second: host to GPU.
+        pcie_transmit_bytes_per_second: GPU to host.
+        encoder, decoder: utilisation of the video engines.
+    """
+
+    utilization: Ratio | None = None
+    memory_utilization: Ratio | None = None
+    intensity: Intensity | None = None
+    jitter: Ratio | None = None
+    pcie_receive_bytes_per_second: Amount | None = None
+    pcie_transmit_bytes_per_second: Amount | None = None
+    encoder: Ratio | None = None
+    decoder: Ratio | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ThermalThrottle:
+    """The GPU is too hot and slows down for a share (`duty`) of the time.
+
+    Attributes:
+        source: hw (the board's own protection) or sw (the driver's).
+        sm_clock_mhz: clock while throttled.
+        ambient_celsius: air at the GPU's inlet while it lasts.
+    """
+
+    source: Literal["hw", "sw"]
+    sm_clock_mhz: Mhz
+    duty: Ratio = 1.0
+    ambient_celsius: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PowerLimit:
+    """The enforced power limit is set to `watts`."""
+
+    watts: PositiveAmount
+
+
+@dataclass(frozen=True, slots=True)
+class PowerBrake:
+    """The board's external power brake is asserted for a share (`duty`) of the time."""
+
+    sm_clock_mhz: Mhz
+    duty: Ratio = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationClock:
+    """The application clock of the SMs is set."""
+
+    sm_mhz: Mhz
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The PCIe link runs at no more than this."""
+
+    width: Literal[1, 2, 4, 8, 16] | None = None
+    generation: Annotated[int, Between(1, 6)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PcieErrors:
+    """The link replays packets and reports errors (AER), a steady number an hour."""
+
+    replays_per_hour: Amount = 0.0
+    correctable_per_hour: Amount = 0.0
+    nonfatal_per_hour: Amount = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class EccErrors:
+    """ECC errors: corrected ones at a steady rate, uncorrected ones at once."""
+
+    corrected_per_hour: Amount = 0.0
+    uncorrected: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RowRemap:
+    """Rows are remapped, or could not be."""
+
+    correctable: Count = 0
+    uncorrectable: Count = 0
+    pending: bool = False
+    failure: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RetiredPages:
+    """Pages are retired (before Ampere)."""
+
+    single_bit: Count = 0
+    double_bit: Count = 0
+    pending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PeerToPeer:
+    """Pairs with this GPU have this P2P status instead of ok."""
+
+    status: Literal[
+        "chipset_not_supported",
+        "gpu_not_supported",
+        "topology_not_supported",
+        "disabled_by_regkey",
+        "not_supported",
+        "unknown",
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The GPU falls off the bus and stays lost until NVML is initialised again after the event's end.
+
+    Attributes:
+        xid, message: what the driver logs about it, beside "GPU has fallen off the bus".
+    """
+
+    xid: Annotated[int, Between(1, 999)] = 79
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ResetRequired:
+    """Calls answer RESET_REQUIRED."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """Calls on the GPU do not return."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """Each call on the GPU takes this long."""
+
+    milliseconds: PositiveAmount
+
+
+@dataclass(frozen=True, slots=True)
+class CallError:
+    """One NVML function answers with an error, named as in NVML without its prefix (``UNKNOWN``)."""
+
+    function: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class MissingFunction:
+    """One NVML function is not in the library (host-wide)."""
+
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The GPU's handle is denied (NO_PERMISSION) although it is counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The GPU is gone from the bus; NVML no longer counts it once initialised again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryAction:
+    """The driver asks for an action: 1 GPU reset, 2 node reboot, 3 drain, 4 drain and reset."""
+
+    action: Annotated[int, Between(1, 7)]
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkDown:
+    """NVLink links are inactive."""
+
+    links: tuple[Annotated[int, Between(0, 17)], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Xid:
+    """The driver logs an Xid when the event begins."""
+
+    code: Annotated[int, Between(1, 999)]
+    message: str = "pid='<unknown>', name=<unknown>"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Processes of the scenario that run only while this holds."""
+
+    pids: tuple[Count, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """Processes of the scenario that do not run while this holds."""
+
+    pids: tuple[Count, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DriverNotLoaded:
+    """The kernel module is not loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryMissing:
+    """There is no libnvidia-ml.so.1."""
+
+
+@dataclass(frozen=True, slots=True)
+class VersionMismatch:
+    """The driver was replaced underneath the loaded library."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cpu:
+    """How the CPUs of a node (of all, without `node`) spend their time; the rest is idle."""
+
+    node: Count | None = None
+    user: Ratio | None = None
+    nice: Ratio | None = None
+    system: Ratio | None = None
+    iowait: Ratio | None = None
+    irq: Ratio | None = None
+    softirq: Ratio | None = None
+    steal: Ratio | None = None
+    saturated_cpus: CpuList | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pressure:
+    """Share of time that some, and all, tasks stall for a resource (PSI)."""
+
+    resource: Literal["cpu", "io", "memory"]
+    some: Ratio
+    full: Ratio = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Pages move between memory and swap."""
+
+    in_bytes_per_second: Amount = 0.0
+    out_bytes_per_second: Amount = 0.0
+    used_gib: Amount | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """What a disk does: transfers, seconds each one waits, and the share of time it is busy."""
+
+    device: str
+    reads_per_second: Amount | None = None
+    read_bytes_per_second: Amount | None = None
+    read_seconds: Amount | None = None
+    writes_per_second: Amount | None = None
+    write_bytes_per_second: Amount | None = None
+    write_seconds: Amount | None = None
+    busy: Ratio | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """What a network interface does."""
+
+    device: str
+    receive_bytes_per_second: Amount | None = None
+    transmit_bytes_per_second: Amount | None = None
+    errors_per_second: Amount | None = None
+    drops_per_second: Amount | None = None
+
+
+GPU_EFFECTS: Final[dict[str, type[Any]]] = {
+    "load": Load,
+    "thermal_throttle": ThermalThrottle,
+    "power_limit": PowerLimit,
+    "power_brake": PowerBrake,
+    "application_clock": ApplicationClock,
+    "link": Link,
+    "pcie_errors": PcieErrors,
+    "ecc": EccErrors,
+    "row_remap": RowRemap,
+    "retired_pages": RetiredPages,
+    "p2p": PeerToPeer,
+    "lost": Lost,
+    "reset_required": ResetRequired,
+    "hang": Hang,
+    "slow": Slow,
+    "error": CallError,
+    "denied": Denied,
+    "removed": Removed,
+    "recovery_action": RecoveryAction,
+    "nvlink_down": NvlinkDown,
+    "xid": Xid,
+}
+"""Effects on GPUs: on those the event names, or on all."""
+
+HOST_EFFECTS: Final[dict[str, type[Any]]] = {
+    "start": Start,
+    "kill": Kill,
+    "missing_function": MissingFunction,
+    "driver_not_loaded": DriverNotLoaded,
+    "library_missing": LibraryMissing,
+    "version_mismatch": VersionMismatch,
+    "cpu": Cpu,
+    "pressure": Pressure,
+    "swap": Swap,
+    "disk": Disk,
+    "network": Network,
+}
+"""Effects on the host; their events name no GPU."""
+
+
+def read_effect(table: dict[str, Any], where: str) -> Any:
+    """The effect that a table ``{ kind = …, … }`` describes: an instance of one of the classes above.
+
+    Raises:
+        ScenarioError: the kind is unknown, or its keys are wrong.
+    """
+    kinds = GPU_EFFECTS | HOST_EFFECTS
+    kind = table.get("kind")
+    if kind not in kinds:
+        raise ScenarioError(f"{where}.kind: is {kind!r}; it should be one of {', '.join(sorted(kinds))}")
+    return read_table(kinds[kind], {key: value for key, value in table.items() if key != "kind"}, where)

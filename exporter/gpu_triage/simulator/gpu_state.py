@@ -1,0 +1,228 @@
+"""The state of one simulated GPU: power follows load and clocks, temperature follows power, throttling follows both.
+
+The state moves in steps of one second, always the same ones however often it is read. Within a step gauges
+stand still and counters grow linearly, so every counter is the exact integral of its gauge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Final, NamedTuple
+
+from gpu_triage.simulator.conditions import GpuConditions, Timeline
+from gpu_triage.simulator.scenario import Gpu
+
+STEP_SECONDS: Final = 1
+WARM_UP_SECONDS: Final = 300
+"""Steps before time 0, so that a scenario begins in thermal equilibrium."""
+HISTORY_STEPS: Final = 22
+"""Steps whose gauges are kept: what the driver's ring of samples reaches back to."""
+
+GPU_IDLE: Final = 0x1
+APPLICATIONS_CLOCKS: Final = 0x2
+SW_POWER_CAP: Final = 0x4
+HW_SLOWDOWN: Final = 0x8
+SW_THERMAL: Final = 0x20
+HW_THERMAL: Final = 0x40
+HW_POWER_BRAKE: Final = 0x80
+
+COUNTED_REASONS: Final = (SW_POWER_CAP, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE)
+
+_BUSY: Final = 0.005
+_GOLDEN_RATIO: Final = (math.sqrt(5.0) - 1.0) / 2.0
+_CLOCK_GRAIN_MHZ: Final = 15
+_GENERATION_BYTES_PER_LANE: Final = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+
+
+class Gauges(NamedTuple):
+    """What a GPU shows during one step.
+
+    Attributes:
+        step: the second of scenario time at which the step begins.
+        utilization, memory_utilization, encoder, decoder: shares of the time.
+        reasons: bits of nvmlClocksEventReason*.
+        sm_mhz, memory_mhz, video_mhz: clocks.
+        receive, transmit: bytes per second over PCIe, as the GPU sees them.
+    """
+
+    step: int
+    utilization: float
+    memory_utilization: float
+    encoder: float
+    decoder: float
+    power_watts: float
+    celsius: float
+    reasons: int
+    performance_state: int
+    sm_mhz: int
+    memory_mhz: int
+    video_mhz: int
+    receive: float
+    transmit: float
+
+
+class GpuState:
+    """A GPU's gauges and counters; `advance` before reading. Not thread-safe: the host holds the lock."""
+
+    def __init__(self, index: int, gpu: Gpu, timeline: Timeline, seed: int) -> None:
+        self.index = index
+        self.gpu = gpu
+        self.timeline = timeline
+        self.seconds = 0.0
+        self.history: deque[Gauges] = deque(maxlen=HISTORY_STEPS)
+        self._phase = (seed * 7919 + index * 104_729) % 1_000_003
+        self._celsius = gpu.ambient_celsius + gpu.model.power.idle * gpu.model.thermal.celsius_per_watt
+        self._inertia = 1.0 - math.exp(-STEP_SECONDS / gpu.model.thermal.seconds)
+        self._relief_mhz = 0
+        self._counters = [0.0, 0.0, 0.0]
+        self._throttled = dict.fromkeys(COUNTED_REASONS, 0.0)
+        for step in range(-WARM_UP_SECONDS, 1):
+            self._enter(step)
+        first = self.gauges
+        life = float(gpu.powered_seconds)
+        self._counters = [first.power_watts * life, first.receive * life, first.transmit * life]
+        self._throttled = dict.fromkeys(COUNTED_REASONS, 0.0)
+
+    @property
+    def gauges(self) -> Gauges:
+        """What the GPU shows now."""
+        return self.history[-1]
+
+    @property
+    def conditions(self) -> GpuConditions:
+        """What acts on the GPU now."""
+        return self.timeline.conditions(self.index, self.seconds)
+
+    def advance(self, seconds: float) -> None:
+        """Bring the state to this scenario time; a day of standing still costs under a second a GPU."""
+        last = int(seconds)
+        for step in range(self.gauges.step + 1, last + 1):
+            self._settle()
+            self._enter(step)
+        self.seconds = max(seconds, self.seconds)
+
+    def energy_joules(self) -> float:
+        """Energy since the driver was loaded."""
+        return self._counters[0] + self.gauges.power_watts * self._into_step()
+
+    def received_bytes(self) -> float:
+        """Bytes from the host over PCIe."""
+        return self._counters[1] + self.gauges.receive * self._into_step()
+
+    def transmitted_bytes(self) -> float:
+        """Bytes to the host over PCIe."""
+        return self._counters[2] + self.gauges.transmit * self._into_step()
+
+    def throttled_seconds(self, reason: int) -> float:
+        """How long a reason (one of COUNTED_REASONS) has held the clocks."""
+        running = self._into_step() if self.gauges.reasons & reason else 0.0
+        return self._throttled[reason] + running
+
+    @property
+    def link_width(self) -> int:
+        """Width the link runs at."""
+        return self.conditions.link_width
+
+    @property
+    def link_generation(self) -> int:
+        """Generation the link runs at: it shifts down when the GPU idles."""
+        generation = self.conditions.link_generation
+        idle = self.gpu.model.pcie.idle_generation
+        return min(generation, idle) if self.gauges.performance_state >= 8 else generation  # noqa: PLR2004 - P8
+
+    def _into_step(self) -> float:
+        return min(max(self.seconds - self.gauges.step, 0.0), float(STEP_SECONDS))
+
+    def _settle(self) -> None:
+        """Book the step that ends."""
+        gauges = self.gauges
+        self._counters[0] += gauges.power_watts * STEP_SECONDS
+        self._counters[1] += gauges.receive * STEP_SECONDS
+        self._counters[2] += gauges.transmit * STEP_SECONDS
+        if gauges.reasons:
+            for reason in COUNTED_REASONS:
+                if gauges.reasons & reason:
+                    self._throttled[reason] += STEP_SECONDS
+
+    def _enter(self, step: int) -> None:
+        """Find the gauges of the step that begins."""
+        conditions = self.timeline.conditions(self.index, step)
+        load = conditions.load
+        noise = self._noise(step)
+        share = min(1.0, max(0.0, (load.utilization or 0.0) * (1.0 + (load.jitter or 0.0) * noise)))
+        model = self.gpu.model
+        if share < _BUSY:
+            share, sm_mhz, reasons = 0.0, model.clocks.sm_idle, GPU_IDLE
+            watts = model.power.idle * (1.0 + model.idle_noise * noise)
+        else:
+            sm_mhz, watts, reasons = self._run(conditions, share, step)
+        target = conditions.ambient_celsius + watts * model.thermal.celsius_per_watt
+        self._celsius += (target - self._celsius) * self._inertia
+        busy = share > 0.0
+        activity = share / load.utilization if load.utilization else 0.0
+        lanes = conditions.link_width * _GENERATION_BYTES_PER_LANE[conditions.link_generation]
+        self.history.append(
+            Gauges(
+                step=step,
+                utilization=share,
+                memory_utilization=min(1.0, (load.memory_utilization or 0.0) * activity),
+                encoder=load.encoder or 0.0,
+                decoder=load.decoder or 0.0,
+                power_watts=watts,
+                celsius=self._celsius,
+                reasons=reasons,
+                performance_state=0 if busy else 8,
+                sm_mhz=sm_mhz,
+                memory_mhz=model.clocks.memory_max if busy else model.clocks.memory_idle,
+                video_mhz=model.clocks.video_max if busy else model.clocks.video_idle,
+                receive=min((load.pcie_receive_bytes_per_second or 0.0) * activity, lanes),
+                transmit=min((load.pcie_transmit_bytes_per_second or 0.0) * activity, lanes),
+            )
+        )
+
+    def _run(self, conditions: GpuConditions, share: float, step: int) -> tuple[int, float, int]:
+        """SM clock in MHz, power in watts and throttle reasons under load."""
+        model = self.gpu.model
+        top = model.clocks.sm_max
+        mhz = float(min(self.gpu.boost_mhz or top, conditions.sm_target_mhz))
+        reasons = APPLICATIONS_CLOCKS if conditions.sm_target_mhz < model.clocks.sm_default else 0
+        for thermal in conditions.thermal:
+            if _on_duty(thermal.duty, step):
+                mhz = min(mhz, thermal.sm_clock_mhz)
+                reasons |= SW_THERMAL if thermal.source == "sw" else HW_THERMAL | HW_SLOWDOWN
+        for brake in conditions.brake:
+            if _on_duty(brake.duty, step):
+                mhz = min(mhz, brake.sm_clock_mhz)
+                reasons |= HW_POWER_BRAKE | HW_SLOWDOWN
+        relief = 0 if conditions.thermal else self._heat_relief(mhz)
+        if relief:
+            mhz = max(mhz - relief, float(model.clocks.sm_idle))
+            reasons |= SW_THERMAL
+        idle, limit = model.power.idle, conditions.power_limit_watts
+        dynamic = (conditions.load.intensity or 0.0) * (model.power.default_limit - idle) * share
+        watts = idle + dynamic * (mhz / top) ** 2
+        if watts > limit:
+            mhz = max(top * math.sqrt(max(limit - idle, 0.0) / dynamic), float(model.clocks.sm_idle))
+            watts = idle + dynamic * (mhz / top) ** 2
+            reasons |= SW_POWER_CAP
+        return int(mhz) // _CLOCK_GRAIN_MHZ * _CLOCK_GRAIN_MHZ, watts, reasons
+
+    def _heat_relief(self, mhz: float) -> int:
+        """MHz the driver takes away to stay below the highest operating temperature."""
+        ceiling = self.gpu.model.thermal.gpu_max
+        if self._celsius > ceiling:
+            self._relief_mhz = min(self._relief_mhz + _CLOCK_GRAIN_MHZ, int(mhz))
+        elif self._relief_mhz and self._celsius < ceiling - 1.0:
+            self._relief_mhz = max(0, self._relief_mhz - _CLOCK_GRAIN_MHZ)
+        return self._relief_mhz
+
+    def _noise(self, step: int) -> float:
+        """A number in [-1, 1] that wanders smoothly and the same way in every run."""
+        x = step + self._phase
+        return 0.5 * math.sin(x * 0.731) + 0.3 * math.sin(x * 0.0917) + 0.2 * math.sin(x * 0.0113)
+
+
+def _on_duty(duty: float, step: int) -> bool:
+    """Whether an effect of this duty holds in a step: evenly spread, and in step with no round interval of a reader."""
+    return step * _GOLDEN_RATIO % 1.0 < duty

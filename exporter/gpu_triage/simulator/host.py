@@ -1,0 +1,83 @@
+"""A simulated host: its GPUs and everything around them, at the present instant of a clock."""
+
+from __future__ import annotations
+
+import math
+import threading
+
+from gpu_triage.machine import Blocked, Clock, RealClock
+from gpu_triage.simulator.conditions import Timeline
+from gpu_triage.simulator.gpu_state import GpuState
+from gpu_triage.simulator.host_state import HostState
+from gpu_triage.simulator.scenario import Scenario
+
+SHORTEST_VIRTUAL_BLOCK_SECONDS = 1.0
+"""On a virtual clock, calls that would take less return at once: its steps are no finer."""
+
+
+class SimulatedHost:
+    """What a scenario describes, at the clock's present instant.
+
+    Attributes:
+        scenario: what is simulated.
+        timeline: its events, resolved.
+        lock: held by whoever reads or advances `gpus`.
+        gpus: state by index of the scenario; call `advance` first.
+        host: CPUs, disks and networks.
+    """
+
+    def __init__(self, scenario: Scenario, clock: Clock, starting_at: float = 0.0) -> None:
+        self.scenario = scenario
+        self.timeline = Timeline(scenario)
+        self.lock = threading.RLock()
+        self.gpus = tuple(
+            GpuState(i, gpu, self.timeline, scenario.seed) for i, gpu in enumerate(scenario.gpus)
+        )
+        self._clock = clock
+        start = clock.now()
+        self._start_monotonic = start.monotonic - starting_at
+        self._start_wall = start.wall - starting_at
+        self.host = HostState(scenario, self.timeline, max(1.0, self._start_monotonic))
+        self._released = threading.Event()
+
+    def seconds(self) -> float:
+        """Scenario time now."""
+        return max(0.0, self._clock.now().monotonic - self._start_monotonic)
+
+    def wall(self, seconds: float) -> float:
+        """Seconds since the Unix epoch at a scenario time."""
+        return self._start_wall + seconds
+
+    def uptime(self, seconds: float) -> float:
+        """Seconds since the host booted at a scenario time, as the monotonic clock and the kernel log count them."""
+        return max(0.0, self._start_monotonic + seconds)
+
+    def advance(self) -> float:
+        """Bring every GPU to the present; returns the scenario time. The caller holds the lock."""
+        seconds = self.seconds()
+        for gpu in self.gpus:
+            gpu.advance(seconds)
+        return seconds
+
+    def block(self, seconds: float) -> None:
+        """Let the calling thread wait, as a driver call would that does not return.
+
+        On the real clock it waits (without the GIL) until then or until `release`; any other clock has no
+        time to wait with.
+
+        Raises:
+            Blocked: not on the real clock, and the wait is worth a virtual clock's notice.
+        """
+        if isinstance(self._clock, RealClock):
+            self._released.wait(None if math.isinf(seconds) else seconds)
+        elif seconds >= SHORTEST_VIRTUAL_BLOCK_SECONDS:
+            raise Blocked(self._clock.now().monotonic + seconds)
+
+    @property
+    def released(self) -> bool:
+        """Whether blocked calls have been let go."""
+        return self._released.is_set()
+
+    def release(self) -> None:
+        """Let every blocked call return, now and from now on."""
+        self._released.set()

@@ -1,0 +1,171 @@
+"""The state of the host around the GPUs: CPUs, memory, disks and networks.
+
+Between two events everything on the host runs at a steady rate, so its counters are exact sums of rate times time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_triage.simulator import effects
+from gpu_triage.simulator.conditions import Timeline, overlay
+from gpu_triage.simulator.scenario import Scenario, cpu_numbers
+
+CPU_MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+"""The columns of /proc/stat, in its order."""
+
+_CALM_CPU: Final = effects.Cpu(user=0.0, nice=0.0, system=0.0, iowait=0.0, irq=0.0, softirq=0.0, steal=0.0)
+_FULL_CPU: Final = effects.Cpu(user=0.98, nice=0.0, system=0.02, iowait=0.0, irq=0.0, softirq=0.0, steal=0.0)
+_PAGE_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class CpuGroup:
+    """CPUs of one node that spend their time alike throughout the scenario.
+
+    Attributes:
+        saturated: for each stretch of the timeline, whether they are busy all the time.
+    """
+
+    node: int
+    saturated: tuple[bool, ...]
+    cpus: tuple[int, ...]
+
+
+class HostState:
+    """Rates and counters of the host by name, such as ``disk.nvme0n1.reads``; see `rates` for what there is.
+
+    Attributes:
+        cpu_groups: every CPU of the host, in the groups whose counters are ``cpu.<number of the group>.<mode>``.
+    """
+
+    def __init__(self, scenario: Scenario, timeline: Timeline, uptime_seconds: float) -> None:
+        self._scenario = scenario
+        self._timeline = timeline
+        self.cpu_groups = self._group_cpus()
+        self._rates = [self._resolve(edge) for edge in timeline.edges]
+        names = self._rates[0]
+        total = {name: names[name] * uptime_seconds for name in names}
+        self._totals = [total]
+        for i in range(1, len(self._rates)):
+            length = timeline.edges[i] - timeline.edges[i - 1]
+            total = {name: total[name] + self._rates[i - 1][name] * length for name in names}
+            self._totals.append(total)
+
+    def rates(self, seconds: float) -> Mapping[str, float]:
+        """Growth a second of every counter at this scenario time.
+
+        Shape: ``cpu.<group>.<mode>`` in CPU seconds of one CPU, ``psi.<resource>.<some|full>`` in
+        seconds, ``disk.<name>.<reads|read_bytes|read_seconds|writes|write_bytes|write_seconds|busy>``,
+        ``net.<name>.<receive_bytes|transmit_bytes|errors|drops>``, ``swap.<in|out>`` in pages, ``context_switches``.
+        """
+        return self._rates[self._timeline.segment(seconds)]
+
+    def counters(self, seconds: float) -> Mapping[str, float]:
+        """Every counter at this scenario time, since the host booted; names as in `rates`."""
+        segment = self._timeline.segment(seconds)
+        since = seconds - self._timeline.edges[segment]
+        rates = self._rates[segment]
+        return {name: total + rates[name] * since for name, total in self._totals[segment].items()}
+
+    def swap_used_bytes(self, seconds: float) -> float:
+        """Swap in use."""
+        used = self._scenario.machine.swap_used_gib
+        for event, swap in self._timeline.host(effects.Swap):
+            if event.active(seconds) and swap.used_gib is not None:
+                used = swap.used_gib
+        return used * 2**30
+
+    def _resolve(self, seconds: float) -> dict[str, float]:
+        rates: dict[str, float] = {"context_switches": self._scenario.machine.context_switches_per_second}
+        segment = self._timeline.segment(seconds)
+        for number, group in enumerate(self.cpu_groups):
+            modes = _modes(_FULL_CPU) if group.saturated[segment] else self._plain(group.node, seconds)
+            rates |= {f"cpu.{number}.{mode}": modes[mode] for mode in CPU_MODES}
+        rates |= self._pressure_rates(seconds)
+        rates |= self._disk_rates(seconds)
+        rates |= self._network_rates(seconds)
+        swaps = [swap for event, swap in self._timeline.host(effects.Swap) if event.active(seconds)]
+        rates["swap.in"] = sum(swap.in_bytes_per_second for swap in swaps) / _PAGE_BYTES
+        rates["swap.out"] = sum(swap.out_bytes_per_second for swap in swaps) / _PAGE_BYTES
+        return rates
+
+    def _cpu(self, node: int, seconds: float) -> effects.Cpu:
+        cpu = overlay(_CALM_CPU, self._scenario.machine.cpu)
+        for event, effect in self._timeline.host(effects.Cpu):
+            if event.active(seconds) and effect.node in (None, node):
+                cpu = overlay(cpu, effect)
+        return cpu
+
+    def _saturated(self, node: int, seconds: float) -> frozenset[int]:
+        listed = self._cpu(node, seconds).saturated_cpus
+        mine = cpu_numbers(self._scenario.machine.node[node].cpus)
+        return frozenset(mine).intersection(cpu_numbers(listed)) if listed else frozenset()
+
+    def _group_cpus(self) -> tuple[CpuGroup, ...]:
+        groups: list[CpuGroup] = []
+        for number, node in enumerate(self._scenario.machine.node):
+            busy = [self._saturated(number, edge) for edge in self._timeline.edges]
+            alike: dict[tuple[bool, ...], list[int]] = {}
+            for cpu in cpu_numbers(node.cpus):
+                alike.setdefault(tuple(cpu in saturated for saturated in busy), []).append(cpu)
+            groups += [CpuGroup(number, saturated, tuple(cpus)) for saturated, cpus in alike.items()]
+        return tuple(groups)
+
+    def _plain(self, node: int, seconds: float) -> dict[str, float]:
+        """Modes of a CPU that is not saturated; such CPUs make up for the others, so that the mean is as asked."""
+        mean, full = _modes(self._cpu(node, seconds)), _modes(_FULL_CPU)
+        share = len(self._saturated(node, seconds)) / len(cpu_numbers(self._scenario.machine.node[node].cpus))
+        if share >= 1.0:
+            return full
+        plain = {mode: max(0.0, (mean[mode] - share * full[mode]) / (1.0 - share)) for mode in CPU_MODES}
+        excess = max(1.0, sum(plain.values()))
+        return {mode: value / excess for mode, value in plain.items()}
+
+    def _pressure_rates(self, seconds: float) -> dict[str, float]:
+        rates = {
+            f"psi.{resource}.{kind}": 0.0 for resource in ("cpu", "io", "memory") for kind in ("some", "full")
+        }
+        active = [effect for event, effect in self._timeline.host(effects.Pressure) if event.active(seconds)]
+        for pressure in (*self._scenario.machine.pressure, *active):
+            rates[f"psi.{pressure.resource}.some"] = pressure.some
+            rates[f"psi.{pressure.resource}.full"] = pressure.full
+        return rates
+
+    def _disk_rates(self, seconds: float) -> dict[str, float]:
+        rates: dict[str, float] = {}
+        for device in self._scenario.machine.disk:
+            disk = device.load or effects.Disk(device.name)
+            for event, effect in self._timeline.host(effects.Disk):
+                if event.active(seconds) and effect.device == device.name:
+                    disk = overlay(disk, effect)
+            reads, writes = disk.reads_per_second or 0.0, disk.writes_per_second or 0.0
+            prefix = f"disk.{device.name}"
+            rates[f"{prefix}.reads"] = reads
+            rates[f"{prefix}.read_bytes"] = disk.read_bytes_per_second or 0.0
+            rates[f"{prefix}.read_seconds"] = reads * (disk.read_seconds or 0.0)
+            rates[f"{prefix}.writes"] = writes
+            rates[f"{prefix}.write_bytes"] = disk.write_bytes_per_second or 0.0
+            rates[f"{prefix}.write_seconds"] = writes * (disk.write_seconds or 0.0)
+            rates[f"{prefix}.busy"] = disk.busy or 0.0
+        return rates
+
+    def _network_rates(self, seconds: float) -> dict[str, float]:
+        rates: dict[str, float] = {}
+        for nic in self._scenario.machine.nic:
+            network = nic.load or effects.Network(nic.name)
+            for event, effect in self._timeline.host(effects.Network):
+                if event.active(seconds) and effect.device == nic.name:
+                    network = overlay(network, effect)
+            rates[f"net.{nic.name}.receive_bytes"] = network.receive_bytes_per_second or 0.0
+            rates[f"net.{nic.name}.transmit_bytes"] = network.transmit_bytes_per_second or 0.0
+            rates[f"net.{nic.name}.errors"] = network.errors_per_second or 0.0
+            rates[f"net.{nic.name}.drops"] = network.drops_per_second or 0.0
+        return rates
+
+
+def _modes(cpu: effects.Cpu) -> dict[str, float]:
+    busy = {mode: float(getattr(cpu, mode) or 0.0) for mode in CPU_MODES if mode != "idle"}
+    return {mode: busy.get(mode, max(0.0, 1.0 - sum(busy.values()))) for mode in CPU_MODES}

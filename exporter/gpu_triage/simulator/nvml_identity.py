@@ -1,0 +1,152 @@
+"""NVML functions of the library as a whole, and those that say what and where a GPU is."""
+
+from __future__ import annotations
+
+from ctypes import c_char_p, c_int, c_uint, c_void_p
+from typing import Final
+
+from gpu_triage.simulator.nvml_calls import OUT, Function, at, gauge, pair, put, put_text, text
+from gpu_triage.simulator.nvml_library import PCI_INFO, Failure
+from gpu_triage.simulator.nvml_session import Device, NvmlSession
+
+_BUS_TYPE_PCIE: Final = 2
+_TOPOLOGY: Final = {"internal": 0, "pix": 10, "pxb": 20, "phb": 30, "node": 40, "sys": 50}
+_P2P: Final = {
+    "ok": 0,
+    "chipset_not_supported": 1,
+    "gpu_not_supported": 2,
+    "topology_not_supported": 3,
+    "disabled_by_regkey": 4,
+    "not_supported": 5,
+    "unknown": 6,
+}
+_P2P_NVLINK, _P2P_ATOMICS, _P2P_PROP = 2, 3, 4
+
+
+def _init(session: NvmlSession, _flags: int) -> None:
+    session.initialise()
+
+
+def _shutdown(session: NvmlSession) -> None:
+    session.shut_down()
+
+
+def _driver_version(session: NvmlSession, out: int | None, length: int) -> None:
+    session.require_initialised()
+    put_text(out, length, session.host.scenario.driver.version)
+
+
+def _nvml_version(session: NvmlSession, out: int | None, length: int) -> None:
+    driver = session.host.scenario.driver
+    put_text(out, length, f"{driver.cuda.split('.')[0]}.{driver.version}")
+
+
+def _cuda_version(session: NvmlSession, out: int | None) -> None:
+    major, minor = session.host.scenario.driver.cuda.split(".")
+    put(c_int, out, int(major) * 1000 + int(minor) * 10)
+
+
+def _count(session: NvmlSession, out: int | None) -> None:
+    session.require_initialised()
+    put(c_uint, out, len(session.devices))
+
+
+def _handle_by_index(session: NvmlSession, index: int, out: int | None) -> None:
+    session.require_initialised()
+    if index >= len(session.devices) or not out:
+        raise Failure("INVALID_ARGUMENT")
+    c_void_p.from_address(out).value = session.hand_out(session.devices[index])
+
+
+def _handle_by_uuid(session: NvmlSession, uuid: bytes | None, out: int | None) -> None:
+    session.require_initialised()
+    if uuid is None or not out:
+        raise Failure("INVALID_ARGUMENT")
+    for device in session.devices:
+        if device.state.gpu.uuid.encode() == uuid:
+            c_void_p.from_address(out).value = session.hand_out(device)
+            return
+    raise Failure("NOT_FOUND")
+
+
+def _pci_info(device: Device, out: int | None) -> None:
+    info = at(PCI_INFO, out)
+    bus_id = device.state.gpu.slot.bus_id
+    domain, bus, rest = bus_id.split(":")
+    info.domain, info.bus, info.device = int(domain, 16), int(bus, 16), int(rest.split(".")[0], 16)
+    info.pciDeviceId = device.model.pci_device_id
+    info.pciSubSystemId = device.model.pci_device_id
+    info.busId = f"0000{bus_id}".upper().encode()
+    info.busIdLegacy = bus_id.upper().encode()
+
+
+def _numa_node(_device: Device, _out: int | None) -> None:
+    # Only where the GPU is itself a NUMA node, which no x86 host has.
+    raise Failure("NOT_SUPPORTED")
+
+
+def _p2p_status(device: Device, other: int | None, capability: int, out: int | None) -> None:
+    peer = device.peer(other)
+    if capability > _P2P_PROP:
+        raise Failure("INVALID_ARGUMENT")
+    statuses = {device.state.conditions.p2p_status, peer.state.conditions.p2p_status} - {"ok"}
+    if peer.index == device.index:
+        status = "not_supported"
+    elif "p2p" not in device.model.features or "p2p" not in peer.model.features:
+        status = "chipset_not_supported"
+    elif capability == _P2P_PROP or (capability in (_P2P_NVLINK, _P2P_ATOMICS) and not device.model.nvlinks):
+        status = "not_supported"
+    else:
+        status = min(statuses, default="ok")
+    put(c_uint, out, _P2P[status])
+
+
+def _common_ancestor(device: Device, other: int | None, out: int | None) -> None:
+    peer = device.peer(other)
+    here, there = device.state.gpu.slot, peer.state.gpu.slot
+    if peer.index == device.index:
+        level = "internal"
+    elif here.node != there.node:
+        level = "sys"
+    elif here.ports[:1] != there.ports[:1] or not here.ports:
+        level = "node" if here.bus_id[:7] != there.bus_id[:7] else "phb"
+    else:
+        # A switch is two bridges: its upstream and its downstream port. Siblings under one upstream port are "pix".
+        level = "pix" if here.ports[:-1] == there.ports[:-1] else "pxb"
+    put(c_uint, out, _TOPOLOGY[level])
+
+
+def _capability(device: Device) -> tuple[int, int]:
+    return device.model.compute_capability
+
+
+def _persistence(device: Device) -> int:
+    return int(device.state.gpu.persistence_mode)
+
+
+FUNCTIONS: Final = (
+    Function("nvmlInitWithFlags", (c_uint,), _init, on="library"),
+    Function("nvmlShutdown", (), _shutdown, on="library"),
+    Function("nvmlSystemGetDriverVersion", (OUT, c_uint), _driver_version, on="library"),
+    Function("nvmlSystemGetNVMLVersion", (OUT, c_uint), _nvml_version, on="library"),
+    Function("nvmlSystemGetCudaDriverVersion_v2", (OUT,), _cuda_version, on="library"),
+    Function("nvmlDeviceGetCount_v2", (OUT,), _count, on="library"),
+    Function("nvmlDeviceGetHandleByIndex_v2", (c_uint, OUT), _handle_by_index, on="handle"),
+    Function("nvmlDeviceGetHandleByUUID", (c_char_p, OUT), _handle_by_uuid, on="handle"),
+    Function("nvmlDeviceGetPciInfo_v3", (OUT,), _pci_info),
+    Function("nvmlDeviceGetNumaNodeId", (OUT,), _numa_node, since=530),
+    Function("nvmlDeviceGetP2PStatus", (c_void_p, c_uint, OUT), _p2p_status),
+    Function("nvmlDeviceGetTopologyCommonAncestor", (c_void_p, OUT), _common_ancestor),
+    text("nvmlDeviceGetName", lambda device: device.model.name),
+    text("nvmlDeviceGetUUID", lambda device: device.state.gpu.uuid),
+    text("nvmlDeviceGetSerial", lambda device: device.state.gpu.serial, feature="serial"),
+    text("nvmlDeviceGetVbiosVersion", lambda device: device.model.vbios_version),
+    text("nvmlDeviceGetBoardPartNumber", lambda device: device.model.board_part_number),
+    gauge("nvmlDeviceGetArchitecture", lambda device: device.model.architecture),
+    gauge("nvmlDeviceGetIndex", lambda device: device.index),
+    gauge("nvmlDeviceGetPersistenceMode", _persistence),
+    gauge("nvmlDeviceGetComputeMode", lambda _device: 0),
+    gauge("nvmlDeviceGetBusType", lambda _device: _BUS_TYPE_PCIE),
+    pair("nvmlDeviceGetCudaComputeCapability", _capability, c_int),
+    pair("nvmlDeviceGetMigMode", lambda _device: (0, 0), feature="mig"),
+)

@@ -1,0 +1,57 @@
+"""The C declarations of NVML that the simulated library needs: structs, constants and return codes.
+
+They are pynvml's own, so that both sides of a call agree on every layout. This is the only file of the
+simulator that imports pynvml.
+"""
+
+from __future__ import annotations
+
+from ctypes import Structure
+from typing import Final
+
+import pynvml
+
+BAR1_MEMORY: Final[type[Structure]] = pynvml.c_nvmlBAR1Memory_t
+ECC_SRAM: Final[type[Structure]] = pynvml.c_nvmlEccSramErrorStatus_v1_t
+FABRIC_INFO: Final[type[Structure]] = pynvml.c_nvmlGpuFabricInfo_v2_t
+FABRIC_INFO_V3: Final[type[Structure]] = pynvml.c_nvmlGpuFabricInfo_v3_t
+FIELD_VALUE: Final[type[Structure]] = pynvml.c_nvmlFieldValue_t
+GPM_METRICS: Final[type[Structure]] = pynvml.c_nvmlGpmMetricsGet_t
+GPM_SUPPORT: Final[type[Structure]] = pynvml.c_nvmlGpmSupport_t
+MARGIN_TEMPERATURE: Final[type[Structure]] = pynvml.c_nvmlMarginTemperature_v1_t
+MEMORY: Final[type[Structure]] = pynvml.c_nvmlMemory_t
+MEMORY_V2: Final[type[Structure]] = pynvml.c_nvmlMemory_v2_t
+PCI_INFO: Final[type[Structure]] = pynvml.nvmlPciInfo_t
+PROCESS_INFO: Final[type[Structure]] = pynvml.c_nvmlProcessInfo_v3_t
+PROCESS_SAMPLE: Final[type[Structure]] = pynvml.c_nvmlProcessUtilizationSample_t
+ROW_HISTOGRAM: Final[type[Structure]] = pynvml.c_nvmlRowRemapperHistogramValues
+SAMPLE: Final[type[Structure]] = pynvml.c_nvmlSample_t
+TEMPERATURE: Final[type[Structure]] = pynvml.c_nvmlTemperature_v1_t
+UTILIZATION: Final[type[Structure]] = pynvml.c_nvmlUtilization_t
+
+MEMORY_V2_VERSION: Final[int] = pynvml.nvmlMemory_v2
+TEMPERATURE_VERSION: Final[int] = pynvml.nvmlTemperature_v1
+MARGIN_VERSION: Final[int] = pynvml.nvmlMarginTemperature_v1
+ECC_SRAM_VERSION: Final[int] = pynvml.nvmlEccSramErrorStatus_v1
+FABRIC_V2_VERSION: Final[int] = pynvml.nvmlGpuFabricInfo_v2
+FABRIC_V3_VERSION: Final[int] = pynvml.nvmlGpuFabricInfo_v3
+
+SUCCESS: Final = 0
+CODES: Final[dict[str, int]] = {
+    name.removeprefix("NVML_ERROR_"): getattr(pynvml, name)
+    for name in dir(pynvml)
+    if name.startswith("NVML_ERROR_")
+}
+"""Return codes by the end of their C name: ``CODES["GPU_IS_LOST"]`` is 15."""
+
+
+class Failure(Exception):  # noqa: N818 - a return code on its way out of a function, not an error of ours
+    """Ends a simulated NVML function with a return code.
+
+    Attributes:
+        code: NVML_ERROR_*.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.code = CODES[name]

@@ -1,0 +1,245 @@
+"""NVML functions of work, memory, clocks, power and heat."""
+
+from __future__ import annotations
+
+import math
+from ctypes import c_uint, c_ulonglong, sizeof
+from typing import Any, Final
+
+from gpu_triage.simulator import gpu_state
+from gpu_triage.simulator.nvml_calls import OUT, Function, at, gauge, pair, put
+from gpu_triage.simulator.nvml_library import (
+    BAR1_MEMORY,
+    MARGIN_TEMPERATURE,
+    MARGIN_VERSION,
+    MEMORY,
+    MEMORY_V2,
+    MEMORY_V2_VERSION,
+    SAMPLE,
+    TEMPERATURE,
+    TEMPERATURE_VERSION,
+    UTILIZATION,
+    Failure,
+)
+from gpu_triage.simulator.nvml_processes import memory_used_mib
+from gpu_triage.simulator.nvml_session import Device
+
+_MIB: Final = 2**20
+_SAMPLE_SECONDS: Final = 0.2
+_SAMPLES_KEPT: Final = 100
+_SAMPLES_A_STEP: Final = 5
+_TOTAL_POWER, _GPU_UTILIZATION, _MEMORY_UTILIZATION = 0, 1, 2
+_ENCODER_PERIOD_US: Final = 167_000
+_SUPPORTED_REASONS: Final = 0x1FF
+
+
+def percent(share: float) -> int:
+    """A share as NVML tells it, in whole percent."""
+    return round(share * 100)
+
+
+def memory_celsius(device: Device) -> int:
+    """Temperature of the device memory: a little above the GPU's under load."""
+    return int(device.gauges.celsius + 8.0 * device.gauges.memory_utilization)
+
+
+def margin_celsius(device: Device) -> int:
+    """How far the GPU is below its highest operating temperature (T.Limit)."""
+    return int(device.model.thermal.gpu_max - device.gauges.celsius)
+
+
+def _utilization(device: Device, out: int | None) -> None:
+    rates = at(UTILIZATION, out)
+    rates.gpu = percent(device.gauges.utilization)
+    rates.memory = percent(device.gauges.memory_utilization)
+
+
+def _samples(
+    device: Device, kind: int, since: int, kind_out: int | None, count_out: int | None, out: int | None
+) -> None:
+    if kind not in (_TOTAL_POWER, _GPU_UTILIZATION, _MEMORY_UTILIZATION):
+        raise Failure("NOT_SUPPORTED")
+    put(c_uint, kind_out, 1)  # values are unsigned int
+    found = _recent_samples(device, kind, since)
+    if not out:
+        put(c_uint, count_out, _SAMPLES_KEPT)
+        if not found:
+            raise Failure("NOT_FOUND")
+        return
+    if not found:
+        raise Failure("NOT_FOUND")
+    room = c_uint.from_address(count_out or 0).value if count_out else 0
+    if room < len(found):
+        raise Failure("INSUFFICIENT_SIZE")
+    for i, (stamp, value) in enumerate(found):
+        sample: Any = SAMPLE.from_address(out + i * sizeof(SAMPLE))
+        sample.timeStamp = stamp
+        sample.sampleValue.uiVal = value
+    put(c_uint, count_out, len(found))
+
+
+def _recent_samples(device: Device, kind: int, since: int) -> list[tuple[int, int]]:
+    """Timestamps in µs and values of the ring's samples after `since`, oldest first."""
+    now = device.state.seconds
+    newest = math.floor(now / _SAMPLE_SECONDS + 1e-9)
+    samples: list[tuple[int, int]] = []
+    for gauges in device.state.history:
+        first = gauges.step * _SAMPLES_A_STEP
+        if first + _SAMPLES_A_STEP <= newest - _SAMPLES_KEPT:
+            continue
+        if kind == _TOTAL_POWER:
+            value = round(gauges.power_watts * 1000)
+        else:
+            value = percent(gauges.utilization if kind == _GPU_UTILIZATION else gauges.memory_utilization)
+        for number in range(first, first + _SAMPLES_A_STEP):
+            stamp = round(device.host.wall(number * _SAMPLE_SECONDS) * 1_000_000)
+            if newest - _SAMPLES_KEPT < number <= newest and stamp > since:
+                samples.append((stamp, value))
+    return samples
+
+
+def _memory(device: Device, out: int | None) -> None:
+    info = at(MEMORY, out)
+    used = (memory_used_mib(device) + device.model.memory_reserved_mib) * _MIB
+    info.total = device.model.memory_mib * _MIB
+    info.used = used
+    info.free = info.total - used
+
+
+def _memory_v2(device: Device, out: int | None) -> None:
+    info = at(MEMORY_V2, out, MEMORY_V2_VERSION)
+    info.total = device.model.memory_mib * _MIB
+    info.reserved = device.model.memory_reserved_mib * _MIB
+    info.used = memory_used_mib(device) * _MIB
+    info.free = info.total - info.reserved - info.used
+
+
+def _bar1(device: Device, out: int | None) -> None:
+    info = at(BAR1_MEMORY, out)
+    info.bar1Total = device.model.bar1_mib * _MIB
+    info.bar1Used = 4 * _MIB
+    info.bar1Free = info.bar1Total - info.bar1Used
+
+
+def _clock(device: Device, kind: int, out: int | None) -> None:
+    gauges = device.gauges
+    put(c_uint, out, _pick((gauges.sm_mhz, gauges.sm_mhz, gauges.memory_mhz, gauges.video_mhz), kind))
+
+
+def _max_clock(device: Device, kind: int, out: int | None) -> None:
+    clocks = device.model.clocks
+    put(c_uint, out, _pick((clocks.sm_max, clocks.sm_max, clocks.memory_max, clocks.video_max), kind))
+
+
+def _target_clock(device: Device, kind: int, out: int | None) -> None:
+    sm = device.state.conditions.sm_target_mhz
+    put(c_uint, out, _pick((sm, sm, device.model.clocks.memory_max), kind))
+
+
+def _default_clock(device: Device, kind: int, out: int | None) -> None:
+    clocks = device.model.clocks
+    put(c_uint, out, _pick((clocks.sm_default, clocks.sm_default, clocks.memory_max), kind))
+
+
+def _pick(values: tuple[int, ...], number: int) -> int:
+    if number >= len(values):
+        raise Failure("INVALID_ARGUMENT")
+    return values[number]
+
+
+def _temperature(device: Device, sensor: int, out: int | None) -> None:
+    if sensor:
+        raise Failure("INVALID_ARGUMENT")
+    put(c_uint, out, int(device.gauges.celsius))
+
+
+def _temperature_v(device: Device, out: int | None) -> None:
+    info = at(TEMPERATURE, out, TEMPERATURE_VERSION)
+    if info.sensorType:
+        raise Failure("INVALID_ARGUMENT")
+    info.temperature = int(device.gauges.celsius)
+
+
+def _margin(device: Device, out: int | None) -> None:
+    at(MARGIN_TEMPERATURE, out, MARGIN_VERSION).marginTemperature = margin_celsius(device)
+
+
+def _threshold(device: Device, which: int, out: int | None) -> None:
+    thermal = device.model.thermal
+    thresholds = (thermal.shutdown, thermal.slowdown, thermal.memory_max, thermal.gpu_max)
+    if which >= len(thresholds) or (which == 2 and "memory_temperature" not in device.model.features):  # noqa: PLR2004
+        raise Failure("NOT_SUPPORTED")
+    put(c_uint, out, int(thresholds[which]))
+
+
+def _fan_speed(device: Device, fan: int, out: int | None) -> None:
+    if fan >= device.model.fans:
+        raise Failure("INVALID_ARGUMENT" if device.model.fans else "NOT_SUPPORTED")
+    put(c_uint, out, max(0, min(100, 2 * int(device.gauges.celsius) - 70)))
+
+
+def _milliwatts(device: Device) -> int:
+    return round(device.gauges.power_watts * 1000)
+
+
+def _limit_milliwatts(device: Device) -> int:
+    return round(device.state.conditions.power_limit_watts * 1000)
+
+
+def _default_limit(device: Device) -> int:
+    return round(device.model.power.default_limit * 1000)
+
+
+def _limits(device: Device) -> tuple[int, int]:
+    return round(device.model.power.min_limit * 1000), round(device.model.power.max_limit * 1000)
+
+
+def _millijoules(device: Device) -> int:
+    return int(device.state.energy_joules() * 1000)
+
+
+def _reasons(device: Device) -> int:
+    return device.gauges.reasons
+
+
+def _supported_reasons(device: Device) -> int:
+    lacking = 0 if "application_clocks" in device.model.features else gpu_state.APPLICATIONS_CLOCKS
+    return _SUPPORTED_REASONS & ~lacking
+
+
+FUNCTIONS: Final = (
+    Function("nvmlDeviceGetUtilizationRates", (OUT,), _utilization),
+    Function("nvmlDeviceGetSamples", (c_uint, c_ulonglong, OUT, OUT, OUT), _samples),
+    pair(
+        "nvmlDeviceGetEncoderUtilization", lambda device: (percent(device.gauges.encoder), _ENCODER_PERIOD_US)
+    ),
+    pair(
+        "nvmlDeviceGetDecoderUtilization", lambda device: (percent(device.gauges.decoder), _ENCODER_PERIOD_US)
+    ),
+    Function("nvmlDeviceGetMemoryInfo", (OUT,), _memory),
+    Function("nvmlDeviceGetMemoryInfo_v2", (OUT,), _memory_v2, since=515),
+    Function("nvmlDeviceGetBAR1MemoryInfo", (OUT,), _bar1),
+    gauge("nvmlDeviceGetPerformanceState", lambda device: device.gauges.performance_state),
+    Function("nvmlDeviceGetClockInfo", (c_uint, OUT), _clock),
+    Function("nvmlDeviceGetMaxClockInfo", (c_uint, OUT), _max_clock),
+    Function("nvmlDeviceGetApplicationsClock", (c_uint, OUT), _target_clock, feature="application_clocks"),
+    Function(
+        "nvmlDeviceGetDefaultApplicationsClock", (c_uint, OUT), _default_clock, feature="application_clocks"
+    ),
+    gauge("nvmlDeviceGetPowerUsage", _milliwatts),
+    gauge("nvmlDeviceGetEnforcedPowerLimit", _limit_milliwatts),
+    gauge("nvmlDeviceGetPowerManagementLimit", _limit_milliwatts),
+    gauge("nvmlDeviceGetPowerManagementDefaultLimit", _default_limit),
+    pair("nvmlDeviceGetPowerManagementLimitConstraints", _limits),
+    gauge("nvmlDeviceGetTotalEnergyConsumption", _millijoules, c_ulonglong, feature="energy"),
+    gauge("nvmlDeviceGetCurrentClocksEventReasons", _reasons, c_ulonglong, since=535),
+    gauge("nvmlDeviceGetSupportedClocksEventReasons", _supported_reasons, c_ulonglong, since=535),
+    gauge("nvmlDeviceGetCurrentClocksThrottleReasons", _reasons, c_ulonglong),
+    gauge("nvmlDeviceGetSupportedClocksThrottleReasons", _supported_reasons, c_ulonglong),
+    Function("nvmlDeviceGetTemperature", (c_uint, OUT), _temperature),
+    Function("nvmlDeviceGetTemperatureV", (OUT,), _temperature_v, since=570),
+    Function("nvmlDeviceGetMarginTemperature", (OUT,), _margin, since=570, feature="tlimit"),
+    Function("nvmlDeviceGetTemperatureThreshold", (c_uint, OUT), _threshold),
+    gauge("nvmlDeviceGetNumFans", lambda device: device.model.fans),
+    Function("nvmlDeviceGetFanSpeed_v2", (c_uint, OUT), _fan_speed),
+)

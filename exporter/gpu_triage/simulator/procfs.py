@@ -1,0 +1,210 @@
+"""Contents of the simulated procfs: the host's counters, and the processes that hold GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gpu_triage.simulator import effects
+from gpu_triage.simulator.host import SimulatedHost
+from gpu_triage.simulator.host_state import CPU_MODES
+from gpu_triage.simulator.scenario import Process, Scenario, cpu_numbers
+
+_TICKS: Final = 100
+"""USER_HZ: /proc counts CPU time in hundredths of a second."""
+_SECTOR: Final = 512
+_STARTED_BEFORE_SECONDS: Final = 3600.0
+_MODULES: Final = {
+    "nvidia_peermem": "nvidia_peermem 16384 0 - Live 0x0000000000000000 (OE)",
+    "nvidia_uvm": "nvidia_uvm 1679360 4 - Live 0x0000000000000000 (OE)",
+    "nvidia_drm": "nvidia_drm 126976 2 - Live 0x0000000000000000 (OE)",
+    "nvidia_modeset": "nvidia_modeset 1327104 1 nvidia_drm, Live 0x0000000000000000 (OE)",
+    "nvidia": "nvidia 62287872 72 nvidia_uvm,nvidia_modeset, Live 0x0000000000000000 (OE)",
+}
+_NET_HEADER: Final = (
+    "Inter-|   Receive                                                |  Transmit\n"
+    " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier"
+    " compressed\n"
+)
+_PACKET_BYTES: Final = 4000
+
+
+def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
+    """Text of every file but the processes', by its path below procfs."""
+    counters, rates = host.host.counters(seconds), host.host.rates(seconds)
+    load = _running_cpus(host, seconds)
+    found = {
+        "stat": _stat(host, seconds),
+        "loadavg": f"{load:.2f} {load:.2f} {load:.2f} {int(load) + 1}/4096 99999\n",
+        "meminfo": _meminfo(host, seconds),
+        "vmstat": _vmstat(counters),
+        "diskstats": _diskstats(host.scenario, counters),
+        "net/dev": _network(host.scenario, counters),
+        "modules": _modules(host, seconds),
+        "uptime": f"{host.uptime(seconds):.2f} {counters['cpu.0.idle']:.2f}\n",
+    }
+    for resource in ("cpu", "io", "memory"):
+        lines = []
+        for kind in ("some", "full"):
+            share = rates[f"psi.{resource}.{kind}"] * 100
+            total = int(counters[f"psi.{resource}.{kind}"] * 1_000_000)
+            lines.append(f"{kind} avg10={share:.2f} avg60={share:.2f} avg300={share:.2f} total={total}\n")
+        found[f"pressure/{resource}"] = "".join(lines)
+    return found
+
+
+def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:
+    """Files of every process that runs, by PID and name."""
+    everywhere = f"0-{_cpu_count(host.scenario) - 1}"
+    last_node = len(host.scenario.machine.node) - 1
+    nodes = f"0-{last_node}" if last_node else "0"
+    return {
+        process.pid: _process(
+            process, process.cpus or everywhere, nodes, host.uptime(-_STARTED_BEFORE_SECONDS)
+        )
+        for process in host.scenario.processes
+        if host.timeline.running(process.pid, seconds)
+    }
+
+
+def _process(process: Process, cpus: str, nodes: str, started_seconds: float) -> dict[str, str]:
+    uid = process.uid
+    resident = process.memory_mib * 1024
+    mask = sum(1 << cpu for cpu in cpu_numbers(cpus))
+    words = [
+        f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range((mask.bit_length() - 1) // 32 * 32, -1, -32)
+    ]
+    started = int(started_seconds * _TICKS)
+    status = {
+        "Name": process.name,
+        "Umask": "0022",
+        "State": "R (running)" if process.sm else "S (sleeping)",
+        "Tgid": process.pid,
+        "Pid": process.pid,
+        "PPid": 1,
+        "Uid": f"{uid}\t{uid}\t{uid}\t{uid}",
+        "Gid": f"{uid}\t{uid}\t{uid}\t{uid}",
+        "VmRSS": f"{resident:8d} kB",
+        "Threads": 32,
+        "Cpus_allowed": ",".join(words),
+        "Cpus_allowed_list": cpus,
+        "Mems_allowed_list": nodes,
+    }
+    tail = f"0 0 0 0 -1 4194560 0 0 0 0 360000 36000 0 0 20 0 32 0 {started} 0 {resident // 4}" + " 0" * 28
+    return {
+        "comm": f"{process.name}\n",
+        "status": "".join(f"{key}:\t{value}\n" for key, value in status.items()),
+        "stat": f"{process.pid} ({process.name}) S 1 {process.pid} {tail}\n",
+        "cgroup": f"0::{process.cgroup}\n",
+    }
+
+
+def _stat(host: SimulatedHost, seconds: float) -> str:
+    counters, rates = host.host.counters(seconds), host.host.rates(seconds)
+    lines: dict[int, list[int]] = {}
+    for number, group in enumerate(host.host.cpu_groups):
+        ticks = [int(counters[f"cpu.{number}.{mode}"] * _TICKS) for mode in CPU_MODES]
+        lines |= dict.fromkeys(group.cpus, ticks)
+    total = [sum(line[i] for line in lines.values()) for i in range(len(CPU_MODES))]
+    text = [
+        _cpu_line("cpu ", total),
+        *(_cpu_line(f"cpu{cpu}", lines[cpu]) for cpu in sorted(lines)),
+        "intr 0",
+        f"ctxt {int(counters['context_switches'])}",
+        f"btime {round(host.wall(seconds) - host.uptime(seconds))}",
+        f"processes {int(1000 + seconds)}",
+        f"procs_running {int(_running_cpus(host, seconds))}",
+        f"procs_blocked {round(rates['psi.io.some'] * 12)}",
+        "",
+    ]
+    return "\n".join(text)
+
+
+def _cpu_line(name: str, ticks: list[int]) -> str:
+    return f"{name} {' '.join(map(str, ticks))} 0 0"
+
+
+def _running_cpus(host: SimulatedHost, seconds: float) -> float:
+    rates = host.host.rates(seconds)
+    groups = enumerate(host.host.cpu_groups)
+    return sum(len(group.cpus) * (1.0 - rates[f"cpu.{number}.idle"]) for number, group in groups)
+
+
+def _meminfo(host: SimulatedHost, seconds: float) -> str:
+    machine = host.scenario.machine
+    total, available = machine.memory_gib * 2**20, machine.memory_available_gib * 2**20
+    swap = machine.swap_gib * 2**20
+    values = {
+        "MemTotal": total,
+        "MemFree": available * 0.3,
+        "MemAvailable": available,
+        "Buffers": total * 0.001,
+        "Cached": available * 0.6,
+        "SwapTotal": swap,
+        "SwapFree": max(0.0, swap - host.host.swap_used_bytes(seconds) / 1024),
+    }
+    return "".join(f"{name + ':':<16}{int(value):>12} kB\n" for name, value in values.items())
+
+
+def _vmstat(counters: Mapping[str, float]) -> str:
+    swapped_in, swapped_out = int(counters["swap.in"]), int(counters["swap.out"])
+    values = {
+        "nr_free_pages": 5_000_000,
+        "pgpgin": swapped_in * 4,
+        "pgpgout": swapped_out * 4,
+        "pswpin": swapped_in,
+        "pswpout": swapped_out,
+        "pgfault": int(counters["context_switches"]),
+        "pgmajfault": swapped_in + 40_000,
+        "oom_kill": 0,
+    }
+    return "".join(f"{name} {value}\n" for name, value in values.items())
+
+
+def _diskstats(scenario: Scenario, counters: Mapping[str, float]) -> str:
+    lines = ["   7       0 loop0 10 0 80 2 0 0 0 0 0 2 2 0 0 0 0 0 0\n"]
+    for i, disk in enumerate(scenario.machine.disk):
+        line = _disk_line(counters, disk.name)
+        lines.append(f" 259 {i * 16:7d} {disk.name} {line}\n")
+        for part in range(1, disk.partitions + 1):
+            # Only the last partition is in use, so it shows what the disk does.
+            shown = line if part == disk.partitions else " ".join("0" * 17)
+            lines.append(f" 259 {i * 16 + part:7d} {disk.name}p{part} {shown}\n")
+    return "".join(lines)
+
+
+def _disk_line(counters: Mapping[str, float], name: str) -> str:
+    def count(what: str, factor: float = 1.0) -> int:
+        return int(counters[f"disk.{name}.{what}"] * factor)
+
+    reading, writing = count("read_seconds", 1000), count("write_seconds", 1000)
+    numbers = [
+        *(count("reads"), 0, count("read_bytes", 1 / _SECTOR), reading),
+        *(count("writes"), 0, count("write_bytes", 1 / _SECTOR), writing),
+        *(0, count("busy", 1000), reading + writing),
+        *(0, 0, 0, 0, 0, 0),
+    ]
+    return " ".join(map(str, numbers))
+
+
+def _network(scenario: Scenario, counters: Mapping[str, float]) -> str:
+    lines = [_NET_HEADER, "    lo: 1000 10 0 0 0 0 0 0 1000 10 0 0 0 0 0 0\n"]
+    for nic in scenario.machine.nic:
+        received = int(counters[f"net.{nic.name}.receive_bytes"])
+        sent = int(counters[f"net.{nic.name}.transmit_bytes"])
+        errors, drops = int(counters[f"net.{nic.name}.errors"]), int(counters[f"net.{nic.name}.drops"])
+        lines.append(
+            f"{nic.name:>6}: {received} {received // _PACKET_BYTES} {errors} {drops} 0 0 0 0"
+            f" {sent} {sent // _PACKET_BYTES} 0 0 0 0 0 0\n"
+        )
+    return "".join(lines)
+
+
+def _modules(host: SimulatedHost, seconds: float) -> str:
+    ours = () if host.timeline.host_active(effects.DriverNotLoaded, seconds) else host.scenario.driver.modules
+    lines = [_MODULES.get(name, f"{name} 16384 0 - Live 0x0000000000000000") for name in ours]
+    return "".join(f"{line}\n" for line in [*lines, "nvme 61440 3 - Live 0x0000000000000000"])
+
+
+def _cpu_count(scenario: Scenario) -> int:
+    return sum(len(cpu_numbers(node.cpus)) for node in scenario.machine.node)

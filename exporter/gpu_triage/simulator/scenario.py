@@ -1,0 +1,233 @@
+"""A simulated host as a scenario describes it: GPU models, the machine around them, and what happens when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from gpu_triage.simulator.effects import Cpu, Disk, Load, Network, Pressure
+from gpu_triage.simulator.model import GpuModel
+from gpu_triage.simulator.schema import (
+    Amount,
+    Between,
+    BusId,
+    Count,
+    CpuList,
+    Matching,
+    Seconds,
+)
+
+Version = Annotated[str, Matching(r"\d+\.\d+(\.\d+)?", 'a version such as "580.82.07"')]
+Uuid = Annotated[
+    str,
+    Matching(
+        r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", 'a GPU UUID, "GPU-" and 32 hexadecimal digits'
+    ),
+]
+Utilization = Annotated[float, Between(0.0, 1.0)]
+Width = Literal[1, 2, 4, 8, 16]
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """The installed driver."""
+
+    version: Version
+    cuda: Annotated[str, Matching(r"\d+\.\d+", 'a CUDA version such as "12.4"')]
+    modules: tuple[str, ...] = ("nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_drm")
+
+    @property
+    def branch(self) -> int:
+        """The driver's branch: 550 of 550.54.14."""
+        return int(self.version.split(".")[0])
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """The version as numbers, for comparing."""
+        return tuple(int(part) for part in self.version.split("."))
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A NUMA node."""
+
+    cpus: CpuList
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a PCIe device sits.
+
+    Attributes:
+        bus_id: the device's address.
+        node: its NUMA node, -1 where the firmware does not say.
+        ports: addresses of the bridges above it, root port first; none in a virtual machine.
+        generation, width: the most that the slot allows.
+    """
+
+    bus_id: BusId
+    node: Annotated[int, Between(-1, 63)]
+    ports: tuple[BusId, ...] = ()
+    generation: Annotated[int, Between(1, 6)] = 5
+    width: Width = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """A network interface."""
+
+    name: str
+    slot: Slot
+    speed_mbps: Count
+    load: Network | None = None
+    infiniband: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DiskDevice:
+    """An NVMe disk."""
+
+    name: str
+    slot: Slot
+    load: Disk | None = None
+    partitions: Annotated[int, Between(0, 16)] = 1
+    size_gib: Count = 3576
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The host around the GPUs.
+
+    Attributes:
+        memory_gib, memory_available_gib, swap_gib, swap_used_gib: as free(1) shows them.
+        iommu: whether the kernel has an IOMMU active.
+        context_switches_per_second: of the whole host.
+    """
+
+    node: tuple[Node, ...]
+    memory_gib: Amount
+    memory_available_gib: Amount
+    swap_gib: Amount = 0.0
+    swap_used_gib: Amount = 0.0
+    iommu: bool = False
+    context_switches_per_second: Amount = 40_000.0
+    cpu: Cpu = Cpu(user=0.05, system=0.02)  # noqa: RUF009 - frozen
+    pressure: tuple[Pressure, ...] = ()
+    nic: tuple[Nic, ...] = ()
+    disk: tuple[DiskDevice, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU in its slot.
+
+    Attributes:
+        ambient_celsius: air at its inlet.
+        power_limit_watts: enforced limit; the model's default where not given.
+        sm_target_mhz: application clock; the model's default where not given.
+        boost_mhz: the highest clock this very chip reaches; the model's where not given.
+        corrected_errors, uncorrected_errors: ECC errors of its life so far (aggregate).
+        other_memory_mib: device memory in use that no process of the scenario holds.
+        powered_seconds: how long the driver has been loaded: counters do not start at zero.
+    """
+
+    model: GpuModel
+    slot: Slot
+    uuid: Uuid
+    serial: str
+    load: Load
+    ambient_celsius: float = 28.0
+    power_limit_watts: Amount | None = None
+    sm_target_mhz: Count | None = None
+    boost_mhz: Count | None = None
+    persistence_mode: bool = True
+    corrected_errors: Count = 0
+    uncorrected_errors: Count = 0
+    powered_seconds: Count = 86_400
+    other_memory_mib: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that holds a GPU.
+
+    Attributes:
+        sm: its share of the GPU's utilisation.
+        cpus: CPUs it may run on; all where not given.
+        cgroup: its line in ``/proc/<pid>/cgroup``, after ``0::``.
+    """
+
+    gpu: Count
+    pid: Annotated[int, Between(1, 4_194_304)]
+    name: Annotated[str, Matching(r"[^\n/]{1,15}", "a command name of at most 15 characters")]
+    memory_mib: Count
+    sm: Utilization = 0.0
+    memory: Utilization = 0.0
+    uid: Count = 1000
+    type: Literal["compute", "graphics", "mps"] = "compute"
+    cpus: CpuList | None = None
+    cgroup: str = "/user.slice/user-1000.slice/session-1.scope"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An effect from `at` until `until` (seconds of scenario time; None: for good), on GPUs by index."""
+
+    at: int
+    until: int | None
+    gpus: tuple[int, ...]
+    effect: Any
+
+    def active(self, seconds: float) -> bool:
+        """Whether it holds at this scenario time."""
+        return self.at <= seconds and (self.until is None or seconds < self.until)
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What must be seen `at` a scenario time.
+
+    Attributes:
+        alerts: names of alerts that fire; others may.
+        quiet: whether no alert at all fires, but for those that say all is simulated and the pager works.
+        bottleneck: class of each GPU, by index.
+        findings: what ``gpu-triage check`` reports, by GPU index or ``host``.
+    """
+
+    at: Seconds
+    alerts: tuple[str, ...] = ()
+    quiet: bool = False
+    bottleneck: dict[str, str] = field(default_factory=dict)
+    findings: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A whole scenario; `seed` drives all that wanders."""
+
+    name: str
+    description: str
+    driver: Driver
+    machine: Machine
+    gpus: tuple[Gpu, ...]
+    processes: tuple[Process, ...]
+    events: tuple[Event, ...]
+    expectations: tuple[Expectation, ...]
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioSummary:
+    """A scenario's name and what it shows, in one sentence."""
+
+    name: str
+    description: str
+
+
+def cpu_numbers(cpus: str) -> tuple[int, ...]:
+    """The CPUs in a list such as ``0-3,8``."""
+    numbers: list[int] = []
+    for part in cpus.split(","):
+        first, _, last = part.partition("-")
+        numbers.extend(range(int(first), int(last or first) + 1))
+    return tuple(numbers)

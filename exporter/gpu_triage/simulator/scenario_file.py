@@ -1,0 +1,215 @@
+"""Scenario files: finding them, reading them strictly, and saying what is wrong with them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpu_triage.errors import ScenarioError
+from gpu_triage.simulator import effects
+from gpu_triage.simulator.model import load_model
+from gpu_triage.simulator.scenario import (
+    Driver,
+    Event,
+    Expectation,
+    Gpu,
+    Machine,
+    Process,
+    Scenario,
+    ScenarioSummary,
+    Slot,
+    Uuid,
+    cpu_numbers,
+)
+from gpu_triage.simulator.schema import Amount, Count, Seconds, read_table, read_toml, read_value
+
+SCENARIOS = Path(__file__).parent / "scenarios"
+
+
+@dataclass(frozen=True, slots=True)
+class _GpuTable:
+    """A ``[[gpu]]`` table: as Gpu, with the model by name and defaults left open."""
+
+    model: str
+    slot: Slot
+    load: effects.Load
+    uuid: Uuid | None = None
+    serial: str | None = None
+    ambient_celsius: float = 28.0
+    power_limit_watts: Amount | None = None
+    sm_target_mhz: Count | None = None
+    boost_mhz: Count | None = None
+    persistence_mode: bool = True
+    corrected_errors: Count = 0
+    uncorrected_errors: Count = 0
+    powered_seconds: Seconds = 86_400
+    other_memory_mib: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """The top table of a scenario file; events stay tables until their kind is known."""
+
+    name: str
+    description: str
+    driver: Driver
+    machine: Machine
+    gpu: tuple[_GpuTable, ...] = ()
+    process: tuple[Process, ...] = ()
+    event: tuple[dict[str, Any], ...] = ()
+    expect: tuple[Expectation, ...] = ()
+    seed: Count = 1
+
+
+def list_scenarios() -> tuple[ScenarioSummary, ...]:
+    """The scenarios that come with the program, by name."""
+    return tuple(
+        ScenarioSummary(scenario.name, scenario.description)
+        for scenario in (load_scenario(path) for path in sorted(SCENARIOS.glob("*.toml")))
+    )
+
+
+def load_scenario(name_or_path: str | Path) -> Scenario:
+    """The scenario of this name, or in this file.
+
+    Raises:
+        ScenarioError: there is no such scenario, or the file is wrong; names the file and the key.
+    """
+    path = _find(name_or_path)
+    raw = read_toml(path)
+    where = path.name
+    events = raw.pop("event", [])
+    file = read_table(_File, raw, where)
+    if not file.description.strip() or "\n" in file.description.strip():
+        raise ScenarioError(f"{where}.description: should be one sentence on one line")
+    gpus = tuple(_gpu(table, file, f"{where}.gpu[{i}]") for i, table in enumerate(file.gpu))
+    if not isinstance(events, list):
+        raise ScenarioError(f"{where}.event: should be an array of tables, [[event]]")
+    scenario = Scenario(
+        name=file.name,
+        description=file.description.strip(),
+        driver=file.driver,
+        machine=file.machine,
+        gpus=tuple(sorted(gpus, key=lambda gpu: gpu.slot.bus_id)),
+        processes=file.process,
+        events=tuple(_event(event, len(gpus), f"{where}.event[{i}]") for i, event in enumerate(events)),
+        expectations=file.expect,
+        seed=file.seed,
+    )
+    if gpus != scenario.gpus:
+        raise ScenarioError(f"{where}.gpu: should be in the order of their bus ids, as NVML numbers them")
+    _check(scenario, where)
+    return scenario
+
+
+def _find(name_or_path: str | Path) -> Path:
+    if isinstance(name_or_path, Path) or "/" in name_or_path or name_or_path.endswith(".toml"):
+        return Path(name_or_path)
+    path = SCENARIOS / f"{name_or_path}.toml"
+    if not path.is_file():
+        known = ", ".join(sorted(p.stem for p in SCENARIOS.glob("*.toml")))
+        raise ScenarioError(f"no scenario {name_or_path!r}; known are {known}; a path must end in .toml")
+    return path
+
+
+def _gpu(table: _GpuTable, file: _File, where: str) -> Gpu:
+    digest = hashlib.sha256(f"{file.name} {table.slot.bus_id}".encode()).hexdigest()
+    uuid = f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
+    return Gpu(
+        model=load_model(table.model, f"{where}.model"),
+        slot=table.slot,
+        uuid=table.uuid or uuid,
+        serial=table.serial or str(1_320_000_000_000 + int(digest[:8], 16)),
+        load=table.load,
+        ambient_celsius=table.ambient_celsius,
+        power_limit_watts=table.power_limit_watts,
+        sm_target_mhz=table.sm_target_mhz,
+        boost_mhz=table.boost_mhz,
+        persistence_mode=table.persistence_mode,
+        corrected_errors=table.corrected_errors,
+        uncorrected_errors=table.uncorrected_errors,
+        powered_seconds=table.powered_seconds,
+        other_memory_mib=table.other_memory_mib,
+    )
+
+
+def _event(table: Any, gpu_count: int, where: str) -> Event:
+    if not isinstance(table, dict):
+        raise ScenarioError(f"{where}: is {table!r}; it should be a table")
+    unknown = sorted(set(table) - {"at", "until", "gpu", "effect"})
+    if unknown:
+        raise ScenarioError(f"{where}: unknown key {unknown[0]!r}; known are at, effect, gpu, until")
+    if not isinstance(table.get("effect"), dict) or "at" not in table:
+        raise ScenarioError(f'{where}: should have at = "10m" and effect = {{ kind = … }}')
+    at = read_value(Seconds, table["at"], f"{where}.at")
+    until = read_value(Seconds | None, table["until"], f"{where}.until") if "until" in table else None
+    if until is not None and until <= at:
+        raise ScenarioError(f"{where}.until: is not after at")
+    effect = effects.read_effect(table["effect"], f"{where}.effect")
+    on_gpus = type(effect) in effects.GPU_EFFECTS.values()
+    if "gpu" in table and not on_gpus:
+        raise ScenarioError(f"{where}.gpu: {table['effect']['kind']!r} concerns the host; leave gpu out")
+    return Event(at, until, _gpus(table.get("gpu"), gpu_count, f"{where}.gpu") if on_gpus else (), effect)
+
+
+def _gpus(value: Any, gpu_count: int, where: str) -> tuple[int, ...]:
+    if value is None:
+        return tuple(range(gpu_count))
+    gpus: tuple[int, ...] = read_value(
+        tuple[Count, ...], value if isinstance(value, list) else [value], where
+    )
+    for gpu in gpus:
+        if gpu >= gpu_count:
+            raise ScenarioError(f"{where}: there is no GPU {gpu}; there are {gpu_count}, numbered from 0")
+    return gpus
+
+
+def _check(scenario: Scenario, where: str) -> None:
+    """References between the parts of a scenario.
+
+    Raises:
+        ScenarioError: one of them leads nowhere.
+    """
+    machine = scenario.machine
+    cpus = [cpu for node in machine.node for cpu in cpu_numbers(node.cpus)]
+    if sorted(cpus) != list(range(len(cpus))) or not cpus:
+        raise ScenarioError(f"{where}.machine.node: their CPUs should be 0 to n - 1, each once")
+    slots = [gpu.slot for gpu in scenario.gpus]
+    slots += [nic.slot for nic in machine.nic] + [disk.slot for disk in machine.disk]
+    for slot in slots:
+        if slot.node >= len(machine.node):
+            raise ScenarioError(f"{where}: slot {slot.bus_id}: there is no node {slot.node}")
+    addresses = [slot.bus_id for slot in slots]
+    for address in addresses:
+        if addresses.count(address) > 1:
+            raise ScenarioError(f"{where}: two devices at {address}")
+    for i, process in enumerate(scenario.processes):
+        if process.gpu >= len(scenario.gpus):
+            raise ScenarioError(f"{where}.process[{i}].gpu: there is no GPU {process.gpu}")
+        if process.cpus and max(cpu_numbers(process.cpus)) >= len(cpus):
+            raise ScenarioError(f"{where}.process[{i}].cpus: there are {len(cpus)} CPUs")
+    _check_events(scenario, where)
+    for i, expectation in enumerate(scenario.expectations):
+        known = {str(gpu) for gpu in range(len(scenario.gpus))}
+        for key in (*expectation.bottleneck, *(key for key in expectation.findings if key != "host")):
+            if key not in known:
+                raise ScenarioError(f"{where}.expect[{i}]: there is no GPU {key!r}")
+
+
+def _check_events(scenario: Scenario, where: str) -> None:
+    pids = {process.pid for process in scenario.processes}
+    names = {
+        effects.Disk: {disk.name for disk in scenario.machine.disk},
+        effects.Network: {nic.name for nic in scenario.machine.nic},
+    }
+    for i, event in enumerate(scenario.events):
+        effect = event.effect
+        if isinstance(effect, (effects.Start, effects.Kill)) and not pids.issuperset(effect.pids):
+            raise ScenarioError(f"{where}.event[{i}].effect.pids: not all of them are pids of [[process]]")
+        if isinstance(effect, (effects.Disk, effects.Network)) and effect.device not in names[type(effect)]:
+            known = ", ".join(sorted(names[type(effect)])) or "none"
+            raise ScenarioError(f"{where}.event[{i}].effect.device: no {effect.device!r}; known are {known}")
+        if isinstance(effect, effects.Cpu) and (effect.node or 0) >= len(scenario.machine.node):
+            raise ScenarioError(f"{where}.event[{i}].effect.node: there is no node {effect.node}")

@@ -1,0 +1,56 @@
+"""The simulated libnvidia-ml.so.1: what pynvml finds where it expects a CDLL."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gpu_triage.simulator import nvml_fields, nvml_identity, nvml_load, nvml_pcie, nvml_processes
+from gpu_triage.simulator.host import SimulatedHost
+from gpu_triage.simulator.nvml_calls import ErrorString, Function, NvmlFunction
+from gpu_triage.simulator.nvml_library import CODES
+from gpu_triage.simulator.nvml_session import Gate, NvmlSession
+
+FUNCTIONS: Final[dict[str, Function]] = {
+    function.name: function
+    for module in (nvml_identity, nvml_load, nvml_processes, nvml_pcie, nvml_fields)
+    for function in module.FUNCTIONS
+}
+"""Every device and system function that the simulated library knows, by name."""
+
+
+class LoadedLibrary:
+    """The library as dlopen leaves it: an attribute for each function that this driver exports."""
+
+    def __init__(self, host: SimulatedHost) -> None:
+        session = NvmlSession(host)
+        self._gate = Gate(session)
+        branch = host.scenario.driver.branch
+        self._functions: dict[str, Any] = {
+            name: NvmlFunction(function, session, self._gate)
+            for name, function in FUNCTIONS.items()
+            if branch >= function.since
+        }
+        self._functions["nvmlErrorString"] = ErrorString(
+            {0: "Success"} | {code: name.replace("_", " ").title() for name, code in CODES.items()}
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        """The function of this name.
+
+        Raises:
+            AttributeError: this driver does not export it, as a real CDLL says it.
+        """
+        if name.startswith("_") or name not in self._functions or self._gate.missing(name):
+            raise AttributeError(f"libnvidia-ml.so.1: undefined symbol: {name}")
+        return self._functions[name]
+
+
+class SimulatedNvml:
+    """The NvmlLibrary seam of a simulated machine."""
+
+    def __init__(self, host: SimulatedHost) -> None:
+        self._library = LoadedLibrary(host)
+
+    def load(self) -> object:
+        """The one library of this process, as dlopen gives it however often it is asked."""
+        return self._library

@@ -1,0 +1,246 @@
+"""Contents of the simulated sysfs: PCI devices and their bridges, NUMA nodes, networks, disks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from gpu_triage.simulator import effects
+from gpu_triage.simulator.gpu_state import GpuState
+from gpu_triage.simulator.host import SimulatedHost
+from gpu_triage.simulator.scenario import Scenario, Slot, cpu_numbers
+
+_SPEEDS: Final = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
+_BRIDGE_CLASS, _NETWORK_CLASS, _NVME_CLASS = "0x060400", "0x020000", "0x010802"
+_NVIDIA, _MELLANOX, _SAMSUNG, _INTEL = "0x10de", "0x15b3", "0x144d", "0x8086"
+_DEAD_WIDTH: Final = 63
+"""What a register of all ones says when a device no longer answers."""
+_AER_CORRECTABLE: Final = (
+    "RxErr",
+    "BadTLP",
+    "BadDLLP",
+    "Rollover",
+    "Timeout",
+    "NonFatalErr",
+    "CorrIntErr",
+    "HeaderOF",
+)
+_AER_OTHER: Final = (
+    "Undefined",
+    "DLP",
+    "SDES",
+    "TLP",
+    "FCP",
+    "CmpltTO",
+    "CmpltAbrt",
+    "UnxCmplt",
+    "RxOF",
+    "MalfTLP",
+    "ECRC",
+    "UnsupReq",
+)
+
+
+class _Endpoint(NamedTuple):
+    slot: Slot
+    vendor: str
+    device: str
+    pci_class: str
+    driver: str
+    max_generation: int
+    max_width: int
+
+
+def path_of(slot: Slot) -> str:
+    """Directory of a device below sysfs: its root, its bridges, itself."""
+    first = slot.ports[0] if slot.ports else slot.bus_id
+    return "/".join([f"devices/pci{first[:7]}", *slot.ports, slot.bus_id])
+
+
+def links(scenario: Scenario) -> dict[str, str]:
+    """Symbolic links, each with its target, both below sysfs."""
+    found: dict[str, str] = {}
+    for endpoint in _endpoints(scenario):
+        path = path_of(endpoint.slot)
+        found[f"bus/pci/devices/{endpoint.slot.bus_id}"] = path
+        found[f"{path}/driver"] = f"bus/pci/drivers/{endpoint.driver}"
+        found[f"{path}/subsystem"] = "bus/pci"
+        for port, port_path in _ports(endpoint.slot):
+            found[f"bus/pci/devices/{port}"] = port_path
+            found[f"{port_path}/subsystem"] = "bus/pci"
+    for nic in scenario.machine.nic:
+        path = path_of(nic.slot)
+        found[f"class/net/{nic.name}"] = f"{path}/net/{nic.name}"
+        found[f"{path}/net/{nic.name}/device"] = path
+        if nic.infiniband:
+            found[f"class/infiniband/{nic.infiniband}"] = f"{path}/infiniband/{nic.infiniband}"
+            found[f"{path}/infiniband/{nic.infiniband}/device"] = path
+    for i, disk in enumerate(scenario.machine.disk):
+        controller = f"{path_of(disk.slot)}/nvme/nvme{i}"
+        block = f"{controller}/{disk.name}"
+        found[f"block/{disk.name}"] = found[f"class/block/{disk.name}"] = block
+        found[f"{block}/device"] = controller
+        found[f"{controller}/device"] = path_of(disk.slot)
+        for part in range(1, disk.partitions + 1):
+            found[f"class/block/{disk.name}p{part}"] = f"{block}/{disk.name}p{part}"
+    return found
+
+
+def directories(scenario: Scenario) -> list[str]:
+    """Directories that are there although nothing is in them."""
+    return ["class/iommu/dmar0" if scenario.machine.iommu else "class/iommu", "class/infiniband", "class/net"]
+
+
+def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
+    """Text of every file, by its path below sysfs. The host has been advanced to `seconds`, its lock is held."""
+    scenario = host.scenario
+    found = {"devices/system/cpu/online": f"0-{_cpu_count(scenario) - 1}\n"}
+    found["devices/system/node/online"] = (
+        f"0-{len(scenario.machine.node) - 1}\n" if scenario.machine.node[1:] else "0\n"
+    )
+    for i, node in enumerate(scenario.machine.node):
+        found[f"devices/system/node/node{i}/cpulist"] = f"{node.cpus}\n"
+    states = {gpu.gpu.slot.bus_id: gpu for gpu in host.gpus}
+    for endpoint in _endpoints(scenario):
+        state = states.get(endpoint.slot.bus_id)
+        generation = min(endpoint.slot.generation, endpoint.max_generation)
+        width = min(endpoint.slot.width, endpoint.max_width)
+        errors = (0, 0)
+        alive = True
+        if state is not None:
+            alive = not host.timeline.off_the_bus(state.index, seconds)
+            generation, width = state.link_generation, state.link_width
+            errors = _aer(host, state)
+        path = path_of(endpoint.slot)
+        if state is None or not state.conditions.removed:
+            found |= _device(endpoint, scenario, path, (generation, width) if alive else None)
+            found |= _aer_files(path, *errors)
+        for depth, (_, port_path) in enumerate(_ports(endpoint.slot), start=1):
+            last = depth == len(endpoint.slot.ports)
+            found |= _bridge(endpoint, scenario, port_path, (generation, width) if last else None)
+            if last:
+                found |= _aer_files(port_path, *errors)
+    found |= _networks(host, seconds)
+    for i, disk in enumerate(scenario.machine.disk):
+        block = f"{path_of(disk.slot)}/nvme/nvme{i}/{disk.name}"
+        found[f"{block}/size"] = f"{disk.size_gib * 2**21}\n"
+        found[f"{block}/queue/rotational"] = "0\n"
+        for part in range(1, disk.partitions + 1):
+            found[f"{block}/{disk.name}p{part}/partition"] = f"{part}\n"
+    return found
+
+
+def removed(host: SimulatedHost) -> frozenset[str]:
+    """Links of GPUs that are gone from the bus."""
+    return frozenset(f"bus/pci/devices/{gpu.gpu.slot.bus_id}" for gpu in host.gpus if gpu.conditions.removed)
+
+
+def _endpoints(scenario: Scenario) -> Iterator[_Endpoint]:
+    for gpu in scenario.gpus:
+        model = gpu.model
+        device, pci_class = f"0x{model.pci_device_id >> 16:04x}", f"0x{model.pci_class:06x}"
+        yield _Endpoint(
+            gpu.slot, _NVIDIA, device, pci_class, "nvidia", model.pcie.generation, model.pcie.width
+        )
+    for nic in scenario.machine.nic:
+        yield _Endpoint(nic.slot, _MELLANOX, "0x1021", _NETWORK_CLASS, "mlx5_core", 5, 16)
+    for disk in scenario.machine.disk:
+        yield _Endpoint(disk.slot, _SAMSUNG, "0xa80a", _NVME_CLASS, "nvme", 4, 4)
+
+
+def _ports(slot: Slot) -> Iterator[tuple[str, str]]:
+    """Every bridge above a device with its directory, root port first."""
+    path = f"devices/pci{slot.ports[0][:7]}" if slot.ports else ""
+    for port in slot.ports:
+        path = f"{path}/{port}"
+        yield port, path
+
+
+def _device(
+    endpoint: _Endpoint, scenario: Scenario, path: str, link: tuple[int, int] | None
+) -> dict[str, str]:
+    values = {
+        "vendor": endpoint.vendor,
+        "device": endpoint.device,
+        "class": endpoint.pci_class,
+        "max_link_speed": _speed(endpoint.max_generation),
+        "max_link_width": str(endpoint.max_width),
+        "current_link_speed": _speed(link[0]) if link else "Unknown",
+        "current_link_width": str(link[1] if link else _DEAD_WIDTH),
+    }
+    return {
+        f"{path}/{name}": f"{value}\n" for name, value in (values | _place(endpoint.slot, scenario)).items()
+    }
+
+
+def _bridge(
+    endpoint: _Endpoint, scenario: Scenario, path: str, link: tuple[int, int] | None
+) -> dict[str, str]:
+    """A bridge; `link` is of its lower side, where it is the port of the slot itself."""
+    slot = endpoint.slot
+    generation, width = link or (slot.generation, slot.width)
+    values = {
+        "vendor": _INTEL,
+        "device": "0x352a",
+        "class": _BRIDGE_CLASS,
+        "max_link_speed": _speed(slot.generation),
+        "max_link_width": str(slot.width),
+        "current_link_speed": _speed(generation),
+        "current_link_width": str(width),
+    }
+    return {f"{path}/{name}": f"{value}\n" for name, value in (values | _place(slot, scenario)).items()}
+
+
+def _place(slot: Slot, scenario: Scenario) -> dict[str, str]:
+    nodes = scenario.machine.node
+    cpus = nodes[slot.node].cpus if slot.node >= 0 else f"0-{_cpu_count(scenario) - 1}"
+    return {"numa_node": str(slot.node), "local_cpulist": cpus}
+
+
+def _speed(generation: int) -> str:
+    return f"{_SPEEDS[generation]} GT/s PCIe"
+
+
+def _aer(host: SimulatedHost, state: GpuState) -> tuple[int, int]:
+    """Correctable and non-fatal errors of a GPU's link."""
+    accrued = host.timeline.accrued
+    return (
+        int(accrued(effects.PcieErrors, "correctable_per_hour", state.index, state.seconds)),
+        int(accrued(effects.PcieErrors, "nonfatal_per_hour", state.index, state.seconds)),
+    )
+
+
+def _aer_files(path: str, correctable: int, nonfatal: int) -> dict[str, str]:
+    def counts(names: tuple[str, ...], hit: str, count: int, total: str) -> str:
+        lines = [f"{name} {count if name == hit else 0}" for name in names]
+        return "\n".join([*lines, f"TOTAL_ERR_{total} {count}", ""])
+
+    return {
+        f"{path}/aer_dev_correctable": counts(_AER_CORRECTABLE, "BadTLP", correctable, "COR"),
+        f"{path}/aer_dev_nonfatal": counts(_AER_OTHER, "CmpltTO", nonfatal, "NONFATAL"),
+        f"{path}/aer_dev_fatal": counts(_AER_OTHER, "", 0, "FATAL"),
+    }
+
+
+def _networks(host: SimulatedHost, seconds: float) -> dict[str, str]:
+    found: dict[str, str] = {}
+    counters = host.host.counters(seconds)
+    for nic in host.scenario.machine.nic:
+        path = f"{path_of(nic.slot)}/net/{nic.name}"
+        found |= {f"{path}/speed": f"{nic.speed_mbps}\n", f"{path}/operstate": "up\n", f"{path}/type": "1\n"}
+        if nic.infiniband:
+            port = f"{path_of(nic.slot)}/infiniband/{nic.infiniband}/ports/1"
+            received = counters[f"net.{nic.name}.receive_bytes"]
+            sent = counters[f"net.{nic.name}.transmit_bytes"]
+            found |= {
+                f"{port}/state": "4: ACTIVE\n",
+                f"{port}/rate": f"{nic.speed_mbps // 1000} Gb/sec (4X HDR)\n",
+                # The ports count in words of four bytes.
+                f"{port}/counters/port_rcv_data": f"{int(received) // 4}\n",
+                f"{port}/counters/port_xmit_data": f"{int(sent) // 4}\n",
+            }
+    return found
+
+
+def _cpu_count(scenario: Scenario) -> int:
+    return sum(len(cpu_numbers(node.cpus)) for node in scenario.machine.node)
