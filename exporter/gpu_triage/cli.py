@@ -1,0 +1,180 @@
+"""The command line: parse, wire, signals. The only file that knows all the others."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import click
+
+from gpu_triage import __version__
+from gpu_triage.collectors.registry import ALL_COLLECTORS, GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.exposition import Exposition, Page
+from gpu_triage.log import configure, fields
+from gpu_triage.machine import real_machine
+from gpu_triage.options import CollectorSwitch, OptionsCommand, run_cli, serve_options, version_option
+from gpu_triage.sampler.runner import Runner
+from gpu_triage.sampler.sampler import Sampler
+from gpu_triage.web.app import WebApp
+from gpu_triage.web.landing import LandingFacts
+from gpu_triage.web.server import WebServer
+
+if TYPE_CHECKING:
+    from gpu_triage.config import Config
+    from gpu_triage.machine import Machine
+
+log = logging.getLogger(__name__)
+
+COLLECTOR_SWITCHES = tuple(CollectorSwitch(c.name, c.about, c.default) for c in ALL_COLLECTORS)
+"""What ``--collector.<name>`` can name."""
+
+EXIT_RESTART_ME = 4
+"""Exit code of a daemon that must be restarted because the driver was replaced underneath it."""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@version_option()
+def group() -> None:
+    """Tell why a GPU job is slow or sick: Prometheus metrics of NVIDIA GPUs and of what feeds them."""
+
+
+@group.command(cls=OptionsCommand)
+@serve_options(COLLECTOR_SWITCHES)
+def serve(config: Config) -> int:
+    """Run the exporter until it is told to stop (SIGTERM, SIGINT).
+
+    It stays up without a driver, without GPUs and while the driver hangs, and says so in its metrics.
+    """
+    configure(config.log_level, config.log_format)
+    with ExitStack() as stack:
+        machine = _machine(config, stack)
+        return _Daemon(machine, config).run()
+
+
+@group.command()
+@click.argument("name", required=False)
+@click.option(
+    "--list", "list_all", is_flag=True, help="Describe every scenario that ships with the exporter."
+)
+def simulate(name: str | None, list_all: bool) -> int:  # noqa: FBT001 - click's way
+    """Describe simulated hosts: all of them with --list, or one by its NAME or the path of its TOML file.
+
+    To run one, give it to the exporter: gpu-triage serve --simulate NAME
+    """
+    # Here and not above: the simulator is no part of a daemon on a real host, nor of its memory.
+    from gpu_triage.simulator import describe_scenario, list_scenarios, load_scenario  # noqa: PLC0415
+
+    if (name is None) == (not list_all):
+        raise click.UsageError("give either --list or the NAME of one scenario")
+    if name is not None:
+        click.echo(describe_scenario(load_scenario(name)))
+        return 0
+    scenarios = list_scenarios()
+    width = max(len(scenario.name) for scenario in scenarios)
+    for scenario in scenarios:
+        click.echo(f"{scenario.name:<{width}}  {scenario.description}")
+    return 0
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run_cli(group, sys.argv[1:]))
+
+
+def _machine(config: Config, stack: ExitStack) -> Machine:
+    if config.simulate is None:
+        return real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg)
+    from gpu_triage.simulator import load_scenario, simulated_machine  # noqa: PLC0415 - as in `simulate`
+
+    scenario = load_scenario(config.simulate)
+    log.warning(
+        "this host is SIMULATED: every metric is made up",
+        extra=fields(scenario=scenario.name, description=scenario.description),
+    )
+    return stack.enter_context(simulated_machine(scenario)).machine
+
+
+class _Daemon:
+    """The exporter at work: a sampler on its thread, the web server on the main one."""
+
+    def __init__(self, machine: Machine, config: Config) -> None:
+        self._config = config
+        self._machine = machine
+        self._runner = Runner(machine.clock, config)
+        self._sampler = Sampler(machine, config, self._runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
+        self._exposition = Exposition(self._sampler.store)
+        app = WebApp(
+            self,
+            self,
+            self,
+            telemetry_path=config.web_telemetry_path,
+            max_requests=config.web_max_requests,
+        )
+        self._server = WebServer(app, config.web_listen_addresses)
+        self._fatal: str | None = None
+
+    def run(self) -> int:
+        """Serve until a signal; returns the exit code."""
+        for url in self._server.bind():
+            log.info(
+                "listening",
+                extra=fields(url=url.rstrip("/") + self._config.web_telemetry_path, version=__version__),
+            )
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda received, _frame: self._stop(signal.Signals(received).name))
+        self._runner.start(self._sampler, self._exposition.refresh, self._end)
+        self._server.run()
+        self._runner.stop()
+        return 0 if self._fatal is None else EXIT_RESTART_ME
+
+    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - MetricsSource
+        """As MetricsSource."""
+        return self._exposition.page(accept, names, gzipped)
+
+    def scraped(self) -> None:
+        """As MetricsSource."""
+        self._sampler.status.scrapes += 1
+
+    def alive(self) -> str | None:
+        """As HealthSource."""
+        return self._runner.alive()
+
+    def ready(self) -> str | None:
+        """As HealthSource."""
+        if self._sampler.published_at is None:
+            return "the first publication"
+        return self._sampler.waiting_for()
+
+    def landing(self) -> LandingFacts:
+        """As LandingSource."""
+        presence = self._sampler.presence
+        driver = "not asked yet"
+        if presence is not None and presence.driver_error is not None:
+            driver = f"unavailable: {presence.driver_error}"
+        elif presence is not None and presence.versions is not None:
+            driver = f"NVIDIA driver {presence.versions.driver}, CUDA {presence.versions.cuda}"
+        gpus = presence.gpus if presence else ()
+        return LandingFacts(
+            version=__version__,
+            simulated=self._machine.simulated,
+            scenario=self._config.simulate,
+            driver=driver,
+            gpus=tuple((int(gpu.labels.gpu), gpu.name, gpu.error or "up") for gpu in gpus),
+        )
+
+    def _stop(self, cause: str) -> None:
+        log.info("stopping", extra=fields(cause=cause))
+        self._runner.request_stop()
+        self._server.stop()
+
+    def _end(self, cause: str) -> None:
+        self._fatal = cause
+        log.error("this process must be restarted", extra=fields(cause=cause))
+        self._server.stop()
+
+
+if __name__ == "__main__":
+    main()
