@@ -196,9 +196,7 @@ DECODER_UTILIZATION = _gpu(
     "nvmlDeviceGetDecoderUtilization",
     "Share of time the video decoder was busy, 0-1.",
 )
-MEMORY_TOTAL = _gpu(
-    "gpu_memory_total_bytes", _G, _M, "nvmlDeviceGetMemoryInfo_v2.total", "Device memory installed."
-)
+MEMORY_TOTAL = _gpu("gpu_memory_total_bytes", _G, _M, "nvmlDeviceGetMemoryInfo_v2.total", "Device memory installed.")
 MEMORY_USED = _gpu(
     "gpu_memory_used_bytes",
     _G,
@@ -206,9 +204,7 @@ MEMORY_USED = _gpu(
     "nvmlDeviceGetMemoryInfo_v2.used",
     "Device memory allocated, what the driver reserves not included. Frameworks pre-allocate: used is not active.",
 )
-MEMORY_FREE = _gpu(
-    "gpu_memory_free_bytes", _G, _M, "nvmlDeviceGetMemoryInfo_v2.free", "Device memory not allocated."
-)
+MEMORY_FREE = _gpu("gpu_memory_free_bytes", _G, _M, "nvmlDeviceGetMemoryInfo_v2.free", "Device memory not allocated.")
 MEMORY_RESERVED = _gpu(
     "gpu_memory_reserved_bytes",
     _G,
@@ -216,12 +212,8 @@ MEMORY_RESERVED = _gpu(
     "nvmlDeviceGetMemoryInfo_v2.reserved",
     "Device memory the driver keeps for itself; absent on drivers older than r510.",
 )
-BAR1_USED = _gpu(
-    "gpu_bar1_memory_used_bytes", _G, _M, "nvmlDeviceGetBAR1MemoryInfo.bar1Used", "BAR1 aperture mapped."
-)
-BAR1_TOTAL = _gpu(
-    "gpu_bar1_memory_total_bytes", _G, _M, "nvmlDeviceGetBAR1MemoryInfo.bar1Total", "BAR1 aperture size."
-)
+BAR1_USED = _gpu("gpu_bar1_memory_used_bytes", _G, _M, "nvmlDeviceGetBAR1MemoryInfo.bar1Used", "BAR1 aperture mapped.")
+BAR1_TOTAL = _gpu("gpu_bar1_memory_total_bytes", _G, _M, "nvmlDeviceGetBAR1MemoryInfo.bar1Total", "BAR1 aperture size.")
 PERFORMANCE_STATE = _gpu(
     "gpu_performance_state",
     _G,
@@ -378,9 +370,7 @@ PCIE_GENERATION = _gpu(
     "nvmlDeviceGetCurrPcieLinkGeneration",
     "PCIe generation the link runs at now; idle cards shift down on purpose.",
 )
-PCIE_WIDTH = _gpu(
-    "gpu_pcie_link_width", _G, _M, "nvmlDeviceGetCurrPcieLinkWidth", "PCIe lanes the link runs with now."
-)
+PCIE_WIDTH = _gpu("gpu_pcie_link_width", _G, _M, "nvmlDeviceGetCurrPcieLinkWidth", "PCIe lanes the link runs with now.")
 PCIE_DEVICE_MAX_GENERATION = _gpu(
     "gpu_pcie_link_device_max_generation",
     _G,
@@ -787,9 +777,7 @@ HOST_MEMORY_AVAILABLE = _host(
 HOST_SWAP_TOTAL = _host(
     "gpu_host_swap_total_bytes", _G, _M, "/proc/meminfo SwapTotal", "Swap space; 0 on a host without."
 )
-HOST_SWAP_USED = _host(
-    "gpu_host_swap_used_bytes", _G, _M, "/proc/meminfo SwapTotal - SwapFree", "Swap space in use."
-)
+HOST_SWAP_USED = _host("gpu_host_swap_used_bytes", _G, _M, "/proc/meminfo SwapTotal - SwapFree", "Swap space in use.")
 HOST_SWAP_IN_BYTES = _host(
     "gpu_host_swap_in_bytes_total", _C, _M, "/proc/vmstat pswpin", "Bytes read back from swap since boot."
 )

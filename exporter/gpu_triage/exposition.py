@@ -190,8 +190,7 @@ def _family(spec: MetricSpec, values: dict[tuple[str, ...], float]) -> Metric:
         "counter" if counter else "gauge",
     )
     family.samples = [
-        WireSample(spec.name, dict(zip(spec.labels, labels, strict=True)), value)
-        for labels, value in values.items()
+        WireSample(spec.name, dict(zip(spec.labels, labels, strict=True)), value) for labels, value in values.items()
     ]
     return family
 

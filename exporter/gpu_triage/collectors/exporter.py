@@ -75,9 +75,7 @@ def render(reading: ExporterReading) -> Iterator[Sample]:
         yield from present(catalogue.EXPORTER_COLLECTOR_SUCCESS, collector.success, collector.name)
         yield from present(catalogue.EXPORTER_COLLECTOR_DURATION, collector.duration_seconds, collector.name)
         yield catalogue.EXPORTER_COLLECTOR_INTERVAL.sample(collector.interval_seconds, collector.name)
-        yield from present(
-            catalogue.EXPORTER_COLLECTOR_LAST_SUCCESS, collector.last_success_at, collector.name
-        )
+        yield from present(catalogue.EXPORTER_COLLECTOR_LAST_SUCCESS, collector.last_success_at, collector.name)
     for (collector_name, error), count in sorted(reading.errors.items()):
         yield catalogue.EXPORTER_ERRORS.sample(count, collector_name, error)
     yield catalogue.EXPORTER_SCRAPES.sample(reading.scrapes)

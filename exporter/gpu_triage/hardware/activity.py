@@ -13,6 +13,7 @@ GPU_UTILIZATION_SAMPLES: Final = 1
 """NVML_GPU_UTILIZATION_SAMPLES of nvmlSamplingType_t."""
 
 _SLOWEST_STATE: Final = 15
+_MOST_PERCENT: Final = 100
 _SILENCE_SECONDS: Final = 3.0
 """The driver samples several times a second; no new sample for so long means its clock was stepped."""
 
@@ -75,7 +76,7 @@ class ActivityReader:
         if answer is None:
             return None
         samples = sorted((s.timeStamp, s.sampleValue.uiVal) for s in answer[1]) if answer else []
-        fresh = [(stamp, percent) for stamp, percent in samples if stamp > self._newest_us and percent <= 100]
+        fresh = [(stamp, percent) for stamp, percent in samples if stamp > self._newest_us and percent <= _MOST_PERCENT]
         if not fresh:
             if self._progress_at is not None and at - self._progress_at < _SILENCE_SECONDS:
                 return 0.0

@@ -37,9 +37,7 @@ class EccReader:
     """Reads the totals; holds back a single low reading."""
 
     def __init__(self) -> None:
-        self._counters = {
-            (severity, kind): Confirmed() for severity in SEVERITIES for kind in (VOLATILE, AGGREGATE)
-        }
+        self._counters = {(severity, kind): Confirmed() for severity in SEVERITIES for kind in (VOLATILE, AGGREGATE)}
 
     def read(self, gpu: GpuRound) -> EccReading:
         """Errors now (nvmlDeviceGetTotalEccErrors)."""
@@ -48,9 +46,7 @@ class EccReader:
     def _totals(self, inquiry: Inquiry, kind: int) -> Mapping[str, float]:
         totals = {}
         for severity, error_type in SEVERITIES.items():
-            count = inquiry.within(
-                inquiry.ask("nvmlDeviceGetTotalEccErrors", error_type, kind), 0, _MOST_ERRORS
-            )
+            count = inquiry.within(inquiry.ask("nvmlDeviceGetTotalEccErrors", error_type, kind), 0, _MOST_ERRORS)
             if count is not None:
                 totals[severity] = self._counters[severity, kind].add(count)
         return totals

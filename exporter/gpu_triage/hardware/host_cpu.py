@@ -151,8 +151,7 @@ class HostCpuReader:
             ticks.setdefault(self._node_of[cpu], Counter()).update(counted)
         hertz = os.sysconf("SC_CLK_TCK")
         return {
-            node: {mode: counter[mode] / hertz for mode in MODES if mode in counter}
-            for node, counter in ticks.items()
+            node: {mode: counter[mode] / hertz for mode in MODES if mode in counter} for node, counter in ticks.items()
         }
 
 

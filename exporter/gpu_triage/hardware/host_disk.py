@@ -100,9 +100,7 @@ class HostDiskReader:
         )
 
     def _disk(self, name: str, counts: DiskCounts) -> Disk:
-        now = DiskCounts(
-            *(self._counters.published((name, field), value) for field, value in counts._asdict().items())
-        )
+        now = DiskCounts(*(self._counters.published((name, field), value) for field, value in counts._asdict().items()))
         return Disk(
             device=name,
             reads=now.reads,
@@ -127,9 +125,7 @@ def parse_disk(line: str) -> tuple[str, DiskCounts]:
         raise ValueError(f"{line[:80]!r} has {len(columns)} columns")
     counts = [parse_count(column) for column in columns[3:_COLUMNS]]
     reads, _, sectors_read, read_ms, writes, _, sectors_written, write_ms, _, busy_ms, queue_ms = counts
-    return columns[2], DiskCounts(
-        reads, sectors_read, read_ms, writes, sectors_written, write_ms, busy_ms, queue_ms
-    )
+    return columns[2], DiskCounts(reads, sectors_read, read_ms, writes, sectors_written, write_ms, busy_ms, queue_ms)
 
 
 def is_named_like_a_disk(name: str) -> bool:

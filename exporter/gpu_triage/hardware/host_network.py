@@ -98,21 +98,15 @@ class HostNetworkReader:
         inquiry.finish()
         return HostNetworkReading(interfaces=interfaces)
 
-    def _interface(
-        self, inquiry: HostInquiry, device: Path, name: str, counts: InterfaceCounts
-    ) -> NetworkInterface:
-        now = {
-            field: self._counters.published((name, field), value) for field, value in counts._asdict().items()
-        }
+    def _interface(self, inquiry: HostInquiry, device: Path, name: str, counts: InterfaceCounts) -> NetworkInterface:
+        now = {field: self._counters.published((name, field), value) for field, value in counts._asdict().items()}
         speed = inquiry.ask(lambda: read_int(device / "speed"))
         node = inquiry.ask(lambda: read_int(device / "device" / "numa_node"))
         return NetworkInterface(
             device=name,
             **now,
             speed_bytes_per_second=(
-                speed * _BYTES_PER_SECOND_PER_MEGABIT
-                if speed is not None and 0 < speed < _HIGHEST_SPEED
-                else None
+                speed * _BYTES_PER_SECOND_PER_MEGABIT if speed is not None and 0 < speed < _HIGHEST_SPEED else None
             ),
             numa_node=node if node is not None and node >= 0 else None,
         )

@@ -54,9 +54,7 @@ def read_identity(gpu: GpuRound) -> IdentityReading:
         name=inquiry.ask("nvmlDeviceGetName") or "",
         pci_bus_id=inquiry.device.pci_bus_id or "",
         serial=inquiry.ask("nvmlDeviceGetSerial") or "",
-        architecture=""
-        if architecture is None
-        else ARCHITECTURES.get(architecture, f"unknown_{architecture}"),
+        architecture="" if architecture is None else ARCHITECTURES.get(architecture, f"unknown_{architecture}"),
         compute_capability=f"{capability[0]}.{capability[1]}" if capability else "",
         vbios_version=inquiry.ask("nvmlDeviceGetVbiosVersion") or "",
         board_part_number=inquiry.ask("nvmlDeviceGetBoardPartNumber") or "",

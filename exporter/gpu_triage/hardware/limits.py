@@ -1,4 +1,4 @@
-"""What the board may do: clock and power limits, temperature thresholds. They change only by an administrator's hand."""
+"""What the board may do: clock and power limits, temperature thresholds. Only an administrator changes them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_triage.hardware.clocks import read_clock_table
+from gpu_triage.hardware.clocks import APPLICATION_CLOCKS, CLOCKS, read_clock_table
 from gpu_triage.hardware.nvml import Inquiry
 from gpu_triage.hardware.power import watts
 from gpu_triage.hardware.rounds import GpuRound
@@ -47,9 +47,11 @@ def read_limits(gpu: GpuRound) -> LimitsReading:
     inquiry = gpu.inquiry
     constraints = inquiry.ask("nvmlDeviceGetPowerManagementLimitConstraints")  # [least, most] in mW
     return LimitsReading(
-        clock_max_hertz=read_clock_table(inquiry, "nvmlDeviceGetMaxClockInfo", least_mhz=1),
-        clock_target_hertz=read_clock_table(inquiry, "nvmlDeviceGetApplicationsClock", least_mhz=1),
-        clock_default_hertz=read_clock_table(inquiry, "nvmlDeviceGetDefaultApplicationsClock", least_mhz=1),
+        clock_max_hertz=read_clock_table(inquiry, "nvmlDeviceGetMaxClockInfo", CLOCKS, least_mhz=1),
+        clock_target_hertz=read_clock_table(inquiry, "nvmlDeviceGetApplicationsClock", APPLICATION_CLOCKS, least_mhz=1),
+        clock_default_hertz=read_clock_table(
+            inquiry, "nvmlDeviceGetDefaultApplicationsClock", APPLICATION_CLOCKS, least_mhz=1
+        ),
         power_default_watts=watts(inquiry, inquiry.ask("nvmlDeviceGetPowerManagementDefaultLimit")),
         power_min_watts=watts(inquiry, constraints[0]) if constraints else None,
         power_max_watts=watts(inquiry, constraints[1]) if constraints else None,
@@ -58,9 +60,7 @@ def read_limits(gpu: GpuRound) -> LimitsReading:
 
 
 def _thresholds(inquiry: Inquiry) -> Mapping[str, float]:
-    celsius = {
-        label: inquiry.ask("nvmlDeviceGetTemperatureThreshold", kind) for label, kind in THRESHOLDS.items()
-    }
+    celsius = {label: inquiry.ask("nvmlDeviceGetTemperatureThreshold", kind) for label, kind in THRESHOLDS.items()}
     return {
         label: value
         for label, value in celsius.items()

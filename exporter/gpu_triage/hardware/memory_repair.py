@@ -63,9 +63,7 @@ def read_memory_repair(gpu: GpuRound) -> MemoryRepairReading:
 
 
 def _retired_pages(inquiry: Inquiry) -> Mapping[str, int]:
-    pages = {
-        label: inquiry.many("nvmlDeviceGetRetiredPages", cause) for label, cause in RETIREMENT_CAUSES.items()
-    }
+    pages = {label: inquiry.many("nvmlDeviceGetRetiredPages", cause) for label, cause in RETIREMENT_CAUSES.items()}
     return {label: len(addresses) for label, addresses in pages.items() if addresses is not None}
 
 

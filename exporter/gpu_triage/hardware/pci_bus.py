@@ -69,9 +69,7 @@ def read_pci_gpus(round_: HostRound) -> tuple[PciGpu, ...] | None:
     inquiry = HostInquiry(round_.failures)
     devices = round_.machine.sysfs / "bus" / "pci" / "devices"
     names = inquiry.ask(lambda: read_names(devices))
-    gpus = [
-        inquiry.ask(partial(_nvidia_gpu, devices / name)) for name in names or () if _BUS_ID.fullmatch(name)
-    ]
+    gpus = [inquiry.ask(partial(_nvidia_gpu, devices / name)) for name in names or () if _BUS_ID.fullmatch(name)]
     inquiry.finish()
     return None if names is None else tuple(gpu for gpu in gpus if gpu is not None)
 

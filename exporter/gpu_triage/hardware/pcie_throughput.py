@@ -25,15 +25,13 @@ class PcieThroughputReading:
 
 
 def read_pcie_throughput(gpu: GpuRound) -> PcieThroughputReading:
-    """Traffic over the next 2 × 20 ms (nvmlDeviceGetPcieThroughput)."""
+    """Traffic over the next 40 ms (nvmlDeviceGetPcieThroughput)."""
     inquiry = gpu.inquiry
     if not on_pcie(inquiry):
         return PcieThroughputReading({})
     rates = {}
     for label, counter in DIRECTIONS.items():
-        kb_per_second = inquiry.within(
-            inquiry.ask("nvmlDeviceGetPcieThroughput", counter), 0, _MOST_KB_PER_SECOND
-        )
+        kb_per_second = inquiry.within(inquiry.ask("nvmlDeviceGetPcieThroughput", counter), 0, _MOST_KB_PER_SECOND)
         if kb_per_second is not None:
             rates[label] = kb_per_second * _BYTES_PER_KB
     return PcieThroughputReading(rates)

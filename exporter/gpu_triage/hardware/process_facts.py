@@ -115,13 +115,9 @@ def names_are_host_pids(procfs: Path) -> bool | None:
     try:
         status = read_text(own / "status")
         if status is None:
-            return (
-                True  # no procfs of this process: a recorded host, or one mounted from outside its namespace
-            )
+            return True  # no procfs of this process: a recorded host, or one mounted from outside its namespace
         if len(parse_status(status).get("NSpid", "").split()) > 1:
-            return (
-                True  # this process has a PID of its own further in: the procfs belongs to an outer namespace
-            )
+            return True  # this process has a PID of its own further in: the procfs belongs to an outer namespace
         namespace = read_link(own / "ns" / "pid")
     except HostReadFailed:
         return None

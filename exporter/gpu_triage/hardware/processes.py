@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.hardware.nvml import Inquiry
 from gpu_triage.hardware.numa import read_numa_nodes
+from gpu_triage.hardware.nvml import Inquiry
 from gpu_triage.hardware.pci_bus import numa_node_of
 from gpu_triage.hardware.process_facts import (
     ProcessFacts,
@@ -30,6 +30,7 @@ KINDS: Final = MappingProxyType(
 """Label to the calls that list such processes, newest first."""
 
 _MOST_BYTES: Final = 1 << 50
+_MOST_PERCENT: Final = 100
 
 
 class Locality(Enum):
@@ -130,7 +131,7 @@ class ProcessesReader:
             return None
         latest: dict[int, float] = {}
         for sample in sorted(samples, key=lambda sample: sample.timeStamp):
-            if sample.timeStamp > self._newest_us and sample.smUtil <= 100:
+            if sample.timeStamp > self._newest_us and sample.smUtil <= _MOST_PERCENT:
                 latest[sample.pid] = sample.smUtil / 100
         self._newest_us = max((sample.timeStamp for sample in samples), default=self._newest_us)
         return latest

@@ -136,14 +136,10 @@ class _DriverCounter:
 
 
 def _active(inquiry: Inquiry) -> dict[str, bool] | None:
-    bits = inquiry.first(
-        "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"
-    )
+    bits = inquiry.first("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
     if bits is None:
         return None
-    supported = inquiry.first(
-        "nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"
-    )
+    supported = inquiry.first("nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons")
     mask = (_COMMON_BITS if supported is None else supported) | bits
     active = {reason: bool(bits & bit) for reason, bit in REASONS.items() if mask & bit}
     active[UNKNOWN] = bool(bits & ~_KNOWN_BITS)

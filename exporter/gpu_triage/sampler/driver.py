@@ -1,4 +1,4 @@
-"""The driver as a whole: tried until it answers, looked at for GPUs that come and go, opened again when some are lost."""
+"""The driver as a whole: tried until it answers, asked for GPUs that come and go, opened again when some are lost."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gpu_triage.errors import DriverReplaced, DriverUnavailable, HostReadFailed
 from gpu_triage.hardware.nvml import DriverVersions, Inventory, Session
 from gpu_triage.hardware.pci_bus import PciGpu, read_pci_gpus
 from gpu_triage.hardware.rounds import HostRound
+from gpu_triage.hardware.udev import BusEvents
 from gpu_triage.machine import Machine
 from gpu_triage.sampler.lanes import Lane
 
@@ -44,9 +45,7 @@ class DriverLook:
 class DriverWatch:
     """The NVML session and when to look at it. Only the sampler's thread calls it; the looks run in its lane."""
 
-    def __init__(
-        self, machine: Machine, config: Config, lane: Lane, report: Callable[[DriverLook], None]
-    ) -> None:
+    def __init__(self, machine: Machine, config: Config, lane: Lane, report: Callable[[DriverLook], None]) -> None:
         self.lane = lane
         self.session = Session(machine.nvml)
         self.error: DriverUnavailable | None = None
@@ -63,6 +62,7 @@ class DriverWatch:
         self._reopen_at: float | None = None
         self._reopen_seconds = _FIRST_REOPEN_SECONDS
         self._bus_changed = False
+        self._bus_event: Callable[[], bool] = BusEvents().seen if machine.hotplug else lambda: False
 
     @property
     def versions(self) -> DriverVersions | None:
@@ -77,6 +77,8 @@ class DriverWatch:
 
     def submit(self, now: float, *, reopen: bool) -> None:
         """Start a look if one is due and the lane is idle."""
+        if self._bus_event():
+            self._look_at = now
         if self.lane.busy_since is not None or (now < self._look_at and not reopen):
             return
         self._look_at = now + self._interval_seconds

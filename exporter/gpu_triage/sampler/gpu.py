@@ -128,7 +128,7 @@ class GpuJob:
             raise
         except HostReadFailed as failed:
             return self._failed(collector, began, (*inquiry.failures, failed.reason), str(failed))
-        except Exception:
+        except Exception:  # noqa: BLE001 - see below
             # The one broad except of the path: a bug in one collector must not cost the others their samples.
             return self._failed(collector, began, (*inquiry.failures, "exception"), traceback.format_exc())
         ended = self.machine.clock.now()
@@ -136,13 +136,9 @@ class GpuJob:
             return self._failed(collector, began, (*inquiry.failures, "deadline"))
         success = bool(inquiry.answered) or not inquiry.failures
         duration_seconds = ended.monotonic - began.monotonic
-        return Outcome(
-            collector.name, self.key, samples, success, tuple(inquiry.failures), duration_seconds, ended
-        )
+        return Outcome(collector.name, self.key, samples, success, tuple(inquiry.failures), duration_seconds, ended)
 
-    def _failed(
-        self, collector: AnyGpuCollector, began: Moment, errors: tuple[str, ...], detail: str = ""
-    ) -> Outcome:
+    def _failed(self, collector: AnyGpuCollector, began: Moment, errors: tuple[str, ...], detail: str = "") -> Outcome:
         ended = self.machine.clock.now()
         duration_seconds = ended.monotonic - began.monotonic
         return Outcome(collector.name, self.key, (), False, errors, duration_seconds, ended, detail)  # noqa: FBT003

@@ -49,12 +49,10 @@ class HostJob:
         except HostReadFailed as failed:
             success, detail = False, str(failed)
             host.failures.append(failed.reason)
-        except Exception:
+        except Exception:  # noqa: BLE001 - see below
             # As for GPUs: a bug in one collector must not cost the others their samples.
             success, detail = False, traceback.format_exc()
             host.failures.append("exception")
         ended = self.machine.clock.now()
         duration_seconds = ended.monotonic - began.monotonic
-        return Outcome(
-            collector.name, HOST, samples, success, tuple(host.failures), duration_seconds, ended, detail
-        )
+        return Outcome(collector.name, HOST, samples, success, tuple(host.failures), duration_seconds, ended, detail)

@@ -49,9 +49,7 @@ class Runner:
         """A lane with a thread, for the sampler this runner will drive."""
         return ThreadLane(name, self._clock, self._wake)
 
-    def start(
-        self, sampler: Sampler, after_publish: Callable[[], None], on_fatal: Callable[[str], None]
-    ) -> None:
+    def start(self, sampler: Sampler, after_publish: Callable[[], None], on_fatal: Callable[[str], None]) -> None:
         """Drive `sampler` from now on.
 
         Args:

@@ -48,9 +48,7 @@ class Sampler:
         self._machine = machine
         self._config = config
         self._reports: SimpleQueue[Report] = SimpleQueue()
-        self._gpu_collectors = tuple(
-            c for c in gpu_collectors if collector_enabled(config, c.name, default=c.default)
-        )
+        self._gpu_collectors = tuple(c for c in gpu_collectors if collector_enabled(config, c.name, default=c.default))
         self._host_collectors = tuple(
             c for c in host_collectors if collector_enabled(config, c.name, default=c.default)
         )
@@ -98,12 +96,8 @@ class Sampler:
         self._expire(now.monotonic)
         self.presence = self.status.presence(self._fleet, self._driver, self.store, now.monotonic)
         exporter_reading = self.status.exporter(self._fleet, self._driver)
-        self._put_own(
-            presence.NAME, checked(presence.render(self.presence), frozenset(presence.METRICS)), now
-        )
-        self._put_own(
-            exporter.NAME, checked(exporter.render(exporter_reading), frozenset(exporter.METRICS)), now
-        )
+        self._put_own(presence.NAME, checked(presence.render(self.presence), frozenset(presence.METRICS)), now)
+        self._put_own(exporter.NAME, checked(exporter.render(exporter_reading), frozenset(exporter.METRICS)), now)
         self.published_at = now.monotonic
 
     def waiting_for(self) -> str | None:
@@ -223,9 +217,7 @@ class Sampler:
     def _driver_failed(self, look: DriverLook, now: float) -> None:
         error = look.error
         if error is not None and (self._driver.error is None or self._driver.error.reason != error.reason):
-            log.warning(
-                "driver unavailable", extra={"fields": {"error": error.reason, "cause": error.detail}}
-            )
+            log.warning("driver unavailable", extra={"fields": {"error": error.reason, "cause": error.detail}})
         self._driver.take(look, now)
         for record in self._fleet:
             record.device = None
@@ -254,6 +246,4 @@ class Sampler:
                     self.store.withdraw(collector, outcome.subject)
 
     def _put_own(self, name: str, samples: tuple[Sample, ...], now: Moment) -> None:
-        self.store.put(
-            Outcome(name, HOST, samples, success=True, errors=(), duration_seconds=0.0, finished_at=now)
-        )
+        self.store.put(Outcome(name, HOST, samples, success=True, errors=(), duration_seconds=0.0, finished_at=now))

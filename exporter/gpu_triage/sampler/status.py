@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gpu_triage import __revision__, __version__
@@ -132,13 +132,7 @@ class Status:
         if any(record.error is None for record in fleet):
             return health
         # With no GPU that answers, what worked last no longer does.
-        return CollectorHealth(
-            health.name,
-            health.interval_seconds,
-            False,
-            health.duration_seconds,
-            health.last_success_at,  # noqa: FBT003
-        )
+        return replace(health, success=False)
 
     def _driver_stalled(self, fleet: Fleet, driver: DriverWatch, now: float) -> bool:
         """Whether NVML as a whole hangs: its lane is stuck, and no GPU answers past it."""
