@@ -23,6 +23,8 @@ from gpu_triage.web.landing import LandingFacts
 from gpu_triage.web.server import WebServer
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gpu_triage.config import Config
     from gpu_triage.machine import Machine
 
@@ -56,9 +58,7 @@ def serve(config: Config) -> int:
 
 @group.command()
 @click.argument("name", required=False)
-@click.option(
-    "--list", "list_all", is_flag=True, help="Describe every scenario that ships with the exporter."
-)
+@click.option("--list", "list_all", is_flag=True, help="Describe every scenario that ships with the exporter.")
 def simulate(name: str | None, list_all: bool) -> int:  # noqa: FBT001 - click's way
     """Describe simulated hosts: all of them with --list, or one by its NAME or the path of its TOML file.
 
@@ -97,42 +97,18 @@ def _machine(config: Config, stack: ExitStack) -> Machine:
     return stack.enter_context(simulated_machine(scenario)).machine
 
 
-class _Daemon:
-    """The exporter at work: a sampler on its thread, the web server on the main one."""
+class Front:
+    """What the web server shows of a sampler: its metrics, its health, and the page for people."""
 
-    def __init__(self, machine: Machine, config: Config) -> None:
+    def __init__(self, sampler: Sampler, config: Config, alive: Callable[[], str | None]) -> None:
+        self.exposition = Exposition(sampler.store)
+        self._sampler = sampler
         self._config = config
-        self._machine = machine
-        self._runner = Runner(machine.clock, config)
-        self._sampler = Sampler(machine, config, self._runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
-        self._exposition = Exposition(self._sampler.store)
-        app = WebApp(
-            self,
-            self,
-            self,
-            telemetry_path=config.web_telemetry_path,
-            max_requests=config.web_max_requests,
-        )
-        self._server = WebServer(app, config.web_listen_addresses)
-        self._fatal: str | None = None
-
-    def run(self) -> int:
-        """Serve until a signal; returns the exit code."""
-        for url in self._server.bind():
-            log.info(
-                "listening",
-                extra=fields(url=url.rstrip("/") + self._config.web_telemetry_path, version=__version__),
-            )
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda received, _frame: self._stop(signal.Signals(received).name))
-        self._runner.start(self._sampler, self._exposition.refresh, self._end)
-        self._server.run()
-        self._runner.stop()
-        return 0 if self._fatal is None else EXIT_RESTART_ME
+        self._alive = alive
 
     def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - MetricsSource
         """As MetricsSource."""
-        return self._exposition.page(accept, names, gzipped)
+        return self.exposition.page(accept, names, gzipped)
 
     def scraped(self) -> None:
         """As MetricsSource."""
@@ -140,12 +116,10 @@ class _Daemon:
 
     def alive(self) -> str | None:
         """As HealthSource."""
-        return self._runner.alive()
+        return self._alive()
 
     def ready(self) -> str | None:
         """As HealthSource."""
-        if self._sampler.published_at is None:
-            return "the first publication"
         return self._sampler.waiting_for()
 
     def landing(self) -> LandingFacts:
@@ -159,11 +133,45 @@ class _Daemon:
         gpus = presence.gpus if presence else ()
         return LandingFacts(
             version=__version__,
-            simulated=self._machine.simulated,
+            simulated=self._config.simulate is not None,
             scenario=self._config.simulate,
             driver=driver,
             gpus=tuple((int(gpu.labels.gpu), gpu.name, gpu.error or "up") for gpu in gpus),
         )
+
+    def application(self) -> WebApp:
+        """The web application that shows all this."""
+        return WebApp(
+            self,
+            self,
+            self,
+            telemetry_path=self._config.web_telemetry_path,
+            max_requests=self._config.web_max_requests,
+        )
+
+
+class _Daemon:
+    """The exporter at work: a sampler on its thread, the web server on the main one."""
+
+    def __init__(self, machine: Machine, config: Config) -> None:
+        self._config = config
+        self._runner = Runner(machine.clock, config)
+        self._sampler = Sampler(machine, config, self._runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
+        self._front = Front(self._sampler, config, self._runner.alive)
+        self._server = WebServer(self._front.application(), config.web_listen_addresses)
+        self._fatal: str | None = None
+
+    def run(self) -> int:
+        """Serve until a signal; returns the exit code."""
+        for url in self._server.bind():
+            metrics = url.rstrip("/") + self._config.web_telemetry_path
+            log.info("listening", extra=fields(url=metrics, version=__version__))
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda received, _frame: self._stop(signal.Signals(received).name))
+        self._runner.start(self._sampler, self._front.exposition.refresh, self._end)
+        self._server.run()
+        self._runner.stop()
+        return 0 if self._fatal is None else EXIT_RESTART_ME
 
     def _stop(self, cause: str) -> None:
         log.info("stopping", extra=fields(cause=cause))

@@ -1,4 +1,4 @@
-"""What holds at a scenario time: the timeline resolved into one frozen description per GPU and stretch of time."""
+"""What holds at a scenario time: the timeline resolved into one frozen description per GPU and stretch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from gpu_triage.simulator import effects
+from gpu_triage.simulator import effects, host_effects
 from gpu_triage.simulator.effects import Load
 from gpu_triage.simulator.scenario import Event, Gpu, Scenario
 
@@ -61,12 +61,10 @@ class Timeline:
                 edges.add(event.until)
         self.edges = tuple(sorted(edges))
         self._by_gpu = [
-            tuple(event for event in scenario.events if index in event.gpus)
-            for index in range(len(scenario.gpus))
+            tuple(event for event in scenario.events if index in event.gpus) for index in range(len(scenario.gpus))
         ]
         self._conditions = [
-            tuple(self._resolve(gpu, index, edge) for edge in self.edges)
-            for index, gpu in enumerate(scenario.gpus)
+            tuple(self._resolve(gpu, index, edge) for edge in self.edges) for index, gpu in enumerate(scenario.gpus)
         ]
 
     def segment(self, seconds: float) -> int:
@@ -110,7 +108,7 @@ class Timeline:
         return sum(int(getattr(effect, count)) for event, effect in self.of(kind, gpu) if event.at <= seconds)
 
     def lost(self, gpu: int, seconds: float, initialised: float) -> bool:
-        """Whether a GPU is lost; it comes back when NVML is initialised (last at `initialised`) after the event."""
+        """Whether a GPU is lost; it comes back when NVML (last at `initialised`) starts after the event."""
         return any(
             event.at <= seconds and not (event.until is not None and initialised >= event.until)
             for event, _ in self.of(effects.Lost, gpu)
@@ -122,8 +120,8 @@ class Timeline:
 
     def running(self, pid: int, seconds: float) -> bool:
         """Whether a process of the scenario runs."""
-        starts = [event for event, start in self.host(effects.Start) if pid in start.pids]
-        killed = any(event.active(seconds) for event, kill in self.host(effects.Kill) if pid in kill.pids)
+        starts = [event for event, start in self.host(host_effects.Start) if pid in start.pids]
+        killed = any(event.active(seconds) for event, kill in self.host(host_effects.Kill) if pid in kill.pids)
         return not killed and (not starts or any(event.active(seconds) for event in starts))
 
     def _resolve(self, gpu: Gpu, index: int, seconds: float) -> GpuConditions:
@@ -135,7 +133,8 @@ class Timeline:
         links = _kind(effects.Link, active)
         remaps = _kind(effects.RowRemap, active)
         model = gpu.model
-        warm = [throttle.ambient_celsius for throttle in thermal if throttle.ambient_celsius is not None]
+        warm = [effect.celsius for effect in _kind(effects.Ambient, active)]
+        warm += [throttle.ambient_celsius for throttle in thermal if throttle.ambient_celsius is not None]
         limits = [effect.watts for effect in _kind(effects.PowerLimit, active)]
         targets = [effect.sm_mhz for effect in _kind(effects.ApplicationClock, active)]
         p2p = [effect.status for effect in _kind(effects.PeerToPeer, active)]
@@ -172,9 +171,7 @@ def overlay(base: E, change: Any) -> E:
     if change is None:
         return base
     given = {
-        field.name: value
-        for field in dataclasses.fields(change)
-        if (value := getattr(change, field.name)) is not None
+        field.name: value for field in dataclasses.fields(change) if (value := getattr(change, field.name)) is not None
     }
     return dataclasses.replace(base, **given)  # type: ignore[type-var]  # both are dataclasses
 

@@ -17,14 +17,13 @@ def describe_scenario(scenario: Scenario) -> str:
 
 def _lines(scenario: Scenario) -> Iterator[str]:
     yield f"{scenario.name}: {scenario.description}"
-    nodes = ", ".join(
-        f"node {number} with CPUs {node.cpus}" for number, node in enumerate(scenario.machine.node)
-    )
+    nodes = ", ".join(f"node {number} with CPUs {node.cpus}" for number, node in enumerate(scenario.machine.node))
     yield ""
     yield f"Host: NVIDIA driver {scenario.driver.version}; {nodes}; {len(scenario.processes)} GPU processes"
     for index, gpu in enumerate(scenario.gpus):
         slot = gpu.slot
-        yield f"GPU {index}: {gpu.model.name} at {slot.bus_id}, NUMA node {slot.node}, slot x{slot.width} Gen{slot.generation}"
+        place = f"{slot.bus_id}, NUMA node {slot.node}, slot x{slot.width} Gen{slot.generation}"
+        yield f"GPU {index}: {gpu.model.name} at {place}"
     yield ""
     yield "Timeline:" if scenario.events else "Nothing happens: it stays as it is."
     for event in scenario.events:

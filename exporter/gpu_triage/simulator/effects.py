@@ -1,4 +1,4 @@
-"""What can happen to a simulated host: one frozen dataclass a kind of effect, as scenario files write it.
+"""What can happen to a simulated GPU: one frozen dataclass a kind of effect, as scenario files write it.
 
 An effect holds from its event's ``at`` to its ``until``; without ``until`` it stays.
 """
@@ -6,10 +6,9 @@ An effect holds from its event's ``at`` to its ``until``; without ``until`` it s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Literal
 
-from gpu_triage.errors import ScenarioError
-from gpu_triage.simulator.schema import Amount, Between, Count, CpuList, Ratio, read_table
+from gpu_triage.simulator.schema import Amount, Between, Count, Ratio
 
 Intensity = Annotated[float, Between(0.0, 5.0)]
 PositiveAmount = Annotated[float, Between(0.001, 1e18)]
@@ -55,6 +54,13 @@ class ThermalThrottle:
     sm_clock_mhz: Mhz
     duty: Ratio = 1.0
     ambient_celsius: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ambient:
+    """The air at the GPU's inlet has another temperature; what follows is physics."""
+
+    celsius: Annotated[float, Between(-40.0, 120.0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +181,6 @@ class CallError:
 
 
 @dataclass(frozen=True, slots=True)
-class MissingFunction:
-    """One NVML function is not in the library (host-wide)."""
-
-    function: str
-
-
-@dataclass(frozen=True, slots=True)
 class Denied:
     """The GPU's handle is denied (NO_PERMISSION) although it is counted."""
 
@@ -211,144 +210,3 @@ class Xid:
 
     code: Annotated[int, Between(1, 999)]
     message: str = "pid='<unknown>', name=<unknown>"
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Processes of the scenario that run only while this holds."""
-
-    pids: tuple[Count, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """Processes of the scenario that do not run while this holds."""
-
-    pids: tuple[Count, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class DriverNotLoaded:
-    """The kernel module is not loaded."""
-
-
-@dataclass(frozen=True, slots=True)
-class LibraryMissing:
-    """There is no libnvidia-ml.so.1."""
-
-
-@dataclass(frozen=True, slots=True)
-class VersionMismatch:
-    """The driver was replaced underneath the loaded library."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cpu:
-    """How the CPUs of a node (of all, without `node`) spend their time; the rest is idle."""
-
-    node: Count | None = None
-    user: Ratio | None = None
-    nice: Ratio | None = None
-    system: Ratio | None = None
-    iowait: Ratio | None = None
-    irq: Ratio | None = None
-    softirq: Ratio | None = None
-    steal: Ratio | None = None
-    saturated_cpus: CpuList | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Pressure:
-    """Share of time that some, and all, tasks stall for a resource (PSI)."""
-
-    resource: Literal["cpu", "io", "memory"]
-    some: Ratio
-    full: Ratio = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Swap:
-    """Pages move between memory and swap."""
-
-    in_bytes_per_second: Amount = 0.0
-    out_bytes_per_second: Amount = 0.0
-    used_gib: Amount | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Disk:
-    """What a disk does: transfers, seconds each one waits, and the share of time it is busy."""
-
-    device: str
-    reads_per_second: Amount | None = None
-    read_bytes_per_second: Amount | None = None
-    read_seconds: Amount | None = None
-    writes_per_second: Amount | None = None
-    write_bytes_per_second: Amount | None = None
-    write_seconds: Amount | None = None
-    busy: Ratio | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Network:
-    """What a network interface does."""
-
-    device: str
-    receive_bytes_per_second: Amount | None = None
-    transmit_bytes_per_second: Amount | None = None
-    errors_per_second: Amount | None = None
-    drops_per_second: Amount | None = None
-
-
-GPU_EFFECTS: Final[dict[str, type[Any]]] = {
-    "load": Load,
-    "thermal_throttle": ThermalThrottle,
-    "power_limit": PowerLimit,
-    "power_brake": PowerBrake,
-    "application_clock": ApplicationClock,
-    "link": Link,
-    "pcie_errors": PcieErrors,
-    "ecc": EccErrors,
-    "row_remap": RowRemap,
-    "retired_pages": RetiredPages,
-    "p2p": PeerToPeer,
-    "lost": Lost,
-    "reset_required": ResetRequired,
-    "hang": Hang,
-    "slow": Slow,
-    "error": CallError,
-    "denied": Denied,
-    "removed": Removed,
-    "recovery_action": RecoveryAction,
-    "nvlink_down": NvlinkDown,
-    "xid": Xid,
-}
-"""Effects on GPUs: on those the event names, or on all."""
-
-HOST_EFFECTS: Final[dict[str, type[Any]]] = {
-    "start": Start,
-    "kill": Kill,
-    "missing_function": MissingFunction,
-    "driver_not_loaded": DriverNotLoaded,
-    "library_missing": LibraryMissing,
-    "version_mismatch": VersionMismatch,
-    "cpu": Cpu,
-    "pressure": Pressure,
-    "swap": Swap,
-    "disk": Disk,
-    "network": Network,
-}
-"""Effects on the host; their events name no GPU."""
-
-
-def read_effect(table: dict[str, Any], where: str) -> Any:
-    """The effect that a table ``{ kind = …, … }`` describes: an instance of one of the classes above.
-
-    Raises:
-        ScenarioError: the kind is unknown, or its keys are wrong.
-    """
-    kinds = GPU_EFFECTS | HOST_EFFECTS
-    kind = table.get("kind")
-    if kind not in kinds:
-        raise ScenarioError(f"{where}.kind: is {kind!r}; it should be one of {', '.join(sorted(kinds))}")
-    return read_table(kinds[kind], {key: value for key, value in table.items() if key != "kind"}, where)

@@ -1,4 +1,4 @@
-"""The state of one simulated GPU: power follows load and clocks, temperature follows power, throttling follows both.
+"""One simulated GPU: power follows load and clocks, temperature follows power, throttling follows both.
 
 The state moves in steps of one second, always the same ones however often it is read. Within a step gauges
 stand still and counters grow linearly, so every counter is the exact integral of its gauge.
@@ -75,13 +75,13 @@ class GpuState:
         self._celsius = gpu.ambient_celsius + gpu.model.power.idle * gpu.model.thermal.celsius_per_watt
         self._inertia = 1.0 - math.exp(-STEP_SECONDS / gpu.model.thermal.seconds)
         self._relief_mhz = 0
-        self._counters = [0.0, 0.0, 0.0]
+        self._counters = [0.0] * 5
         self._throttled = dict.fromkeys(COUNTED_REASONS, 0.0)
         for step in range(-WARM_UP_SECONDS, 1):
             self._enter(step)
         first = self.gauges
         life = float(gpu.powered_seconds)
-        self._counters = [first.power_watts * life, first.receive * life, first.transmit * life]
+        self._counters = [rate * life for rate in _rates(first)]
         self._throttled = dict.fromkeys(COUNTED_REASONS, 0.0)
 
     @property
@@ -104,15 +104,23 @@ class GpuState:
 
     def energy_joules(self) -> float:
         """Energy since the driver was loaded."""
-        return self._counters[0] + self.gauges.power_watts * self._into_step()
+        return self._counter(0)
 
     def received_bytes(self) -> float:
         """Bytes from the host over PCIe."""
-        return self._counters[1] + self.gauges.receive * self._into_step()
+        return self._counter(1)
 
     def transmitted_bytes(self) -> float:
         """Bytes to the host over PCIe."""
-        return self._counters[2] + self.gauges.transmit * self._into_step()
+        return self._counter(2)
+
+    def busy_seconds(self) -> float:
+        """Time with a kernel running."""
+        return self._counter(3)
+
+    def memory_busy_seconds(self) -> float:
+        """Time with device memory being read or written."""
+        return self._counter(4)
 
     def throttled_seconds(self, reason: int) -> float:
         """How long a reason (one of COUNTED_REASONS) has held the clocks."""
@@ -131,15 +139,17 @@ class GpuState:
         idle = self.gpu.model.pcie.idle_generation
         return min(generation, idle) if self.gauges.performance_state >= 8 else generation  # noqa: PLR2004 - P8
 
+    def _counter(self, number: int) -> float:
+        return self._counters[number] + _rates(self.gauges)[number] * self._into_step()
+
     def _into_step(self) -> float:
         return min(max(self.seconds - self.gauges.step, 0.0), float(STEP_SECONDS))
 
     def _settle(self) -> None:
         """Book the step that ends."""
         gauges = self.gauges
-        self._counters[0] += gauges.power_watts * STEP_SECONDS
-        self._counters[1] += gauges.receive * STEP_SECONDS
-        self._counters[2] += gauges.transmit * STEP_SECONDS
+        for i, rate in enumerate(_rates(gauges)):
+            self._counters[i] += rate * STEP_SECONDS
         if gauges.reasons:
             for reason in COUNTED_REASONS:
                 if gauges.reasons & reason:
@@ -223,6 +233,17 @@ class GpuState:
         return 0.5 * math.sin(x * 0.731) + 0.3 * math.sin(x * 0.0917) + 0.2 * math.sin(x * 0.0113)
 
 
+def _rates(gauges: Gauges) -> tuple[float, float, float, float, float]:
+    """Gain a second of each counter: energy, bytes received and sent, busy time of SMs and of memory."""
+    return (
+        gauges.power_watts,
+        gauges.receive,
+        gauges.transmit,
+        gauges.utilization,
+        gauges.memory_utilization,
+    )
+
+
 def _on_duty(duty: float, step: int) -> bool:
-    """Whether an effect of this duty holds in a step: evenly spread, and in step with no round interval of a reader."""
+    """Whether an effect of this duty holds in a step: evenly spread, in phase with no reader's interval."""
     return step * _GOLDEN_RATIO % 1.0 < duty

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from typing import Final
 
 from gpu_triage.machine import Blocked, Clock, RealClock
 from gpu_triage.simulator.conditions import Timeline
@@ -11,7 +12,7 @@ from gpu_triage.simulator.gpu_state import GpuState
 from gpu_triage.simulator.host_state import HostState
 from gpu_triage.simulator.scenario import Scenario
 
-SHORTEST_VIRTUAL_BLOCK_SECONDS = 1.0
+SHORTEST_VIRTUAL_DELAY_SECONDS: Final = 1.0
 """On a virtual clock, calls that would take less return at once: its steps are no finer."""
 
 
@@ -30,9 +31,7 @@ class SimulatedHost:
         self.scenario = scenario
         self.timeline = Timeline(scenario)
         self.lock = threading.RLock()
-        self.gpus = tuple(
-            GpuState(i, gpu, self.timeline, scenario.seed) for i, gpu in enumerate(scenario.gpus)
-        )
+        self.gpus = tuple(GpuState(i, gpu, self.timeline, scenario.seed) for i, gpu in enumerate(scenario.gpus))
         self._clock = clock
         start = clock.now()
         self._start_monotonic = start.monotonic - starting_at
@@ -49,7 +48,7 @@ class SimulatedHost:
         return self._start_wall + seconds
 
     def uptime(self, seconds: float) -> float:
-        """Seconds since the host booted at a scenario time, as the monotonic clock and the kernel log count them."""
+        """Seconds since boot at a scenario time, as the monotonic clock and the kernel log count them."""
         return max(0.0, self._start_monotonic + seconds)
 
     def advance(self) -> float:
@@ -66,12 +65,20 @@ class SimulatedHost:
         time to wait with.
 
         Raises:
-            Blocked: not on the real clock, and the wait is worth a virtual clock's notice.
+            Blocked: not on the real clock.
         """
-        if isinstance(self._clock, RealClock):
-            self._released.wait(None if math.isinf(seconds) else seconds)
-        elif seconds >= SHORTEST_VIRTUAL_BLOCK_SECONDS:
+        if not isinstance(self._clock, RealClock):
             raise Blocked(self._clock.now().monotonic + seconds)
+        self._released.wait(None if math.isinf(seconds) else seconds)
+
+    def delay(self, seconds: float) -> None:
+        """Let the calling thread wait for a call that is only slow; as `block`, but for what is too short.
+
+        Raises:
+            Blocked: not on the real clock, and the delay is worth a virtual clock's notice.
+        """
+        if isinstance(self._clock, RealClock) or seconds >= SHORTEST_VIRTUAL_DELAY_SECONDS:
+            self.block(seconds)
 
     @property
     def released(self) -> bool:

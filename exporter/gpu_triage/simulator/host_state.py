@@ -1,6 +1,6 @@
 """The state of the host around the GPUs: CPUs, memory, disks and networks.
 
-Between two events everything on the host runs at a steady rate, so its counters are exact sums of rate times time.
+Between two events everything runs at a steady rate, so counters are exact sums of rate times time.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_triage.simulator import effects
+from gpu_triage.simulator import host_effects
 from gpu_triage.simulator.conditions import Timeline, overlay
 from gpu_triage.simulator.scenario import Scenario, cpu_numbers
 
 CPU_MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """The columns of /proc/stat, in its order."""
 
-_CALM_CPU: Final = effects.Cpu(user=0.0, nice=0.0, system=0.0, iowait=0.0, irq=0.0, softirq=0.0, steal=0.0)
-_FULL_CPU: Final = effects.Cpu(user=0.98, nice=0.0, system=0.02, iowait=0.0, irq=0.0, softirq=0.0, steal=0.0)
+_CALM_CPU: Final = host_effects.Cpu(user=0.0, nice=0.0, system=0.0, iowait=0.0, irq=0.0, softirq=0.0, steal=0.0)
+_FULL_CPU: Final = host_effects.Cpu(user=0.98, nice=0.0, system=0.02, iowait=0.0, irq=0.0, softirq=0.0, steal=0.0)
 _PAGE_BYTES: Final = 4096
 
 
@@ -38,7 +38,7 @@ class HostState:
     """Rates and counters of the host by name, such as ``disk.nvme0n1.reads``; see `rates` for what there is.
 
     Attributes:
-        cpu_groups: every CPU of the host, in the groups whose counters are ``cpu.<number of the group>.<mode>``.
+        cpu_groups: every CPU of the host, in the groups whose counters are ``cpu.<group>.<mode>``.
     """
 
     def __init__(self, scenario: Scenario, timeline: Timeline, uptime_seconds: float) -> None:
@@ -59,7 +59,8 @@ class HostState:
 
         Shape: ``cpu.<group>.<mode>`` in CPU seconds of one CPU, ``psi.<resource>.<some|full>`` in
         seconds, ``disk.<name>.<reads|read_bytes|read_seconds|writes|write_bytes|write_seconds|busy>``,
-        ``net.<name>.<receive_bytes|transmit_bytes|errors|drops>``, ``swap.<in|out>`` in pages, ``context_switches``.
+        ``net.<name>.<receive_bytes|transmit_bytes|errors|drops>``, ``swap.<in|out>`` in pages, and
+        ``context_switches``.
         """
         return self._rates[self._timeline.segment(seconds)]
 
@@ -73,7 +74,7 @@ class HostState:
     def swap_used_bytes(self, seconds: float) -> float:
         """Swap in use."""
         used = self._scenario.machine.swap_used_gib
-        for event, swap in self._timeline.host(effects.Swap):
+        for event, swap in self._timeline.host(host_effects.Swap):
             if event.active(seconds) and swap.used_gib is not None:
                 used = swap.used_gib
         return used * 2**30
@@ -87,14 +88,14 @@ class HostState:
         rates |= self._pressure_rates(seconds)
         rates |= self._disk_rates(seconds)
         rates |= self._network_rates(seconds)
-        swaps = [swap for event, swap in self._timeline.host(effects.Swap) if event.active(seconds)]
+        swaps = [swap for event, swap in self._timeline.host(host_effects.Swap) if event.active(seconds)]
         rates["swap.in"] = sum(swap.in_bytes_per_second for swap in swaps) / _PAGE_BYTES
         rates["swap.out"] = sum(swap.out_bytes_per_second for swap in swaps) / _PAGE_BYTES
         return rates
 
-    def _cpu(self, node: int, seconds: float) -> effects.Cpu:
+    def _cpu(self, node: int, seconds: float) -> host_effects.Cpu:
         cpu = overlay(_CALM_CPU, self._scenario.machine.cpu)
-        for event, effect in self._timeline.host(effects.Cpu):
+        for event, effect in self._timeline.host(host_effects.Cpu):
             if event.active(seconds) and effect.node in (None, node):
                 cpu = overlay(cpu, effect)
         return cpu
@@ -115,7 +116,7 @@ class HostState:
         return tuple(groups)
 
     def _plain(self, node: int, seconds: float) -> dict[str, float]:
-        """Modes of a CPU that is not saturated; such CPUs make up for the others, so that the mean is as asked."""
+        """Modes of a CPU that is not saturated; such CPUs make up for the others: the mean is as asked."""
         mean, full = _modes(self._cpu(node, seconds)), _modes(_FULL_CPU)
         share = len(self._saturated(node, seconds)) / len(cpu_numbers(self._scenario.machine.node[node].cpus))
         if share >= 1.0:
@@ -125,10 +126,8 @@ class HostState:
         return {mode: value / excess for mode, value in plain.items()}
 
     def _pressure_rates(self, seconds: float) -> dict[str, float]:
-        rates = {
-            f"psi.{resource}.{kind}": 0.0 for resource in ("cpu", "io", "memory") for kind in ("some", "full")
-        }
-        active = [effect for event, effect in self._timeline.host(effects.Pressure) if event.active(seconds)]
+        rates = {f"psi.{resource}.{kind}": 0.0 for resource in ("cpu", "io", "memory") for kind in ("some", "full")}
+        active = [effect for event, effect in self._timeline.host(host_effects.Pressure) if event.active(seconds)]
         for pressure in (*self._scenario.machine.pressure, *active):
             rates[f"psi.{pressure.resource}.some"] = pressure.some
             rates[f"psi.{pressure.resource}.full"] = pressure.full
@@ -137,8 +136,8 @@ class HostState:
     def _disk_rates(self, seconds: float) -> dict[str, float]:
         rates: dict[str, float] = {}
         for device in self._scenario.machine.disk:
-            disk = device.load or effects.Disk(device.name)
-            for event, effect in self._timeline.host(effects.Disk):
+            disk = device.load or host_effects.Disk(device.name)
+            for event, effect in self._timeline.host(host_effects.Disk):
                 if event.active(seconds) and effect.device == device.name:
                     disk = overlay(disk, effect)
             reads, writes = disk.reads_per_second or 0.0, disk.writes_per_second or 0.0
@@ -155,8 +154,8 @@ class HostState:
     def _network_rates(self, seconds: float) -> dict[str, float]:
         rates: dict[str, float] = {}
         for nic in self._scenario.machine.nic:
-            network = nic.load or effects.Network(nic.name)
-            for event, effect in self._timeline.host(effects.Network):
+            network = nic.load or host_effects.Network(nic.name)
+            for event, effect in self._timeline.host(host_effects.Network):
                 if event.active(seconds) and effect.device == nic.name:
                     network = overlay(network, effect)
             rates[f"net.{nic.name}.receive_bytes"] = network.receive_bytes_per_second or 0.0
@@ -166,6 +165,6 @@ class HostState:
         return rates
 
 
-def _modes(cpu: effects.Cpu) -> dict[str, float]:
+def _modes(cpu: host_effects.Cpu) -> dict[str, float]:
     busy = {mode: float(getattr(cpu, mode) or 0.0) for mode in CPU_MODES if mode != "idle"}
     return {mode: busy.get(mode, max(0.0, 1.0 - sum(busy.values()))) for mode in CPU_MODES}

@@ -24,9 +24,7 @@ def records(host: SimulatedHost, seconds: float) -> list[str]:
             break
         for gpu in event.gpus:
             bus_id = scenario.gpus[gpu].slot.bus_id
-            messages += [
-                (event.at, text) for text in _messages(event.effect, bus_id.rpartition(".")[0], bus_id)
-            ]
+            messages += [(event.at, text) for text in _messages(event.effect, bus_id.rpartition(".")[0], bus_id)]
     return [
         f"{4 if 'Xid' in text or 'fallen' in text else 6},{1000 + i},{_stamp(host, at, i)},-;{text}"
         for i, (at, text) in enumerate(messages)

@@ -14,7 +14,7 @@ from gpu_triage.simulator.nvml_session import Device, Gate, NvmlSession, handle_
 S = TypeVar("S", bound=Structure)
 
 OUT = c_void_p
-"""A pointer to write through. Not POINTER(type): that would take a struct passed by value, which C does not."""
+"""A pointer to write through; not POINTER(type), which would take a struct passed by value, as C does not."""
 
 Scalar = type[c_int] | type[c_uint] | type[c_ulonglong] | type[c_double]
 
@@ -55,9 +55,7 @@ class NvmlFunction:
         self._session = session
         self._gate = gate
         arguments = ((c_void_p,) if function.on == "device" else ()) + function.arguments
-        self._entry = CFUNCTYPE(c_int, *arguments)(
-            self._run_on_device if function.on == "device" else self._run
-        )
+        self._entry = CFUNCTYPE(c_int, *arguments)(self._run_on_device if function.on == "device" else self._run)
 
     def __call__(self, *arguments: Any) -> int:
         """The function's return code, after whatever delay the scenario has for it."""
@@ -72,7 +70,7 @@ class NvmlFunction:
         if code:
             return code
         if function.blocks_seconds:
-            self._session.host.block(function.blocks_seconds)
+            self._session.host.delay(function.blocks_seconds)
         return int(self._entry(*arguments))
 
     def _wanted(self, arguments: tuple[Any, ...]) -> Device | None:
@@ -113,7 +111,7 @@ class ErrorString:
         self._entry = CFUNCTYPE(c_void_p, c_int)(self._address)
 
     def __call__(self, *arguments: Any) -> bytes | int:
-        """The text of a return code; an address cut to an int, as from C, unless `restype` says it is text."""
+        """Text of a return code; an address cut to an int, as from C, unless `restype` says it is text."""
         address = self._entry(*arguments)
         return ctypes.string_at(address) if self.restype is c_char_p else c_int(address).value
 

@@ -111,7 +111,7 @@ def _common_ancestor(device: Device, other: int | None, out: int | None) -> None
     elif here.ports[:1] != there.ports[:1] or not here.ports:
         level = "node" if here.bus_id[:7] != there.bus_id[:7] else "phb"
     else:
-        # A switch is two bridges: its upstream and its downstream port. Siblings under one upstream port are "pix".
+        # A switch is two bridges, its upstream and its downstream port; siblings share the former.
         level = "pix" if here.ports[:-1] == there.ports[:-1] else "pxb"
     put(c_uint, out, _TOPOLOGY[level])
 

@@ -16,6 +16,7 @@ ECC_SRAM: Final[type[Structure]] = pynvml.c_nvmlEccSramErrorStatus_v1_t
 FABRIC_INFO: Final[type[Structure]] = pynvml.c_nvmlGpuFabricInfo_v2_t
 FABRIC_INFO_V3: Final[type[Structure]] = pynvml.c_nvmlGpuFabricInfo_v3_t
 FIELD_VALUE: Final[type[Structure]] = pynvml.c_nvmlFieldValue_t
+GPM_METRICS_VERSION: Final[int] = pynvml.NVML_GPM_METRICS_GET_VERSION
 GPM_METRICS: Final[type[Structure]] = pynvml.c_nvmlGpmMetricsGet_t
 GPM_SUPPORT: Final[type[Structure]] = pynvml.c_nvmlGpmSupport_t
 MARGIN_TEMPERATURE: Final[type[Structure]] = pynvml.c_nvmlMarginTemperature_v1_t
@@ -38,14 +39,12 @@ FABRIC_V3_VERSION: Final[int] = pynvml.nvmlGpuFabricInfo_v3
 
 SUCCESS: Final = 0
 CODES: Final[dict[str, int]] = {
-    name.removeprefix("NVML_ERROR_"): getattr(pynvml, name)
-    for name in dir(pynvml)
-    if name.startswith("NVML_ERROR_")
+    name.removeprefix("NVML_ERROR_"): getattr(pynvml, name) for name in dir(pynvml) if name.startswith("NVML_ERROR_")
 }
 """Return codes by the end of their C name: ``CODES["GPU_IS_LOST"]`` is 15."""
 
 
-class Failure(Exception):  # noqa: N818 - a return code on its way out of a function, not an error of ours
+class Failure(Exception):
     """Ends a simulated NVML function with a return code.
 
     Attributes:

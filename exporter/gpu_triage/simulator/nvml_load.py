@@ -26,6 +26,7 @@ from gpu_triage.simulator.nvml_session import Device
 
 _MIB: Final = 2**20
 _SAMPLE_SECONDS: Final = 0.2
+_UNSIGNED_INT: Final = 1
 _SAMPLES_KEPT: Final = 100
 _SAMPLES_A_STEP: Final = 5
 _TOTAL_POWER, _GPU_UTILIZATION, _MEMORY_UTILIZATION = 0, 1, 2
@@ -54,22 +55,19 @@ def _utilization(device: Device, out: int | None) -> None:
     rates.memory = percent(device.gauges.memory_utilization)
 
 
-def _samples(
-    device: Device, kind: int, since: int, kind_out: int | None, count_out: int | None, out: int | None
-) -> None:
+def _samples(device: Device, kind: int, since: int, *outs: int | None) -> None:
+    kind_out, count_out, out = outs
     if kind not in (_TOTAL_POWER, _GPU_UTILIZATION, _MEMORY_UTILIZATION):
         raise Failure("NOT_SUPPORTED")
-    put(c_uint, kind_out, 1)  # values are unsigned int
+    put(c_uint, kind_out, _UNSIGNED_INT)
     found = _recent_samples(device, kind, since)
+    if not found:
+        put(c_uint, count_out, 0)
+        raise Failure("NOT_FOUND")
     if not out:
         put(c_uint, count_out, _SAMPLES_KEPT)
-        if not found:
-            raise Failure("NOT_FOUND")
         return
-    if not found:
-        raise Failure("NOT_FOUND")
-    room = c_uint.from_address(count_out or 0).value if count_out else 0
-    if room < len(found):
+    if not count_out or c_uint.from_address(count_out).value < len(found):
         raise Failure("INSUFFICIENT_SIZE")
     for i, (stamp, value) in enumerate(found):
         sample: Any = SAMPLE.from_address(out + i * sizeof(SAMPLE))
@@ -210,12 +208,8 @@ def _supported_reasons(device: Device) -> int:
 FUNCTIONS: Final = (
     Function("nvmlDeviceGetUtilizationRates", (OUT,), _utilization),
     Function("nvmlDeviceGetSamples", (c_uint, c_ulonglong, OUT, OUT, OUT), _samples),
-    pair(
-        "nvmlDeviceGetEncoderUtilization", lambda device: (percent(device.gauges.encoder), _ENCODER_PERIOD_US)
-    ),
-    pair(
-        "nvmlDeviceGetDecoderUtilization", lambda device: (percent(device.gauges.decoder), _ENCODER_PERIOD_US)
-    ),
+    pair("nvmlDeviceGetEncoderUtilization", lambda device: (percent(device.gauges.encoder), _ENCODER_PERIOD_US)),
+    pair("nvmlDeviceGetDecoderUtilization", lambda device: (percent(device.gauges.decoder), _ENCODER_PERIOD_US)),
     Function("nvmlDeviceGetMemoryInfo", (OUT,), _memory),
     Function("nvmlDeviceGetMemoryInfo_v2", (OUT,), _memory_v2, since=515),
     Function("nvmlDeviceGetBAR1MemoryInfo", (OUT,), _bar1),
@@ -223,9 +217,7 @@ FUNCTIONS: Final = (
     Function("nvmlDeviceGetClockInfo", (c_uint, OUT), _clock),
     Function("nvmlDeviceGetMaxClockInfo", (c_uint, OUT), _max_clock),
     Function("nvmlDeviceGetApplicationsClock", (c_uint, OUT), _target_clock, feature="application_clocks"),
-    Function(
-        "nvmlDeviceGetDefaultApplicationsClock", (c_uint, OUT), _default_clock, feature="application_clocks"
-    ),
+    Function("nvmlDeviceGetDefaultApplicationsClock", (c_uint, OUT), _default_clock, feature="application_clocks"),
     gauge("nvmlDeviceGetPowerUsage", _milliwatts),
     gauge("nvmlDeviceGetEnforcedPowerLimit", _limit_milliwatts),
     gauge("nvmlDeviceGetPowerManagementLimit", _limit_milliwatts),

@@ -18,9 +18,7 @@ _SINGLE_BIT: Final = 0
 def replays(device: Device) -> int:
     """PCIe replays since the driver was loaded."""
     return int(
-        device.host.timeline.accrued(
-            effects.PcieErrors, "replays_per_hour", device.state.index, device.state.seconds
-        )
+        device.host.timeline.accrued(effects.PcieErrors, "replays_per_hour", device.state.index, device.state.seconds)
     )
 
 
@@ -36,7 +34,7 @@ def ecc_errors(device: Device, severity: int, lifetime: int) -> int:
 
 
 def remapped_rows(device: Device) -> tuple[int, int, int, int]:
-    """Rows remapped for correctable and uncorrectable errors, and whether a remapping is pending or failed."""
+    """Rows remapped for correctable and uncorrectable errors; whether a remapping is pending, or failed."""
     timeline, index, seconds = device.host.timeline, device.state.index, device.state.seconds
     conditions = device.state.conditions
     return (
@@ -66,7 +64,7 @@ def _total_ecc(device: Device, severity: int, lifetime: int, out: int | None) ->
     put(c_ulonglong, out, ecc_errors(device, severity, lifetime))
 
 
-def _sram_ecc(device: Device, out: int | None) -> None:
+def _sram_ecc(_device: Device, out: int | None) -> None:
     status = at(ECC_SRAM, out, ECC_SRAM_VERSION)
     for name, _kind, *_bits in ECC_SRAM._fields_:
         if name != "version":
@@ -94,9 +92,7 @@ def _remapped(
     pending: int | None,
     failure: int | None,
 ) -> None:
-    for address, value in zip(
-        (correctable, uncorrectable, pending, failure), remapped_rows(device), strict=True
-    ):
+    for address, value in zip((correctable, uncorrectable, pending, failure), remapped_rows(device), strict=True):
         put(c_uint, address, value)
 
 

@@ -55,9 +55,7 @@ def _utilization(device: Device, out: int | None, count_out: int | None, since: 
     stamp = round(device.host.wall(gauges.step) * 1_000_000)
     usual = device.state.gpu.load.utilization or 0.0
     activity = min(1.0, gauges.utilization / usual) if usual else 0.0
-    mine = (
-        [process for process in processes_on(device) if process.sm * activity > 0.0] if stamp > since else []
-    )
+    mine = [process for process in processes_on(device) if process.sm * activity > 0.0] if stamp > since else []
     if not count_out:
         raise Failure("INVALID_ARGUMENT")
     if not mine:

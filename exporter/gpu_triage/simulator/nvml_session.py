@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctypes import c_void_p
 from typing import Any, Final
 
-from gpu_triage.simulator import effects
+from gpu_triage.simulator import effects, host_effects
 from gpu_triage.simulator.gpu_state import Gauges, GpuState
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.model import GpuModel
@@ -14,6 +14,7 @@ from gpu_triage.simulator.nvml_library import CODES, Failure
 _FIRST_HANDLE: Final = 0x7F5A_0000_0000
 _HANDLE_SPACING: Final = 0x1000
 _EPOCH_SPACING: Final = 0x10_0000
+_FIRST_SAMPLE: Final = 0x7F5B_0000_0000
 
 
 class Device:
@@ -74,12 +75,19 @@ class Device:
 
 
 class NvmlSession:
-    """Reference-counted initialisation; handles die with the last shutdown. The host's lock guards it."""
+    """Reference-counted initialisation; handles die with the last shutdown. The host's lock guards it.
+
+    Attributes:
+        devices: the GPUs, by NVML's index.
+        samples: GPM samples by address, None until one is taken.
+    """
 
     def __init__(self, host: SimulatedHost) -> None:
         self.host = host
         self.devices: tuple[Device, ...] = ()
+        self.samples: dict[int, object] = {}
         self._by_handle: dict[int, Device] = {}
+        self._next_sample = _FIRST_SAMPLE
         self._references = 0
         self._epoch = 0
         self._initialised_at = -1.0
@@ -97,9 +105,7 @@ class NvmlSession:
             self._initialised_at = seconds
             first = _FIRST_HANDLE + self._epoch * _EPOCH_SPACING
             present = [gpu for gpu in self.host.gpus if not gpu.conditions.removed]
-            self.devices = tuple(
-                Device(self, gpu, i, first + i * _HANDLE_SPACING) for i, gpu in enumerate(present)
-            )
+            self.devices = tuple(Device(self, gpu, i, first + i * _HANDLE_SPACING) for i, gpu in enumerate(present))
             self._by_handle = {device.handle: device for device in self.devices}
         self._references += 1
 
@@ -113,6 +119,7 @@ class NvmlSession:
         self._references -= 1
         if self._references == 0:
             self.devices = ()
+            self.samples = {}
             self._by_handle = {}
 
     def require_initialised(self) -> float:
@@ -126,6 +133,12 @@ class NvmlSession:
         seconds = self.host.advance()
         self._check_driver(seconds)
         return seconds
+
+    def new_sample(self) -> int:
+        """Address of a new GPM sample."""
+        self._next_sample += _HANDLE_SPACING
+        self.samples[self._next_sample] = None
+        return self._next_sample
 
     def find(self, handle: int | None) -> Device | None:
         """The device of a handle that is alive."""
@@ -166,11 +179,11 @@ class NvmlSession:
 
     def _check_driver(self, seconds: float) -> None:
         timeline = self.host.timeline
-        if timeline.host_active(effects.LibraryMissing, seconds):
+        if timeline.host_active(host_effects.LibraryMissing, seconds):
             raise Failure("LIBRARY_NOT_FOUND")
-        if timeline.host_active(effects.DriverNotLoaded, seconds):
+        if timeline.host_active(host_effects.DriverNotLoaded, seconds):
             raise Failure("DRIVER_NOT_LOADED")
-        if timeline.host_active(effects.VersionMismatch, seconds):
+        if timeline.host_active(host_effects.VersionMismatch, seconds):
             raise Failure("LIB_RM_VERSION_MISMATCH")
 
 
@@ -185,13 +198,12 @@ class Gate:
             for index in range(len(session.host.gpus))
             if any(any(timeline.of(kind, index)) for kind in (effects.Hang, effects.Slow, effects.CallError))
         )
-        self._missing = tuple(timeline.host(effects.MissingFunction))
+        self._missing = tuple(timeline.host(host_effects.MissingFunction))
 
     def missing(self, name: str) -> bool:
         """Whether a function is not in the library now."""
         return bool(self._missing) and any(
-            effect.function == name and event.active(self._session.host.seconds())
-            for event, effect in self._missing
+            effect.function == name and event.active(self._session.host.seconds()) for event, effect in self._missing
         )
 
     def pass_device(self, name: str, device: Device | None) -> int:
@@ -211,7 +223,7 @@ class Gate:
         seconds = host.seconds()
         for event, slow in timeline.of(effects.Slow, gpu):
             if event.active(seconds):
-                host.block(slow.milliseconds / 1000.0)
+                host.delay(slow.milliseconds / 1000.0)
         for event, error in timeline.of(effects.CallError, gpu):
             if error.function == name and event.active(seconds):
                 return CODES[error.code]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gpu_triage.simulator import effects
+from gpu_triage.simulator import host_effects
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.host_state import CPU_MODES
 from gpu_triage.simulator.scenario import Process, Scenario, cpu_numbers
@@ -23,8 +23,8 @@ _MODULES: Final = {
 }
 _NET_HEADER: Final = (
     "Inter-|   Receive                                                |  Transmit\n"
-    " face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier"
-    " compressed\n"
+    " face |bytes    packets errs drop fifo frame compressed multicast"
+    "|bytes    packets errs drop fifo colls carrier compressed\n"
 )
 _PACKET_BYTES: Final = 4000
 
@@ -59,9 +59,7 @@ def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:
     last_node = len(host.scenario.machine.node) - 1
     nodes = f"0-{last_node}" if last_node else "0"
     return {
-        process.pid: _process(
-            process, process.cpus or everywhere, nodes, host.uptime(-_STARTED_BEFORE_SECONDS)
-        )
+        process.pid: _process(process, process.cpus or everywhere, nodes, host.uptime(-_STARTED_BEFORE_SECONDS))
         for process in host.scenario.processes
         if host.timeline.running(process.pid, seconds)
     }
@@ -71,9 +69,7 @@ def _process(process: Process, cpus: str, nodes: str, started_seconds: float) ->
     uid = process.uid
     resident = process.memory_mib * 1024
     mask = sum(1 << cpu for cpu in cpu_numbers(cpus))
-    words = [
-        f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range((mask.bit_length() - 1) // 32 * 32, -1, -32)
-    ]
+    words = [f"{mask >> shift & 0xFFFFFFFF:08x}" for shift in range((mask.bit_length() - 1) // 32 * 32, -1, -32)]
     started = int(started_seconds * _TICKS)
     status = {
         "Name": process.name,
@@ -90,7 +86,7 @@ def _process(process: Process, cpus: str, nodes: str, started_seconds: float) ->
         "Cpus_allowed_list": cpus,
         "Mems_allowed_list": nodes,
     }
-    tail = f"0 0 0 0 -1 4194560 0 0 0 0 360000 36000 0 0 20 0 32 0 {started} 0 {resident // 4}" + " 0" * 28
+    tail = f"0 0 -1 4194560 0 0 0 0 360000 36000 0 0 20 0 32 0 {started} 0 {resident // 4}" + " 0" * 28
     return {
         "comm": f"{process.name}\n",
         "status": "".join(f"{key}:\t{value}\n" for key, value in status.items()),
@@ -201,7 +197,7 @@ def _network(scenario: Scenario, counters: Mapping[str, float]) -> str:
 
 
 def _modules(host: SimulatedHost, seconds: float) -> str:
-    ours = () if host.timeline.host_active(effects.DriverNotLoaded, seconds) else host.scenario.driver.modules
+    ours = () if host.timeline.host_active(host_effects.DriverNotLoaded, seconds) else host.scenario.driver.modules
     lines = [_MODULES.get(name, f"{name} 16384 0 - Live 0x0000000000000000") for name in ours]
     return "".join(f"{line}\n" for line in [*lines, "nvme 61440 3 - Live 0x0000000000000000"])
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from gpu_triage.simulator.effects import Cpu, Disk, Load, Network, Pressure
+from gpu_triage.simulator.effects import Load
+from gpu_triage.simulator.host_effects import Cpu, Disk, Network, Pressure
 from gpu_triage.simulator.model import GpuModel
 from gpu_triage.simulator.schema import (
     Amount,
@@ -20,9 +21,7 @@ from gpu_triage.simulator.schema import (
 Version = Annotated[str, Matching(r"\d+\.\d+(\.\d+)?", 'a version such as "580.82.07"')]
 Uuid = Annotated[
     str,
-    Matching(
-        r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", 'a GPU UUID, "GPU-" and 32 hexadecimal digits'
-    ),
+    Matching(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", 'a GPU UUID, "GPU-" and 32 hexadecimal digits'),
 ]
 Utilization = Annotated[float, Between(0.0, 1.0)]
 Width = Literal[1, 2, 4, 8, 16]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_triage.errors import ScenarioError
-from gpu_triage.simulator import effects
+from gpu_triage.simulator import effect_kinds, effects
 from gpu_triage.simulator.model import load_model
 from gpu_triage.simulator.scenario import (
     Driver,
@@ -21,8 +21,8 @@ from gpu_triage.simulator.scenario import (
     ScenarioSummary,
     Slot,
     Uuid,
-    cpu_numbers,
 )
+from gpu_triage.simulator.scenario_check import check_references
 from gpu_triage.simulator.schema import Amount, Count, Seconds, read_table, read_toml, read_value
 
 SCENARIOS = Path(__file__).parent / "scenarios"
@@ -50,7 +50,7 @@ class _GpuTable:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """The top table of a scenario file; events stay tables until their kind is known."""
+    """The top table of a scenario file but its events, which are read once the GPUs are known."""
 
     name: str
     description: str
@@ -58,7 +58,6 @@ class _File:
     machine: Machine
     gpu: tuple[_GpuTable, ...] = ()
     process: tuple[Process, ...] = ()
-    event: tuple[dict[str, Any], ...] = ()
     expect: tuple[Expectation, ...] = ()
     seed: Count = 1
 
@@ -100,7 +99,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
     )
     if gpus != scenario.gpus:
         raise ScenarioError(f"{where}.gpu: should be in the order of their bus ids, as NVML numbers them")
-    _check(scenario, where)
+    check_references(scenario, where)
     return scenario
 
 
@@ -147,8 +146,8 @@ def _event(table: Any, gpu_count: int, where: str) -> Event:
     until = read_value(Seconds | None, table["until"], f"{where}.until") if "until" in table else None
     if until is not None and until <= at:
         raise ScenarioError(f"{where}.until: is not after at")
-    effect = effects.read_effect(table["effect"], f"{where}.effect")
-    on_gpus = type(effect) in effects.GPU_EFFECTS.values()
+    effect = effect_kinds.read_effect(table["effect"], f"{where}.effect")
+    on_gpus = type(effect) in effect_kinds.GPU_EFFECTS.values()
     if "gpu" in table and not on_gpus:
         raise ScenarioError(f"{where}.gpu: {table['effect']['kind']!r} concerns the host; leave gpu out")
     return Event(at, until, _gpus(table.get("gpu"), gpu_count, f"{where}.gpu") if on_gpus else (), effect)
@@ -157,59 +156,8 @@ def _event(table: Any, gpu_count: int, where: str) -> Event:
 def _gpus(value: Any, gpu_count: int, where: str) -> tuple[int, ...]:
     if value is None:
         return tuple(range(gpu_count))
-    gpus: tuple[int, ...] = read_value(
-        tuple[Count, ...], value if isinstance(value, list) else [value], where
-    )
+    gpus: tuple[int, ...] = read_value(tuple[Count, ...], value if isinstance(value, list) else [value], where)
     for gpu in gpus:
         if gpu >= gpu_count:
             raise ScenarioError(f"{where}: there is no GPU {gpu}; there are {gpu_count}, numbered from 0")
     return gpus
-
-
-def _check(scenario: Scenario, where: str) -> None:
-    """References between the parts of a scenario.
-
-    Raises:
-        ScenarioError: one of them leads nowhere.
-    """
-    machine = scenario.machine
-    cpus = [cpu for node in machine.node for cpu in cpu_numbers(node.cpus)]
-    if sorted(cpus) != list(range(len(cpus))) or not cpus:
-        raise ScenarioError(f"{where}.machine.node: their CPUs should be 0 to n - 1, each once")
-    slots = [gpu.slot for gpu in scenario.gpus]
-    slots += [nic.slot for nic in machine.nic] + [disk.slot for disk in machine.disk]
-    for slot in slots:
-        if slot.node >= len(machine.node):
-            raise ScenarioError(f"{where}: slot {slot.bus_id}: there is no node {slot.node}")
-    addresses = [slot.bus_id for slot in slots]
-    for address in addresses:
-        if addresses.count(address) > 1:
-            raise ScenarioError(f"{where}: two devices at {address}")
-    for i, process in enumerate(scenario.processes):
-        if process.gpu >= len(scenario.gpus):
-            raise ScenarioError(f"{where}.process[{i}].gpu: there is no GPU {process.gpu}")
-        if process.cpus and max(cpu_numbers(process.cpus)) >= len(cpus):
-            raise ScenarioError(f"{where}.process[{i}].cpus: there are {len(cpus)} CPUs")
-    _check_events(scenario, where)
-    for i, expectation in enumerate(scenario.expectations):
-        known = {str(gpu) for gpu in range(len(scenario.gpus))}
-        for key in (*expectation.bottleneck, *(key for key in expectation.findings if key != "host")):
-            if key not in known:
-                raise ScenarioError(f"{where}.expect[{i}]: there is no GPU {key!r}")
-
-
-def _check_events(scenario: Scenario, where: str) -> None:
-    pids = {process.pid for process in scenario.processes}
-    names = {
-        effects.Disk: {disk.name for disk in scenario.machine.disk},
-        effects.Network: {nic.name for nic in scenario.machine.nic},
-    }
-    for i, event in enumerate(scenario.events):
-        effect = event.effect
-        if isinstance(effect, (effects.Start, effects.Kill)) and not pids.issuperset(effect.pids):
-            raise ScenarioError(f"{where}.event[{i}].effect.pids: not all of them are pids of [[process]]")
-        if isinstance(effect, (effects.Disk, effects.Network)) and effect.device not in names[type(effect)]:
-            known = ", ".join(sorted(names[type(effect)])) or "none"
-            raise ScenarioError(f"{where}.event[{i}].effect.device: no {effect.device!r}; known are {known}")
-        if isinstance(effect, effects.Cpu) and (effect.node or 0) >= len(scenario.machine.node):
-            raise ScenarioError(f"{where}.event[{i}].effect.node: there is no node {effect.node}")

@@ -52,9 +52,7 @@ Count = Annotated[int, Between(0, 2**40)]
 Seconds = Annotated[int, Duration()]
 BusId = Annotated[
     str,
-    Matching(
-        r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", 'a PCI address such as "0000:65:00.0", in lower case'
-    ),
+    Matching(r"[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]", 'a PCI address such as "0000:65:00.0", in lower case'),
 ]
 CpuList = Annotated[str, Matching(r"\d+(-\d+)?(,\d+(-\d+)?)*", 'a CPU list such as "0-31,64-95"')]
 
@@ -111,15 +109,17 @@ def read_value(hint: Any, value: Any, where: str) -> Any:
         raise _wrong(where, value, hint)
     if origin is tuple:
         return _array(hint, value, where)
-    if origin is dict:
-        if not isinstance(value, dict):
-            raise _wrong(where, value, hint)
-        return {key: read_value(get_args(hint)[1], item, f"{where}.{key}") for key, item in value.items()}
-    if dataclasses.is_dataclass(hint):
-        if not isinstance(value, dict):
-            raise ScenarioError(f"{where}: is {value!r}; it should be a table")
-        return read_table(hint, value, where)  # type: ignore[arg-type]  # a class, never an instance
+    if origin is dict or dataclasses.is_dataclass(hint):
+        return _table(hint, value, where)
     return _plain(hint, value, where)
+
+
+def _table(hint: Any, value: Any, where: str) -> Any:
+    if not isinstance(value, dict):
+        raise ScenarioError(f"{where}: is {value!r}; it should be a table")
+    if dataclasses.is_dataclass(hint):
+        return read_table(hint, value, where)  # type: ignore[arg-type]  # a class, never an instance
+    return {key: read_value(get_args(hint)[1], item, f"{where}.{key}") for key, item in value.items()}
 
 
 def _plain(hint: Any, value: Any, where: str) -> Any:

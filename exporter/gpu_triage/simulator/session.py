@@ -73,7 +73,7 @@ def simulated_machine(
 
 
 def _follow(clock: Clock, refresh: Callable[[], None]) -> Callable[[], None]:
-    """Refresh with every advance of a virtual clock, or once a second beside a real one; returns how to stop."""
+    """Refresh with every advance of a virtual clock, or once a second beside a real one; returns the stop."""
     if isinstance(clock, VirtualClock):
         return _once(clock.on_advance(lambda _moment: refresh()))
     ended = threading.Event()

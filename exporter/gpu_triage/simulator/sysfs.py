@@ -92,7 +92,7 @@ def directories(scenario: Scenario) -> list[str]:
 
 
 def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
-    """Text of every file, by its path below sysfs. The host has been advanced to `seconds`, its lock is held."""
+    """Text of every file, by its path below sysfs; the host is at `seconds` and its lock is held."""
     scenario = host.scenario
     found = {"devices/system/cpu/online": f"0-{_cpu_count(scenario) - 1}\n"}
     found["devices/system/node/online"] = (
@@ -139,9 +139,7 @@ def _endpoints(scenario: Scenario) -> Iterator[_Endpoint]:
     for gpu in scenario.gpus:
         model = gpu.model
         device, pci_class = f"0x{model.pci_device_id >> 16:04x}", f"0x{model.pci_class:06x}"
-        yield _Endpoint(
-            gpu.slot, _NVIDIA, device, pci_class, "nvidia", model.pcie.generation, model.pcie.width
-        )
+        yield _Endpoint(gpu.slot, _NVIDIA, device, pci_class, "nvidia", model.pcie.generation, model.pcie.width)
     for nic in scenario.machine.nic:
         yield _Endpoint(nic.slot, _MELLANOX, "0x1021", _NETWORK_CLASS, "mlx5_core", 5, 16)
     for disk in scenario.machine.disk:
@@ -156,9 +154,7 @@ def _ports(slot: Slot) -> Iterator[tuple[str, str]]:
         yield port, path
 
 
-def _device(
-    endpoint: _Endpoint, scenario: Scenario, path: str, link: tuple[int, int] | None
-) -> dict[str, str]:
+def _device(endpoint: _Endpoint, scenario: Scenario, path: str, link: tuple[int, int] | None) -> dict[str, str]:
     values = {
         "vendor": endpoint.vendor,
         "device": endpoint.device,
@@ -168,14 +164,10 @@ def _device(
         "current_link_speed": _speed(link[0]) if link else "Unknown",
         "current_link_width": str(link[1] if link else _DEAD_WIDTH),
     }
-    return {
-        f"{path}/{name}": f"{value}\n" for name, value in (values | _place(endpoint.slot, scenario)).items()
-    }
+    return {f"{path}/{name}": f"{value}\n" for name, value in (values | _place(endpoint.slot, scenario)).items()}
 
 
-def _bridge(
-    endpoint: _Endpoint, scenario: Scenario, path: str, link: tuple[int, int] | None
-) -> dict[str, str]:
+def _bridge(endpoint: _Endpoint, scenario: Scenario, path: str, link: tuple[int, int] | None) -> dict[str, str]:
     """A bridge; `link` is of its lower side, where it is the port of the slot itself."""
     slot = endpoint.slot
     generation, width = link or (slot.generation, slot.width)

@@ -1,0 +1,63 @@
+"""The kinds of effect by the names that scenario files call them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gpu_triage.errors import ScenarioError
+from gpu_triage.simulator import effects, host_effects
+from gpu_triage.simulator.schema import read_table
+
+GPU_EFFECTS: Final[dict[str, type[Any]]] = {
+    "load": effects.Load,
+    "thermal_throttle": effects.ThermalThrottle,
+    "ambient": effects.Ambient,
+    "power_limit": effects.PowerLimit,
+    "power_brake": effects.PowerBrake,
+    "application_clock": effects.ApplicationClock,
+    "link": effects.Link,
+    "pcie_errors": effects.PcieErrors,
+    "ecc": effects.EccErrors,
+    "row_remap": effects.RowRemap,
+    "retired_pages": effects.RetiredPages,
+    "p2p": effects.PeerToPeer,
+    "lost": effects.Lost,
+    "reset_required": effects.ResetRequired,
+    "hang": effects.Hang,
+    "slow": effects.Slow,
+    "error": effects.CallError,
+    "denied": effects.Denied,
+    "removed": effects.Removed,
+    "recovery_action": effects.RecoveryAction,
+    "nvlink_down": effects.NvlinkDown,
+    "xid": effects.Xid,
+}
+"""Effects on GPUs: on those the event names, or on all."""
+
+HOST_EFFECTS: Final[dict[str, type[Any]]] = {
+    "start": host_effects.Start,
+    "kill": host_effects.Kill,
+    "missing_function": host_effects.MissingFunction,
+    "driver_not_loaded": host_effects.DriverNotLoaded,
+    "library_missing": host_effects.LibraryMissing,
+    "version_mismatch": host_effects.VersionMismatch,
+    "cpu": host_effects.Cpu,
+    "pressure": host_effects.Pressure,
+    "swap": host_effects.Swap,
+    "disk": host_effects.Disk,
+    "network": host_effects.Network,
+}
+"""Effects on the host; their events name no GPU."""
+
+
+def read_effect(table: dict[str, Any], where: str) -> Any:
+    """The effect that a table ``{ kind = …, … }`` describes: an instance of one of those classes.
+
+    Raises:
+        ScenarioError: the kind is unknown, or its keys are wrong.
+    """
+    kinds = GPU_EFFECTS | HOST_EFFECTS
+    kind = table.get("kind")
+    if kind not in kinds:
+        raise ScenarioError(f"{where}.kind: is {kind!r}; it should be one of {', '.join(sorted(kinds))}")
+    return read_table(kinds[kind], {key: value for key, value in table.items() if key != "kind"}, where)

@@ -1,0 +1,148 @@
+"""NVML functions of newer data-centre GPUs: activity inside the SMs (GPM), and the NVLink fabric."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ctypes import Structure, c_uint, c_void_p, cast
+from typing import Any, Final, NamedTuple
+
+from gpu_triage.simulator.nvml_calls import OUT, Function, at
+from gpu_triage.simulator.nvml_library import (
+    CODES,
+    FABRIC_INFO,
+    FABRIC_INFO_V3,
+    FABRIC_V2_VERSION,
+    FABRIC_V3_VERSION,
+    GPM_METRICS,
+    GPM_METRICS_VERSION,
+    GPM_SUPPORT,
+    SUCCESS,
+    Failure,
+)
+from gpu_triage.simulator.nvml_session import Device, NvmlSession
+
+_FABRIC_COMPLETED: Final = 3
+_FABRIC_HEALTHY: Final = 1
+_MIB: Final = 2**20
+_SHORTEST_INTERVAL: Final = 0.1
+
+
+class GpmSample(NamedTuple):
+    """Counters of one GPU at one moment: seconds, and bytes."""
+
+    handle: int
+    seconds: float
+    busy: float
+    memory_busy: float
+    received: float
+    transmitted: float
+
+
+class Interval(NamedTuple):
+    """What two samples say: shares of the time, and bytes a second."""
+
+    busy: float
+    memory_busy: float
+    received: float
+    transmitted: float
+
+
+_METRICS: Final[dict[int, Callable[[Interval], float]]] = {
+    1: lambda interval: 100.0 * interval.busy,
+    2: lambda interval: 92.0 * interval.busy,
+    3: lambda interval: 34.0 * interval.busy,
+    4: lambda interval: 12.0 * interval.busy,
+    5: lambda interval: 46.0 * interval.busy,
+    6: lambda _interval: 0.0,
+    7: lambda interval: 46.0 * interval.busy,
+    9: lambda _interval: 0.0,
+    10: lambda interval: 100.0 * interval.memory_busy,
+    11: lambda _interval: 0.0,
+    12: lambda interval: 9.0 * interval.busy,
+    13: lambda interval: 5.0 * interval.busy,
+    20: lambda interval: interval.transmitted / _MIB,
+    21: lambda interval: interval.received / _MIB,
+}
+"""Metrics by id, in percent or MiB/s, of a training job that spends its kernels mostly in tensor cores."""
+
+
+def _support(device: Device, out: int | None) -> None:
+    at(GPM_SUPPORT, out).isSupportedDevice = int("gpm" in device.model.features)
+
+
+def _alloc(session: NvmlSession, out: int | None) -> None:
+    session.require_initialised()
+    if not out:
+        raise Failure("INVALID_ARGUMENT")
+    c_void_p.from_address(out).value = session.new_sample()
+
+
+def _free(session: NvmlSession, sample: int | None) -> None:
+    session.require_initialised()
+    if session.samples.pop(sample or 0, "unknown") == "unknown":
+        raise Failure("INVALID_ARGUMENT")
+
+
+def _get(device: Device, sample: int | None) -> None:
+    samples = device.session.samples
+    if sample not in samples:
+        raise Failure("INVALID_ARGUMENT")
+    state = device.state
+    samples[sample] = GpmSample(
+        device.handle,
+        state.seconds,
+        state.busy_seconds(),
+        state.memory_busy_seconds(),
+        state.received_bytes(),
+        state.transmitted_bytes(),
+    )
+
+
+def _metrics(session: NvmlSession, out: int | None) -> None:
+    session.require_initialised()
+    request: Any = at(GPM_METRICS, out, GPM_METRICS_VERSION)
+    first, second = (session.samples.get(_address(sample)) for sample in (request.sample1, request.sample2))
+    if not isinstance(first, GpmSample) or not isinstance(second, GpmSample) or first.handle != second.handle:
+        raise Failure("INVALID_ARGUMENT")
+    length = second.seconds - first.seconds
+    for i in range(request.numMetrics):
+        metric = request.metrics[i]
+        compute = _METRICS.get(metric.metricId)
+        if compute is None:
+            metric.nvmlReturn = CODES["NOT_SUPPORTED"]
+        elif length < _SHORTEST_INTERVAL:
+            metric.nvmlReturn = CODES["NO_DATA"]
+        else:
+            rates = (after - before for before, after in zip(first[2:], second[2:], strict=True))
+            metric.value = compute(Interval(*(rate / length for rate in rates)))
+            metric.nvmlReturn = SUCCESS
+
+
+def _address(pointer: Any) -> int:
+    return cast(pointer, c_void_p).value or 0
+
+
+def _fabric(device: Device, out: int | None) -> None:
+    if not out:
+        raise Failure("INVALID_ARGUMENT")
+    version = c_uint.from_address(out).value
+    kinds: dict[int, type[Structure]] = {FABRIC_V2_VERSION: FABRIC_INFO, FABRIC_V3_VERSION: FABRIC_INFO_V3}
+    if version not in kinds or (version == FABRIC_V3_VERSION and device.host.scenario.driver.branch < 570):  # noqa: PLR2004
+        raise Failure("ARGUMENT_VERSION_MISMATCH")
+    info: Any = at(kinds[version], out)
+    info.status = SUCCESS
+    info.cliqueId = 0
+    info.state = _FABRIC_COMPLETED
+    info.healthMask = 0
+    if version == FABRIC_V3_VERSION:
+        info.healthSummary = _FABRIC_HEALTHY
+
+
+FUNCTIONS: Final = (
+    Function("nvmlGpmQueryDeviceSupport", (OUT,), _support, since=520),
+    Function("nvmlGpmSampleAlloc", (OUT,), _alloc, on="library", since=520),
+    Function("nvmlGpmSampleFree", (c_void_p,), _free, on="library", since=520),
+    Function("nvmlGpmSampleGet", (c_void_p,), _get, since=520, feature="gpm"),
+    Function("nvmlGpmMetricsGet", (OUT,), _metrics, on="library", since=520),
+    Function("nvmlDeviceGetGpuFabricInfoV", (OUT,), _fabric, since=535, feature="fabric"),
+)

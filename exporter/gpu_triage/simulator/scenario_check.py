@@ -1,0 +1,84 @@
+"""Whether the parts of a scenario fit together: every reference leads somewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpu_triage.errors import ScenarioError
+from gpu_triage.simulator import effects, host_effects
+from gpu_triage.simulator.nvml_library import CODES
+from gpu_triage.simulator.scenario import Scenario, cpu_numbers
+from gpu_triage.simulator.simulated_nvml import FUNCTIONS
+
+
+def check_references(scenario: Scenario, where: str) -> None:
+    """Follow every reference between the parts of a scenario; `where` names its file.
+
+    Raises:
+        ScenarioError: one of them leads nowhere.
+    """
+    _check_machine(scenario, where)
+    _check_processes(scenario, where)
+    for i, event in enumerate(scenario.events):
+        _check_effect(scenario, event.effect, f"{where}.event[{i}].effect")
+    known = {str(gpu) for gpu in range(len(scenario.gpus))}
+    for i, expectation in enumerate(scenario.expectations):
+        for key in (*expectation.bottleneck, *(key for key in expectation.findings if key != "host")):
+            if key not in known:
+                raise ScenarioError(f"{where}.expect[{i}]: there is no GPU {key!r}")
+
+
+def _cpu_count(scenario: Scenario) -> int:
+    return sum(len(cpu_numbers(node.cpus)) for node in scenario.machine.node)
+
+
+def _check_machine(scenario: Scenario, where: str) -> None:
+    machine = scenario.machine
+    cpus = [cpu for node in machine.node for cpu in cpu_numbers(node.cpus)]
+    if sorted(cpus) != list(range(len(cpus))) or not cpus:
+        raise ScenarioError(f"{where}.machine.node: their CPUs should be 0 to n - 1, each once")
+    slots = [gpu.slot for gpu in scenario.gpus]
+    slots += [nic.slot for nic in machine.nic] + [disk.slot for disk in machine.disk]
+    addresses = [slot.bus_id for slot in slots]
+    for slot in slots:
+        if slot.node >= len(machine.node):
+            raise ScenarioError(f"{where}: slot {slot.bus_id}: there is no node {slot.node}")
+        if addresses.count(slot.bus_id) > 1:
+            raise ScenarioError(f"{where}: two devices at {slot.bus_id}")
+    loads = [(nic.name, nic.load.device) for nic in machine.nic if nic.load]
+    loads += [(disk.name, disk.load.device) for disk in machine.disk if disk.load]
+    for name, device in loads:
+        if device != name:
+            raise ScenarioError(f"{where}: load.device of {name!r} is {device!r}")
+
+
+def _check_processes(scenario: Scenario, where: str) -> None:
+    cpus = _cpu_count(scenario)
+    pids: set[int] = set()
+    for i, process in enumerate(scenario.processes):
+        if process.gpu >= len(scenario.gpus):
+            raise ScenarioError(f"{where}.process[{i}].gpu: there is no GPU {process.gpu}")
+        if process.cpus and max(cpu_numbers(process.cpus)) >= cpus:
+            raise ScenarioError(f"{where}.process[{i}].cpus: there are {cpus} CPUs, numbered from 0")
+        if process.pid in pids:
+            raise ScenarioError(f"{where}.process[{i}].pid: {process.pid} is taken")
+        pids.add(process.pid)
+
+
+def _check_effect(scenario: Scenario, effect: Any, where: str) -> None:
+    pids = {process.pid for process in scenario.processes}
+    disks = {disk.name for disk in scenario.machine.disk}
+    nics = {nic.name for nic in scenario.machine.nic}
+    if isinstance(effect, (host_effects.Start, host_effects.Kill)) and not pids.issuperset(effect.pids):
+        raise ScenarioError(f"{where}.pids: not all of them are pids of [[process]]")
+    if isinstance(effect, (host_effects.Disk, host_effects.Network)):
+        known = disks if isinstance(effect, host_effects.Disk) else nics
+        if effect.device not in known:
+            raise ScenarioError(f"{where}.device: no {effect.device!r}; known are {', '.join(sorted(known)) or 'none'}")
+    if isinstance(effect, (effects.CallError, host_effects.MissingFunction)):
+        if effect.function not in FUNCTIONS:
+            raise ScenarioError(f"{where}.function: {effect.function!r} is no function that is simulated")
+        if isinstance(effect, effects.CallError) and effect.code not in CODES:
+            raise ScenarioError(f"{where}.code: there is no NVML_ERROR_{effect.code}")
+    if isinstance(effect, host_effects.Cpu) and (effect.node or 0) >= len(scenario.machine.node):
+        raise ScenarioError(f"{where}.node: there is no node {effect.node}")

@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pynvml
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.rig import scenario_with
+from tests.simulated_driver import Driver, driver
+
+from gpu_triage.simulator.simulated_nvml import FUNCTIONS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MIB = 2**20
+SM, MEMORY = 1, 2
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "nvmlDeviceGetSamples": (1, 0),
+    "nvmlDeviceGetClockInfo": (1,),
+    "nvmlDeviceGetMaxClockInfo": (1,),
+    "nvmlDeviceGetApplicationsClock": (1,),
+    "nvmlDeviceGetDefaultApplicationsClock": (1,),
+    "nvmlDeviceGetTemperature": (0,),
+    "nvmlDeviceGetTemperatureV": (0,),
+    "nvmlDeviceGetTemperatureThreshold": (1,),
+    "nvmlDeviceGetFanSpeed_v2": (0,),
+    "nvmlDeviceGetPcieThroughput": (0,),
+    "nvmlDeviceGetTotalEccErrors": (0, 1),
+    "nvmlDeviceGetRetiredPages": (0,),
+    "nvmlDeviceGetProcessUtilization": (0,),
+    "nvmlDeviceGetFieldValues": ([74, 230],),
+}
+ANSWERED_OR_ABSENT = {
+    pynvml.NVML_SUCCESS,
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_NOT_FOUND,
+}
+NOT_OF_ONE_DEVICE = {
+    "nvmlDeviceGetCount_v2",
+    "nvmlDeviceGetHandleByIndex_v2",
+    "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceGetP2PStatus",
+    "nvmlDeviceGetTopologyCommonAncestor",
+    "nvmlDeviceGetGpuFabricInfoV",
+    "nvmlDeviceGetSramEccErrorStatus",
+    "nvmlDeviceGetMemoryInfo_v2",
+}
+
+
+def device_functions() -> list[str]:
+    return sorted(name for name in FUNCTIONS if name.startswith("nvmlDevice") and name not in NOT_OF_ONE_DEVICE)
+
+
+def code_of(name: str, handle: Any) -> int:
+    try:
+        getattr(pynvml, name)(handle, *ARGUMENTS.get(name, ()))
+    except pynvml.NVMLError as error:
+        return int(error.value)
+    return int(pynvml.NVML_SUCCESS)
+
+
+@pytest.mark.parametrize("scenario", ["h100-8", "dual-a10", "a100-power-capped", "rtx-4070-ti-super", "idle-downshift"])
+def test_every_wrapper_of_pynvml_gets_an_answer_or_is_told_that_there_is_none(scenario: str) -> None:
+    with driver(scenario) as nvml:
+        codes = {name: code_of(name, nvml.handles[0]) for name in device_functions()}
+        answered = [name for name, code in codes.items() if code == pynvml.NVML_SUCCESS]
+        assert len(answered) > 40
+        assert {name: code for name, code in codes.items() if code not in ANSWERED_OR_ABSENT} == {}
+
+
+def test_dual_a10_shows_what_the_field_saw() -> None:
+    with driver("dual-a10") as nvml:
+        hot, other = nvml.handles
+        assert pynvml.nvmlDeviceGetUUID(hot) == "GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
+        assert [pynvml.nvmlDeviceGetPciInfo(h).busId for h in nvml.handles] == [
+            "00000000:65:00.0",
+            "00000000:B3:00.0",
+        ]
+        assert [pynvml.nvmlDeviceGetCurrPcieLinkWidth(h) for h in nvml.handles] == [8, 16]
+        assert [pynvml.nvmlDeviceGetMaxPcieLinkWidth(h) for h in nvml.handles] == [16, 16]
+        assert [pynvml.nvmlDeviceGetCurrPcieLinkGeneration(h) for h in nvml.handles] == [4, 4]
+        assert [pynvml.nvmlDeviceGetTemperature(h, 0) for h in nvml.handles] == [84, 72]
+        assert [pynvml.nvmlDeviceGetClockInfo(h, SM) for h in nvml.handles] == [1410, 1680]
+        assert [pynvml.nvmlDeviceGetMaxClockInfo(h, SM) for h in nvml.handles] == [1710, 1710]
+        assert [round(pynvml.nvmlDeviceGetPowerUsage(h) / 1000) for h in nvml.handles] == [147, 132]
+        assert pynvml.nvmlDeviceGetEnforcedPowerLimit(hot) == 150_000
+        assert pynvml.nvmlDeviceGetCurrentClocksEventReasons(hot) == pynvml.nvmlClocksEventReasonSwThermalSlowdown
+        assert pynvml.nvmlDeviceGetTotalEccErrors(hot, 0, 1) == 2
+        assert pynvml.nvmlDeviceGetTotalEccErrors(hot, 0, 0) == 0
+        memory = [pynvml.nvmlDeviceGetMemoryInfo(h, version=pynvml.nvmlMemory_v2) for h in nvml.handles]
+        assert [(m.total // MIB, m.used // MIB, m.free // MIB) for m in memory] == [
+            (24564, 23890, 674),
+            (24564, 1200, 23364),
+        ]
+        assert pynvml.nvmlDeviceGetTopologyCommonAncestor(hot, other) == pynvml.NVML_TOPOLOGY_SYSTEM
+        assert pynvml.nvmlDeviceGetP2PStatus(hot, other, 0) == pynvml.NVML_P2P_STATUS_OK
+
+
+def test_dual_a10_runs_both_processes_on_one_gpu() -> None:
+    with driver("dual-a10") as nvml:
+        pids = [[p.pid for p in pynvml.nvmlDeviceGetComputeRunningProcesses_v3(h)] for h in nvml.handles]
+        assert pids == [[24819, 24820], []]
+        samples = pynvml.nvmlDeviceGetProcessUtilization(nvml.handles[0], 0)
+        assert {s.pid: (s.smUtil, s.memUtil) for s in samples} == {24819: (72, 61), 24820: (69, 58)}
+        with pytest.raises(pynvml.NVMLError_NotFound):
+            pynvml.nvmlDeviceGetProcessUtilization(nvml.handles[1], 0)
+
+
+def test_a100_is_held_by_a_limit_below_its_default() -> None:
+    with driver("a100-power-capped") as nvml:
+        (gpu,) = nvml.handles
+        assert pynvml.nvmlDeviceGetName(gpu) == "NVIDIA A100-SXM4-40GB"
+        assert pynvml.nvmlSystemGetDriverVersion() == "550.54.14"
+        assert pynvml.nvmlSystemGetCudaDriverVersion_v2() == 12_040
+        assert pynvml.nvmlDeviceGetPowerUsage(gpu) == 180_000
+        assert pynvml.nvmlDeviceGetEnforcedPowerLimit(gpu) == 180_000
+        assert pynvml.nvmlDeviceGetPowerManagementDefaultLimit(gpu) == 400_000
+        assert pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu) == pynvml.nvmlClocksEventReasonSwPowerCap
+        assert pynvml.nvmlDeviceGetClockInfo(gpu, SM) < 1410
+        assert pynvml.nvmlDeviceGetClockInfo(gpu, MEMORY) == 1215
+        assert pynvml.nvmlDeviceGetMemoryInfo(gpu).used // MIB == 12_000
+        assert [p.pid for p in pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3(gpu)] == [1822]
+
+
+def test_idle_gpus_shift_their_links_down() -> None:
+    with driver("idle-downshift") as nvml:
+        for gpu in nvml.handles:
+            assert pynvml.nvmlDeviceGetPerformanceState(gpu) == 8
+            assert pynvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu) == 1
+            assert pynvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu) == 4
+            assert pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu) == pynvml.nvmlClocksEventReasonGpuIdle
+            assert pynvml.nvmlDeviceGetPowerUsage(gpu) < 25_000
+
+
+def test_functions_newer_than_the_driver_are_not_exported() -> None:
+    with driver("a100-power-capped") as nvml:
+        (gpu,) = nvml.handles
+        with pytest.raises(pynvml.NVMLError_FunctionNotFound):
+            pynvml.nvmlDeviceGetTemperatureV(gpu, 0)
+        with pytest.raises(pynvml.NVMLError_FunctionNotFound):
+            pynvml.nvmlDeviceGetMarginTemperature(gpu)
+        assert pynvml.nvmlDeviceGetTemperature(gpu, 0) == 51
+
+
+def test_slowdown_counters_have_the_ids_of_the_driver() -> None:
+    invalid = pynvml.NVML_ERROR_INVALID_ARGUMENT
+    with driver("h100-8") as nvml:  # 580.95
+        assert [code for code, _ in nvml.fields(0, 251, 269, 230, 197)] == [invalid, 0, 0, 0]
+    with driver("rtx-4070-ti-super") as nvml:  # 575.64
+        assert [code for code, _ in nvml.fields(0, 251, 269)] == [0, invalid]
+    with driver("a100-power-capped") as nvml:  # 550.54
+        assert [code for code, _ in nvml.fields(0, 251, 269, 230, 197, 186)] == [invalid] * 4 + [0]
+
+
+def test_one_field_that_is_not_supported_leaves_the_others_alone() -> None:
+    with driver("dual-a10") as nvml:
+        codes = [code for code, _ in nvml.fields(0, 186, 82, 99_999, (165, 0))]
+        unsupported = pynvml.NVML_ERROR_NOT_SUPPORTED
+        assert codes == [0, unsupported, pynvml.NVML_ERROR_INVALID_ARGUMENT, unsupported]
+
+
+def test_arguments_of_the_wrong_c_type_are_refused_as_by_a_real_library() -> None:
+    with driver("idle-downshift") as nvml:
+        first, second = nvml.handles
+        with pytest.raises(ctypes.ArgumentError):
+            pynvml.nvmlDeviceGetP2PStatus(first, second, pynvml.NVML_P2P_CAPS_INDEX_READ)
+        status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
+        with pytest.raises(ctypes.ArgumentError):
+            pynvml.nvmlDeviceGetSramEccErrorStatus(first, status)
+
+
+def test_handles_die_with_the_last_shutdown() -> None:
+    with driver("dual-a10") as nvml:
+        gpu = nvml.handles[0]
+        pynvml.nvmlInit()
+        pynvml.nvmlShutdown()
+        assert pynvml.nvmlDeviceGetPowerUsage(gpu) > 0
+        pynvml.nvmlShutdown()
+        with pytest.raises(pynvml.NVMLError_Uninitialized):
+            pynvml.nvmlDeviceGetPowerUsage(gpu)
+        pynvml.nvmlInit()
+        with pytest.raises(pynvml.NVMLError_InvalidArgument):
+            pynvml.nvmlDeviceGetPowerUsage(gpu)
+        again = pynvml.nvmlDeviceGetHandleByUUID(b"GPU-ffffffff-1111-2222-3333-444444444444")
+        assert pynvml.nvmlDeviceGetIndex(again) == 1
+
+
+def test_error_codes_have_text() -> None:
+    with driver("dual-a10"):
+        assert pynvml.nvmlErrorString(pynvml.NVML_ERROR_GPU_IS_LOST) == "Gpu Is Lost"
+
+
+def counters(nvml: Driver, gpu: int) -> tuple[int, ...]:
+    handle = nvml.handles[gpu]
+    energy = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+    return (energy, *(value for code, value in nvml.fields(gpu, 74, 269, 270, 197, 198) if code == 0))
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.floats(min_value=0.0, max_value=600.0), min_size=1, max_size=12))
+def test_counters_never_go_back_whenever_they_are_read(pauses: list[float]) -> None:
+    with driver("h100-8-bad-night") as nvml:
+        before = counters(nvml, 3)
+        for pause in pauses:
+            nvml.clock.advance(pause)
+            after = counters(nvml, 3)
+            assert all(new >= old for old, new in zip(before, after, strict=True))
+            before = after
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.lists(st.floats(min_value=0.1, max_value=100.0), min_size=1, max_size=12))
+def test_counters_do_not_depend_on_how_often_they_are_read(pauses: list[float]) -> None:
+    end = 1500.0
+    with driver("h100-8-bad-night") as nvml:
+        for pause in pauses:
+            nvml.clock.advance(pause)
+            counters(nvml, 3)
+        nvml.at(end)
+        often = counters(nvml, 3)
+    with driver("h100-8-bad-night") as nvml:
+        nvml.at(end)
+        assert counters(nvml, 3) == often
+
+
+def test_energy_is_the_integral_of_power() -> None:
+    with driver("h100-8") as nvml:
+        before = pynvml.nvmlDeviceGetTotalEnergyConsumption(nvml.handles[0])
+        watts = 0.0
+        for _ in range(120):
+            watts += pynvml.nvmlDeviceGetPowerUsage(nvml.handles[0]) / 1000
+            nvml.clock.advance(1)
+        gained = (pynvml.nvmlDeviceGetTotalEnergyConsumption(nvml.handles[0]) - before) / 1000
+        assert gained == pytest.approx(watts, rel=1e-4)
+
+
+def test_throttle_time_is_the_share_of_time_the_scenario_asks_for() -> None:
+    with driver("h100-8-bad-night") as nvml:
+        nvml.at(600)
+        ((_, before),) = nvml.fields(3, 270)
+        nvml.at(1600)
+        ((_, after),) = nvml.fields(3, 270)
+        assert (after - before) / 1e9 == pytest.approx(800, abs=5)
+
+
+def test_samples_are_those_since_the_last_one_seen() -> None:
+    with driver("h100-8") as nvml:
+        nvml.at(60)
+        kind, samples = pynvml.nvmlDeviceGetSamples(nvml.handles[0], pynvml.NVML_GPU_UTILIZATION_SAMPLES, 0)
+        assert (kind, len(samples)) == (pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, 100)
+        last = samples[-1].timeStamp
+        assert last == int(nvml.clock.now().wall * 1_000_000)
+        with pytest.raises(pynvml.NVMLError_NotFound):
+            pynvml.nvmlDeviceGetSamples(nvml.handles[0], pynvml.NVML_GPU_UTILIZATION_SAMPLES, last)
+        nvml.clock.advance(1)
+        _, samples = pynvml.nvmlDeviceGetSamples(nvml.handles[0], pynvml.NVML_GPU_UTILIZATION_SAMPLES, last)
+        assert [sample.timeStamp - last for sample in samples] == [200_000 * n for n in range(1, 6)]
+        assert {90 < sample.sampleValue.uiVal <= 100 for sample in samples} == {True}
+
+
+def test_gpm_tells_what_happened_between_two_samples() -> None:
+    with driver("h100-8") as nvml:
+        assert pynvml.nvmlGpmQueryDeviceSupport(nvml.handles[0]).isSupportedDevice == 1
+        request = pynvml.c_nvmlGpmMetricsGet_t()
+        request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        request.sample1 = pynvml.nvmlGpmSampleGet(nvml.handles[0], pynvml.nvmlGpmSampleAlloc())
+        nvml.clock.advance(10)
+        request.sample2 = pynvml.nvmlGpmSampleGet(nvml.handles[0], pynvml.nvmlGpmSampleAlloc())
+        request.numMetrics = 3
+        for i, metric in enumerate((2, 10, 300)):
+            request.metrics[i].metricId = metric
+        pynvml.nvmlGpmMetricsGet(request)
+        assert request.metrics[0].value == pytest.approx(89, abs=3)
+        assert request.metrics[1].value == pytest.approx(58, abs=3)
+        assert request.metrics[2].nvmlReturn == pynvml.NVML_ERROR_NOT_SUPPORTED
+
+
+def test_byte_counters_wrap_where_the_model_says_so(tmp_path: Path) -> None:
+    with driver(scenario_with(tmp_path, "idle-downshift")) as nvml:
+        nvml.at(1)
+        assert nvml.fields(0, 197) == [(0, 0)]
+    load = 'kind = "load", utilization = 1.0, pcie_receive_bytes_per_second = 1.0e9'
+    busy = f"at = 0\ngpu = 0\neffect = {{ {load} }}"
+    with driver(scenario_with(tmp_path, "idle-downshift", busy)) as nvml:
+        readings = []
+        for _ in range(12):
+            readings += [value for _, value in nvml.fields(0, 198)]
+            nvml.clock.advance(1)
+        assert max(readings) < 2**32
+        assert readings != sorted(readings)
+
+
+def test_eight_threads_may_call_at_once() -> None:
+    with driver("h100-8") as nvml:
+        wrong: list[str] = []
+
+        def hammer(gpu: int) -> None:
+            handle = nvml.handles[gpu]
+            uuid = pynvml.nvmlDeviceGetUUID(handle)
+            last = 0
+            for _ in range(300):
+                energy = pynvml.nvmlDeviceGetTotalEnergyConsumption(handle)
+                if energy < last or pynvml.nvmlDeviceGetUUID(handle) != uuid:
+                    wrong.append(uuid)
+                last = energy
+                if gpu == 0:
+                    nvml.clock.advance(0.05)
+
+        threads = [threading.Thread(target=hammer, args=(gpu,)) for gpu in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import re
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.rig import scenario_with
+
+from gpu_triage.machine import RealClock
+from gpu_triage.simulator import START_OF_TIME, VirtualClock, load_scenario, simulated_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gpu_triage.simulator import SimulatedMachine
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def dual(clock: VirtualClock) -> Iterator[SimulatedMachine]:
+    with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
+        yield simulated
+
+
+def device(simulated: SimulatedMachine, bus_id: str, name: str) -> str:
+    return (simulated.machine.sysfs / "bus/pci/devices" / bus_id / name).read_text().strip()
+
+
+def numbers(simulated: SimulatedMachine, path: str, line: str) -> list[float]:
+    for text in (simulated.machine.procfs / path).read_text().splitlines():
+        fields = text.replace(":", " ").split()
+        if line in fields[:3]:
+            return [float(field) for field in fields[fields.index(line) + 1 :] if re.fullmatch(r"[\d.]+", field)]
+    raise AssertionError(f"no {line} in {path}")
+
+
+def test_gpus_hang_below_their_ports_as_the_kernel_shows_it(dual: SimulatedMachine) -> None:
+    assert device(dual, "0000:65:00.0", "vendor") == "0x10de"
+    assert device(dual, "0000:65:00.0", "class") == "0x030200"
+    assert device(dual, "0000:65:00.0", "current_link_width") == "8"
+    assert device(dual, "0000:65:00.0", "max_link_width") == "16"
+    assert device(dual, "0000:65:00.0", "current_link_speed") == "16.0 GT/s PCIe"
+    assert device(dual, "0000:b3:00.0", "numa_node") == "1"
+    assert device(dual, "0000:b3:00.0", "local_cpulist") == "32-63"
+    gpu = (dual.machine.sysfs / "bus/pci/devices/0000:65:00.0").resolve()
+    assert (gpu / "driver").resolve().name == "nvidia"
+    port = gpu.parent
+    assert port.name == "0000:64:00.0"
+    assert (port / "class").read_text() == "0x060400\n"
+    assert (port / "max_link_width").read_text() == "16\n"
+    assert (port / "current_link_width").read_text() == "8\n"
+    assert port.parent.name == "pci0000:64"
+
+
+def test_nodes_networks_and_disks_are_there(dual: SimulatedMachine) -> None:
+    sysfs = dual.machine.sysfs
+    assert (sysfs / "devices/system/node/node1/cpulist").read_text() == "32-63\n"
+    assert (sysfs / "devices/system/cpu/online").read_text() == "0-63\n"
+    assert (sysfs / "class/net/eth0/speed").read_text() == "10000\n"
+    assert (sysfs / "class/net/eth0/device/numa_node").read_text() == "0\n"
+    assert sorted(path.name for path in (sysfs / "class/block").iterdir()) == [
+        "nvme0n1",
+        "nvme0n1p1",
+        "nvme0n1p2",
+        "nvme0n1p3",
+    ]
+    assert (sysfs / "class/block/nvme0n1p1/partition").exists()
+    assert not (sysfs / "block/nvme0n1/partition").exists()
+
+
+def test_infiniband_counts_what_its_interface_carries(clock: VirtualClock) -> None:
+    with simulated_machine(load_scenario("h100-8"), clock=clock) as simulated:
+        port = simulated.machine.sysfs / "class/infiniband/mlx5_0/ports/1"
+        before = int((port / "counters/port_rcv_data").read_text())
+        clock.advance(10)
+        gained = (int((port / "counters/port_rcv_data").read_text()) - before) * 4
+        assert gained == pytest.approx(2.1e10, abs=8)
+        assert (port / "rate").read_text().startswith("200 Gb/sec")
+
+
+def test_the_host_is_as_busy_as_the_field_saw_it(dual: SimulatedMachine, clock: VirtualClock) -> None:
+    def reading() -> tuple[list[float], list[float], list[float]]:
+        return (
+            numbers(dual, "stat", "cpu"),
+            numbers(dual, "diskstats", "nvme0n1"),
+            numbers(dual, "net/dev", "eth0"),
+        )
+
+    cpu, disk, net = reading()
+    clock.advance(100)
+    later = reading()
+    ticks = [new - old for old, new in zip(cpu, later[0], strict=True)]
+    share = [100 * tick / sum(ticks) for tick in ticks]
+    assert [share[0], share[2], share[3], share[4]] == pytest.approx([42.11, 9.33, 29.86, 18.70], abs=0.02)
+    gained = [new - old for old, new in zip(disk, later[1], strict=True)]
+    reads, read_sectors, read_ms, busy_ms = gained[0], gained[2], gained[3], gained[9]
+    assert reads / 100 == pytest.approx(320, abs=0.1)
+    assert read_sectors * 512 / 1024 / 100 == pytest.approx(86_500, rel=1e-4)
+    assert read_ms / reads == pytest.approx(5.1, abs=0.01)
+    assert busy_ms / 100 / 10 == pytest.approx(92.0, abs=0.1)
+    assert (later[2][0] - net[0]) / 100 / 1024 == pytest.approx(930_000, rel=1e-4)
+
+
+def test_saturated_cpus_stand_out_from_the_mean(dual: SimulatedMachine, clock: VirtualClock) -> None:
+    before = {cpu: numbers(dual, "stat", cpu) for cpu in ("cpu0", "cpu1", "cpu32")}
+    clock.advance(10)
+    idle = {cpu: numbers(dual, "stat", cpu)[3] - ticks[3] for cpu, ticks in before.items()}
+    assert idle["cpu0"] == idle["cpu32"] == 0
+    assert idle["cpu1"] > 250
+
+
+def test_swap_in_use_is_not_swapping(clock: VirtualClock) -> None:
+    with simulated_machine(load_scenario("a100-power-capped"), clock=clock) as simulated:
+        total, free = (numbers(simulated, "meminfo", name)[0] for name in ("SwapTotal", "SwapFree"))
+        assert (total - free) / 2**20 == pytest.approx(7.5)
+        before = numbers(simulated, "vmstat", "pswpin")
+        clock.advance(600)
+        assert numbers(simulated, "vmstat", "pswpin") == before
+
+
+def test_swapping_moves_pages(tmp_path: Path, clock: VirtualClock) -> None:
+    swapping = 'at = "10s"\neffect = { kind = "swap", in_bytes_per_second = 4096000 }'
+    with simulated_machine(scenario_with(tmp_path, "a100-power-capped", swapping), clock=clock) as simulated:
+        before = numbers(simulated, "vmstat", "pswpin")[0]
+        clock.advance(20)
+        assert numbers(simulated, "vmstat", "pswpin")[0] - before == 10_000
+
+
+def test_processes_show_who_they_are_and_where_they_may_run(dual: SimulatedMachine) -> None:
+    procfs = dual.machine.procfs
+    assert (procfs / "24819/comm").read_text() == "python\n"
+    status = (procfs / "24820/status").read_text()
+    assert "Cpus_allowed_list:\t32-47\n" in status
+    assert "Cpus_allowed:\t0000ffff,00000000\n" in status
+    assert "Uid:\t1000\t1000\t1000\t1000\n" in status
+    assert (procfs / "24820/stat").read_text().startswith("24820 (python) S ")
+    assert len((procfs / "24820/stat").read_text().split()) == 52
+    assert not (procfs / "self").exists()
+
+
+def test_a_process_that_ends_leaves_nothing(clock: VirtualClock) -> None:
+    with simulated_machine(load_scenario("h100-8-bad-night"), clock=clock) as simulated:
+        assert "kubepods" in (simulated.machine.procfs / "41600/cgroup").read_text()
+        clock.advance(3000)
+        assert not (simulated.machine.procfs / "41600").exists()
+        assert (simulated.machine.procfs / "41500").exists()
+
+
+def test_a_gpu_off_the_bus_reads_all_ones_and_is_in_the_kernel_log(clock: VirtualClock) -> None:
+    with simulated_machine(load_scenario("h100-8-bad-night"), clock=clock) as simulated:
+        log = simulated.machine.kmsg
+        assert log is not None
+        assert "Xid" not in log.read_text()
+        clock.advance(3000)
+        assert device(simulated, "0000:ba:00.0", "current_link_width") == "63"
+        assert device(simulated, "0000:ba:00.0", "current_link_speed") == "Unknown"
+        records = [line for line in log.read_text().splitlines() if "0000:ba:00" in line]
+        assert [record.partition(";")[2] for record in records] == [
+            "NVRM: Xid (PCI:0000:ba:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+            "NVRM: GPU 0000:ba:00.0: GPU has fallen off the bus.",
+        ]
+        stamp = int(records[0].split(",")[2]) / 1e6
+        assert stamp == pytest.approx(clock.now().monotonic, abs=0.1)
+        size = log.stat().st_size
+        clock.advance(3000)
+        assert log.stat().st_size == size
+
+
+def test_boot_time_and_uptime_agree_with_the_clock(dual: SimulatedMachine, clock: VirtualClock) -> None:
+    clock.advance(33)
+    uptime = float((dual.machine.procfs / "uptime").read_text().split()[0])
+    assert uptime == pytest.approx(clock.now().monotonic)
+    assert numbers(dual, "stat", "btime") == [START_OF_TIME + 33 - uptime]
+
+
+def test_a_removed_gpu_leaves_the_bus_and_comes_back(tmp_path: Path, clock: VirtualClock) -> None:
+    fault = 'at = "10s"\nuntil = "20s"\ngpu = 1\neffect = { kind = "removed" }'
+    with simulated_machine(scenario_with(tmp_path, "idle-downshift", fault), clock=clock) as simulated:
+        link = simulated.machine.sysfs / "bus/pci/devices/0000:b3:00.0"
+        present = []
+        for _ in range(3):
+            present.append((link / "vendor").exists())
+            clock.advance(10)
+        assert present == [True, False, True]
+
+
+def test_modules_leave_with_the_driver(tmp_path: Path, clock: VirtualClock) -> None:
+    fault = 'at = "10s"\neffect = { kind = "driver_not_loaded" }'
+    with simulated_machine(scenario_with(tmp_path, "idle-downshift", fault), clock=clock) as simulated:
+        modules = simulated.machine.procfs / "modules"
+        assert re.findall(r"^nvidia\w*", modules.read_text(), re.MULTILINE) != []
+        clock.advance(10)
+        assert re.findall(r"^nvidia\w*", modules.read_text(), re.MULTILINE) == []
+
+
+def test_link_errors_show_at_the_gpu_and_at_its_port(clock: VirtualClock) -> None:
+    with simulated_machine(load_scenario("h100-8-bad-night"), clock=clock) as simulated:
+        clock.advance(1200 + 1800)
+        gpu = (simulated.machine.sysfs / "bus/pci/devices/0000:ab:00.0").resolve()
+        for path in (gpu, gpu.parent):
+            assert "TOTAL_ERR_COR 600\n" in (path / "aer_dev_correctable").read_text()
+            assert "TOTAL_ERR_FATAL 0\n" in (path / "aer_dev_fatal").read_text()
+
+
+def test_the_files_go_with_the_machine_and_it_may_be_closed_twice(clock: VirtualClock) -> None:
+    with simulated_machine(load_scenario("idle-downshift"), clock=clock) as simulated:
+        assert simulated.machine.simulated
+        simulated.close()
+    assert not simulated.root.exists()
+    clock.advance(60)
+
+
+def test_the_real_clock_has_a_thread_that_follows_it() -> None:
+    before = threading.active_count()
+    with simulated_machine(load_scenario("idle-downshift")) as simulated:
+        assert isinstance(simulated.machine.clock, RealClock)
+        assert threading.active_count() == before + 1
+    assert threading.active_count() == before
+
+
+def test_a_reader_never_sees_half_a_file(dual: SimulatedMachine, clock: VirtualClock) -> None:
+    torn: list[str] = []
+    ended = threading.Event()
+
+    def read() -> None:
+        while not ended.is_set():
+            text = (dual.machine.procfs / "stat").read_text()
+            if "procs_blocked" not in text:
+                torn.append(text)
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    for _ in range(200):
+        clock.advance(1)
+    ended.set()
+    thread.join()
+    assert torn == []
