@@ -1,0 +1,71 @@
+"""What every test shares: programs that may be missing here, and no skip in continuous integration."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+RequiresTool = Callable[[str], Path]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let goldens be written instead of compared."""
+    parser.addoption("--regenerate", action="store_true", help="write the golden pages instead of comparing them")
+
+
+def in_continuous_integration() -> bool:
+    """Whether a skipped test counts as a failure."""
+    return os.environ.get("CI") == "true"
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The root of the working tree."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def requires_tool() -> RequiresTool:
+    """Finds a program, as ``promtool = requires_tool("promtool")``; without it the test is skipped."""
+
+    def require(program: str) -> Path:
+        found = shutil.which(program)
+        if found is not None:
+            return Path(found)
+        reason = f"{program} is not installed here; `make servers` installs Debian's Prometheus and Alertmanager"
+        if in_continuous_integration():
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+    return require
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """In continuous integration a skipped test has failed: nobody reads the reasons there."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        _fail_if_skipped_in_continuous_integration(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """As for single tests, for whole modules."""
+    report = yield
+    if report.skipped:
+        _fail_if_skipped_in_continuous_integration(report)
+    return report
+
+
+def _fail_if_skipped_in_continuous_integration(report: pytest.TestReport | pytest.CollectReport) -> None:
+    if in_continuous_integration():
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longreprtext
+        report.outcome = "failed"
+        report.longrepr = f"CI=true tolerates no skip: {reason}"

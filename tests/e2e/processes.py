@@ -1,0 +1,131 @@
+"""Real processes for end-to-end tests: the exporter and Debian's Prometheus, each ended by its own handle."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+WAIT_SECONDS = 40.0
+"""Far more than anything here takes on an idle machine: only a broken program waits so long."""
+
+
+@dataclass
+class Exporter:
+    """A running exporter.
+
+    Attributes:
+        process: its handle.
+        address: ``host:port`` it listens on.
+        log: where its stderr goes.
+    """
+
+    process: subprocess.Popen[bytes]
+    address: str
+    log: Path
+
+    def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of a GET."""
+        client = http.client.HTTPConnection(self.address, timeout=WAIT_SECONDS)
+        try:
+            client.request("GET", path, headers=headers)
+            response = client.getresponse()
+            return response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
+        finally:
+            client.close()
+
+    def metrics(self) -> str:
+        """The page in the text format."""
+        return self.get("/metrics")[2].decode()
+
+
+@contextmanager
+def exporter(tmp_path: Path, *flags: str) -> Iterator[Exporter]:
+    """The exporter on a port of its own, for the length of a ``with`` block."""
+    log = tmp_path / "exporter.log"
+    command = [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", "127.0.0.1:0", *flags]
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr)
+    try:
+        wait_for(lambda: re.search(r"http://([0-9.:]+)/", log.read_text()) or process.poll() is not None)
+        found = re.search(r"http://([0-9.:]+)/", log.read_text())
+        assert found, log.read_text()
+        running = Exporter(process, found[1], log)
+        wait_for(lambda: running.get("/-/ready")[0] == 200)
+        yield running
+    finally:
+        end(process)
+
+
+@contextmanager
+def prometheus(program: Path, tmp_path: Path, config: str) -> Iterator[Callable[[str], list[Any]]]:
+    """A Prometheus with this configuration; yields a function that answers instant queries."""
+    (tmp_path / "prometheus.yml").write_text(config)
+    address = f"127.0.0.1:{free_port()}"
+    command = [
+        str(program),
+        f"--config.file={tmp_path / 'prometheus.yml'}",
+        f"--storage.tsdb.path={tmp_path / 'tsdb'}",
+        f"--web.listen-address={address}",
+    ]
+    with (tmp_path / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def query(expression: str) -> list[Any]:
+        url = f"http://{address}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
+        with urllib.request.urlopen(url, timeout=WAIT_SECONDS) as answer:
+            result: list[Any] = json.load(answer)["data"]["result"]
+        return result
+
+    try:
+        wait_for(lambda: _answers(lambda: query("1")))
+        yield query
+    finally:
+        end(process)
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Wait until the condition holds; fail when it does not for far too long."""
+    limit = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < limit, "waited in vain"
+        time.sleep(0.05)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process that this test started."""
+    process.terminate()
+    try:
+        process.wait(WAIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait(WAIT_SECONDS)
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _answers(call: Callable[[], object]) -> bool:
+    try:
+        call()
+    except OSError:
+        return False
+    return True

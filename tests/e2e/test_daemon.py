@@ -1,0 +1,121 @@
+"""The daemon as its host sees it: a process with signals, sockets, a log and an exit code."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.e2e.processes import exporter, wait_for
+
+from gpu_triage.simulator.scenario_file import SCENARIOS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HANG = '\n[[event]]\nat = "3s"\nuntil = "33s"\ngpu = 2\neffect = { kind = "hang" }\n'
+
+
+def hanging_scenario(tmp_path: Path) -> str:
+    path = tmp_path / "hang.toml"
+    path.write_text((SCENARIOS / "h100-8.toml").read_text() + HANG)
+    return str(path)
+
+
+def test_scrapes_go_on_while_a_call_hangs_and_the_gpu_shows_as_stalled(tmp_path: Path) -> None:
+    flags = ("--simulate", hanging_scenario(tmp_path), "--sample.deadline", "1s")
+    with exporter(tmp_path, *flags) as running:
+        wait_for(lambda: 'gpu_error_info{error="stalled",gpu="2"' in running.metrics())
+        page = running.metrics()
+        assert page.count("gpu_up{") == 8
+        assert page.count('error="stalled"') == 1
+        before = page_value(page, 'gpu_energy_joules_total{gpu="5"')
+        wait_for(lambda: page_value(running.metrics(), 'gpu_energy_joules_total{gpu="5"') > before)
+        assert running.get("/-/healthy")[0] == 200
+
+
+def test_sigterm_ends_it_while_a_call_hangs(tmp_path: Path) -> None:
+    flags = ("--simulate", hanging_scenario(tmp_path), "--sample.deadline", "1s")
+    with exporter(tmp_path, *flags) as running:
+        wait_for(lambda: 'error="stalled"' in running.metrics())
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(10) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
+    with exporter(tmp_path, "--simulate", "dual-a10", "--log.format", "json") as running:
+        running.process.send_signal(number)
+        assert running.process.wait(10) == 0
+        lines = [json.loads(line) for line in running.log.read_text().splitlines()]
+        assert lines[-1]["msg"] == "stopping"
+        assert lines[-1]["cause"] == number.name
+
+
+def test_simulation_is_said_in_the_log_on_the_page_and_as_a_metric(tmp_path: Path) -> None:
+    with exporter(tmp_path, "--simulate", "dual-a10") as running:
+        assert "gpu_exporter_simulated 1.0" in running.metrics()
+        assert "SIMULATED" in running.log.read_text()
+        assert "simulated" in running.get("/")[2].decode().lower()
+
+
+def test_formats_are_negotiated_and_compressed(tmp_path: Path) -> None:
+    with exporter(tmp_path, "--simulate", "dual-a10") as running:
+        status, headers, body = running.get(
+            "/metrics", **{"Accept": "application/openmetrics-text;version=1.0.0", "Accept-Encoding": "gzip"}
+        )
+        assert (status, headers["content-encoding"]) == (200, "gzip")
+        assert headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+        assert gzip.decompress(body).endswith(b"# EOF\n")
+        only = running.get("/metrics?name%5B%5D=gpu_up")[2].decode()
+        assert {line.split("{")[0] for line in only.splitlines() if not line.startswith("#")} == {"gpu_up"}
+
+
+def test_a_host_without_driver_stays_up_and_says_why(tmp_path: Path) -> None:
+    path = tmp_path / "no-driver.toml"
+    event = '\n[[event]]\nat = "0s"\neffect = { kind = "library_missing" }\n'
+    path.write_text((SCENARIOS / "dual-a10.toml").read_text() + event)
+    with exporter(tmp_path, "--simulate", str(path)) as running:
+        page = running.metrics()
+        assert "gpu_driver_up 0.0" in page
+        assert 'gpu_driver_error_info{error="library_not_found"} 1.0' in page
+        assert 'gpu_devices{source="pci"} 2.0' in page
+        assert "gpu_host_memory_total_bytes" in page
+
+
+def test_a_port_that_is_taken_ends_it_with_one_line(tmp_path: Path) -> None:
+    with exporter(tmp_path, "--simulate", "dual-a10") as running:
+        second = subprocess.run(
+            [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", running.address],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+    assert second.returncode == 2
+    assert running.address in second.stderr
+    assert len(second.stderr.strip().splitlines()) == 1
+
+
+def test_scenarios_are_listed_and_described() -> None:
+    listed = subprocess.run(
+        [sys.executable, "-m", "gpu_triage", "simulate", "--list"], capture_output=True, text=True, check=True
+    )
+    names = {line.split()[0] for line in listed.stdout.splitlines()}
+    shipped = {"dual-a10", "a100-power-capped", "h100-8", "h100-8-bad-night", "idle-downshift"}
+    assert shipped <= names
+    one = subprocess.run(
+        [sys.executable, "-m", "gpu_triage", "simulate", "h100-8-bad-night"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "GPU 6: lost" in one.stdout
+
+
+def page_value(page: str, start: str) -> float:
+    return next(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(start))

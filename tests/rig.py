@@ -1,0 +1,95 @@
+"""A sampler over a simulated host on a virtual clock: the whole path from driver to page, a step at a time."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from gpu_triage.collectors.registry import GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.config import Config
+from gpu_triage.exposition import Exposition
+from gpu_triage.sampler.lanes import InlineLane
+from gpu_triage.sampler.sampler import Sampler
+from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
+from gpu_triage.simulator.scenario_file import SCENARIOS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from gpu_triage.simulator import Scenario, SimulatedMachine
+
+Labels = dict[str, str]
+
+
+class Rig:
+    """A running exporter without threads and sockets."""
+
+    def __init__(self, simulated: SimulatedMachine, clock: VirtualClock, config: Config) -> None:
+        self.simulated = simulated
+        self.clock = clock
+        self.config = config
+        self.sampler = Sampler(
+            simulated.machine, config, lambda _name: InlineLane(clock), GPU_COLLECTORS, HOST_COLLECTORS
+        )
+        self.exposition = Exposition(self.sampler.store)
+        self.elapsed = 0.0
+        self._parsed: list[tuple[str, Labels, float]] | None = None
+
+    def run(self, seconds: float) -> None:
+        """Sample for so long, one step a fast interval."""
+        self._parsed = None
+        interval = self.config.sample_fast_seconds
+        for _ in range(round(seconds / interval)):
+            self.sampler.step()
+            self.sampler.publish()
+            self.clock.advance(interval)
+            self.elapsed += interval
+        self.sampler.step()
+        self.sampler.publish()
+        self.exposition.refresh()
+
+    def run_to(self, seconds: float) -> None:
+        """Sample until this scenario time."""
+        self.run(seconds - self.elapsed)
+
+    def page(self) -> str:
+        """What a scrape answers, in the text format."""
+        return self.exposition.page("", (), gzipped=False).body.decode()
+
+    def series(self, name: str, **labels: str) -> list[tuple[Labels, float]]:
+        """Labels and values of a metric's series that have these labels."""
+        if self._parsed is None:
+            families = text_string_to_metric_families(self.page())
+            self._parsed = [(s.name, s.labels, s.value) for family in families for s in family.samples]
+        wanted = labels.items()
+        return [(had, value) for found, had, value in self._parsed if found == name and wanted <= had.items()]
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The value of the one series with these labels; None if there is none."""
+        series = self.series(name, **labels)
+        assert len(series) <= 1, series
+        return series[0][1] if series else None
+
+    def error_of(self, gpu: str) -> str | None:
+        """Why a GPU does not answer."""
+        series = self.series("gpu_error_info", gpu=gpu)
+        return series[0][0]["error"] if series else None
+
+
+def scenario_with(tmp_path: Path, base: str, *events: str) -> Scenario:
+    """A shipped scenario with more events, each the body of an ``[[event]]`` table."""
+    text = (SCENARIOS / f"{base}.toml").read_text()
+    path = tmp_path / f"{base}-changed.toml"
+    path.write_text(text + "".join(f"\n[[event]]\n{event}\n" for event in events))
+    return load_scenario(path)
+
+
+@contextmanager
+def rig(scenario: Scenario, config: Config | None = None) -> Iterator[Rig]:
+    """A rig over a scenario, for the length of a ``with`` block."""
+    clock = VirtualClock()
+    with simulated_machine(scenario, clock=clock) as simulated:
+        yield Rig(simulated, clock, config or Config())
