@@ -1,0 +1,92 @@
+# Everything a person or a continuous-integration job runs, from a fresh clone on. `make` lists the targets.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+ARGS ?=
+PYTEST_ARGS ?=
+DEMO_SCENARIO := h100-8-bad-night
+
+VENV := .venv
+BIN := $(VENV)/bin
+# Stamps: one per state of the virtual environment, newer than the locks it was made from.
+BASE := $(VENV)/.stamp-base
+RUNTIME := $(VENV)/.stamp-runtime
+DEV := $(VENV)/.stamp-dev
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --editable .
+
+.PHONY: help
+help: ## list the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: run
+run: $(RUNTIME) ## serve on :9836, a simulated host where no NVIDIA driver answers; ARGS='...' adds flags
+	@if $(BIN)/python -c 'import pynvml; pynvml.nvmlInit(); pynvml.nvmlShutdown()' 2>/dev/null; then \
+	    exec $(BIN)/gpu-triage serve $(ARGS); \
+	else \
+	    echo 'make run: no NVIDIA driver answers on this host, so this serves the simulated host' \
+	        '$(DEMO_SCENARIO): every reading is made up and gpu_exporter_simulated is 1.' >&2; \
+	    exec $(BIN)/gpu-triage serve --simulate $(DEMO_SCENARIO) $(ARGS); \
+	fi
+
+.PHONY: test
+test: servers lint types ## every check: lint, types, then all tests; sets up what is missing
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+.PHONY: lint
+lint: $(DEV) ## ruff, import-linter and hadolint
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/hadolint Dockerfile
+
+.PHONY: types
+types: $(DEV) ## mypy --strict on the package and the tests
+	$(BIN)/mypy
+
+.PHONY: unit
+unit: $(DEV) ## the unit tests alone
+	$(BIN)/pytest tests/unit $(PYTEST_ARGS)
+
+.PHONY: golden
+golden: $(DEV) ## regenerate the golden /metrics; read the diff before committing it
+	$(BIN)/pytest tests/golden --regenerate $(PYTEST_ARGS)
+
+.PHONY: docs
+docs: $(DEV) ## regenerate docs/METRICS.md and docs/configuration.md
+	$(BIN)/python -m gpu_triage.reference docs
+
+.PHONY: bench
+bench: $(DEV) ## measure what the exporter costs
+	$(BIN)/python tests/bench/run.py $(ARGS)
+
+.PHONY: lock
+lock: $(DEV) ## resolve requirements/*.txt anew; ARGS=--upgrade takes the newest versions
+	requirements/lock.sh $(BIN)/uv $(ARGS)
+
+.PHONY: servers
+servers: ## install Debian's Prometheus and Alertmanager for the tests that start them
+	@tests/environment/install-servers.sh
+
+.PHONY: clean
+clean: ## remove the virtual environment, caches and build output
+	rm -rf $(VENV) build dist exporter/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BASE):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	    || { echo 'Python 3.10 or later is needed; name one with: make PYTHON=python3.11 ...' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(RUNTIME): requirements/build.txt requirements/runtime.txt pyproject.toml | $(BASE)
+	$(INSTALL) --require-hashes -r requirements/build.txt -r requirements/runtime.txt
+	$(INSTALL_PACKAGE)
+	@touch $@
+
+$(DEV): requirements/dev.txt pyproject.toml | $(BASE)
+	$(INSTALL) --require-hashes -r requirements/dev.txt
+	$(INSTALL_PACKAGE)
+	@touch $@ $(RUNTIME)

@@ -1,0 +1,22 @@
+#!/bin/sh
+# Resolve the three lock files anew, for every Python version the package supports at once.
+# Usage: requirements/lock.sh UV [--upgrade]   (UV is the uv program; make lock passes the one in .venv)
+# Without --upgrade a version already locked stays as it is while pyproject.toml still allows it.
+set -eu
+cd "$(dirname "$0")/.."
+uv=$1
+shift
+
+compile() {
+    output=$1
+    shift
+    # --no-config and the default index keep a developer's own index settings out of the result.
+    "$uv" pip compile --quiet --no-config --default-index https://pypi.org/simple \
+        --universal --python-version 3.10 --generate-hashes --custom-compile-command 'make lock' \
+        --output-file "$output" "$@"
+}
+
+compile requirements/build.txt "$@" requirements/build.in
+compile requirements/runtime.txt "$@" pyproject.toml
+compile requirements/dev.txt "$@" --constraint requirements/build.txt --constraint requirements/runtime.txt \
+    --group dev pyproject.toml requirements/build.in requirements/tools.in

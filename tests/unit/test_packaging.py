@@ -1,0 +1,163 @@
+"""What is installed is complete: the wheel carries its data, the locks cover what pyproject.toml asks for."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from gpu_triage import __version__
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PYTHON_VERSIONS = ("3.10", "3.11", "3.12", "3.13")
+LOCKED = re.compile(r"^([A-Za-z0-9._-]+==[^\s\\;]+(?: ; [^\\\n]+?)?)(?: \\)?$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def pyproject(repository: Path) -> dict[str, Any]:
+    return tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The distribution, built from a copy: setuptools would leave a build/ in the working tree."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(repository / name, source)
+    shutil.copytree(
+        repository / "exporter",
+        source / "exporter",
+        ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"),
+    )
+    built = tmp_path_factory.mktemp("wheels")
+    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(built), str(source))
+    (found,) = built.glob("*.whl")
+    return found
+
+
+def _pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", *arguments]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_wheel_carries_every_file_of_the_package(wheel: Path, repository: Path) -> None:
+    package = repository / "exporter" / "gpu_triage"
+    sources = {
+        path.relative_to(package.parent).as_posix()
+        for path in package.rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    }
+    assert any(name.startswith("gpu_triage/simulator/scenarios/") for name in sources)
+    assert "gpu_triage/py.typed" in sources
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if not name.startswith("gpu_triage_exporter-")}
+    assert packed == sources
+
+
+def test_the_wheel_carries_the_licence(wheel: Path, repository: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        licences = [name for name in archive.namelist() if name.endswith("/licenses/LICENSE")]
+        assert [archive.read(name) for name in licences] == [(repository / "LICENSE").read_bytes()]
+
+
+def test_the_installed_command_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
+    target = tmp_path / "site"
+    _pip("install", "--no-deps", "--no-index", "--target", str(target), str(wheel))
+    environment = {**os.environ, "PYTHONPATH": str(target)}
+    command = [target / "bin" / "gpu-triage"]
+    version = subprocess.run(
+        [*command, "--version"], cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+    )
+    assert version.stdout.startswith(f"gpu-triage-exporter {__version__} ")
+    scenarios = subprocess.run(
+        [*command, "simulate", "--list"],
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert "h100-8-bad-night" in scenarios.stdout
+
+
+def _locked(repository: Path, lock: str) -> list[Requirement]:
+    text = (repository / "requirements" / lock).read_text(encoding="utf-8")
+    found = [Requirement(line) for line in LOCKED.findall(text)]
+    assert found
+    return found
+
+
+def _version_locked(locked: list[Requirement], name: str, environment: dict[str, str]) -> Version | None:
+    for entry in locked:
+        if canonicalize_name(entry.name) == canonicalize_name(name) and (
+            entry.marker is None or entry.marker.evaluate(environment)
+        ):
+            return Version(str(entry.specifier).removeprefix("=="))
+    return None
+
+
+@pytest.mark.parametrize("python", PYTHON_VERSIONS)
+@pytest.mark.parametrize("lock", ["build.txt", "runtime.txt", "dev.txt"])
+def test_a_lock_holds_an_allowed_version_of_all_that_is_asked_for(
+    repository: Path, pyproject: dict[str, Any], lock: str, python: str
+) -> None:
+    build, runtime = pyproject["build-system"]["requires"], pyproject["project"]["dependencies"]
+    asked = {
+        "build.txt": build,
+        "runtime.txt": runtime,
+        "dev.txt": [*build, *runtime, *pyproject["dependency-groups"]["dev"]],
+    }[lock]
+    environment = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
+    locked = _locked(repository, lock)
+    unmet = []
+    for requirement in map(Requirement, asked):
+        if requirement.marker is None or requirement.marker.evaluate(environment):
+            version = _version_locked(locked, requirement.name, environment)
+            if version is None or not requirement.specifier.contains(version, prereleases=True):
+                unmet.append(f"{requirement}: locked {version}")
+    assert unmet == [], "run `make lock`"
+
+
+@pytest.mark.parametrize("lock", ["build.txt", "runtime.txt", "dev.txt"])
+def test_every_locked_requirement_has_hashes(repository: Path, lock: str) -> None:
+    text = (repository / "requirements" / lock).read_text(encoding="utf-8")
+    entries = re.split(r"\n(?=\S)", re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE).strip())
+    assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
+
+
+@pytest.mark.parametrize("lock", ["build.txt", "runtime.txt"])
+def test_what_runs_is_what_was_tested(repository: Path, lock: str) -> None:
+    # Markers are not compared: what only old Pythons need to run, the tests may need on all of them.
+    pins, tested = ({f"{r.name}{r.specifier}" for r in _locked(repository, name)} for name in (lock, "dev.txt"))
+    assert pins <= tested
+
+
+def test_the_build_lock_is_made_from_what_the_build_asks_for(repository: Path, pyproject: dict[str, Any]) -> None:
+    lines = (repository / "requirements" / "build.in").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if not line.startswith("#")] == pyproject["build-system"]["requires"]
+
+
+def test_the_image_is_built_from_files_that_its_context_holds(repository: Path) -> None:
+    dockerfile = (repository / "Dockerfile").read_text(encoding="utf-8")
+    copies = [line.split()[1:-1] for line in dockerfile.splitlines() if line.startswith("COPY ")]
+    sources = {name for copy in copies if not copy[0].startswith("--from") for name in copy}
+    ignore = (repository / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    let_in = [line[1:] for line in ignore if line.startswith("!")]
+    assert [name for name in sources if not (repository / name).exists()] == []
+    assert [name for name in let_in if not any(name == s or name.startswith(f"{s}/") for s in sources)] == []
+    assert [s for s in sources if not any(name == s or name.startswith(f"{s}/") for name in let_in)] == []
