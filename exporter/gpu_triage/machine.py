@@ -39,7 +39,7 @@ class RealClock:
         return Moment(time.monotonic(), time.time())
 
 
-class Blocked(BaseException):  # noqa: N818 - control flow, like GeneratorExit
+class Blocked(BaseException):
     """On a virtual clock, a call that would not return before `until` (monotonic seconds).
 
     A stand-in driver raises it instead of sleeping, so that a hang of 30 s costs no real time. It derives

@@ -35,9 +35,7 @@ OPTIONS = all_options(SWITCHES)
 def config_of(environment: Mapping[str, str] | None = None, **flags: str) -> Config:
     """The Config of an environment and of flags written as ``sample__fast="1s"``."""
     by_variable = {option.name.replace(".", "__").replace("-", "_"): option for option in OPTIONS}
-    given_flags = {
-        by_variable[key].name: Given((text,), by_variable[key].flag) for key, text in flags.items()
-    }
+    given_flags = {by_variable[key].name: Given((text,), by_variable[key].flag) for key, text in flags.items()}
     return build_config(OPTIONS, given_flags, environment or {})
 
 
@@ -90,9 +88,7 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
 
 
 @pytest.mark.parametrize(("name", "text", "field", "value"), GOOD)
-def test_an_option_sets_its_field_from_flag_and_variable_alike(
-    name: str, text: str, field: str, value: object
-) -> None:
+def test_an_option_sets_its_field_from_flag_and_variable_alike(name: str, text: str, field: str, value: object) -> None:
     option = next(option for option in OPTIONS if option.name == name)
     for config in (
         build_config(OPTIONS, {name: Given((text,), option.flag)}, {}),
@@ -159,9 +155,7 @@ BAD = (
 
 
 @pytest.mark.parametrize(("name", "text", "right"), BAD)
-def test_a_bad_value_is_refused_naming_its_source_and_what_would_be_right(
-    name: str, text: str, right: str
-) -> None:
+def test_a_bad_value_is_refused_naming_its_source_and_what_would_be_right(name: str, text: str, right: str) -> None:
     option = next(option for option in OPTIONS if option.name == name)
     by_variable = refusal({option.variable: text})
     assert by_variable.startswith(f"environment variable {option.variable}: ")
@@ -203,9 +197,7 @@ def test_an_empty_variable_counts_as_not_set() -> None:
 
 def test_an_unknown_variable_of_ours_is_refused_with_the_likely_one() -> None:
     message = refusal({"GPU_TRIAGE_SAMPLE_FATS": "1s"})
-    assert (
-        message == "unknown environment variable GPU_TRIAGE_SAMPLE_FATS; did you mean GPU_TRIAGE_SAMPLE_FAST?"
-    )
+    assert message == "unknown environment variable GPU_TRIAGE_SAMPLE_FATS; did you mean GPU_TRIAGE_SAMPLE_FAST?"
     assert "lists them" in refusal({"GPU_TRIAGE_QQQQQQQQQQQQQQQQQQQQQQQQQQQ": "1s"})
 
 
@@ -253,9 +245,7 @@ def test_variables_of_others_are_left_alone(variable: str) -> None:
         ),
     ],
 )
-def test_a_useless_combination_is_refused_naming_both_sides(
-    flags: dict[str, str], parts: tuple[str, ...]
-) -> None:
+def test_a_useless_combination_is_refused_naming_both_sides(flags: dict[str, str], parts: tuple[str, ...]) -> None:
     message = refusal({}, **flags)
     for part in parts:
         assert part in message
@@ -266,9 +256,7 @@ def test_equal_intervals_and_a_default_path_beside_a_simulation_are_fine() -> No
     config_of(simulate="healthy", path__sysfs="/sys")
 
 
-@pytest.mark.parametrize(
-    "addresses", [":9836,:9836", "Host:80,host:80", ":9836,127.0.0.1:9836", "[::1]:80,:80"]
-)
+@pytest.mark.parametrize("addresses", [":9836,:9836", "Host:80,host:80", ":9836,127.0.0.1:9836", "[::1]:80,:80"])
 def test_addresses_that_take_each_others_port_are_refused(addresses: str) -> None:
     message = refusal({"GPU_TRIAGE_WEB_LISTEN_ADDRESS": addresses})
     assert message.startswith("environment variable GPU_TRIAGE_WEB_LISTEN_ADDRESS: ")

@@ -92,9 +92,7 @@ def test_flags_beat_the_processes_environment(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("GPU_TRIAGE_PROCESS_MAX", "3")
     monkeypatch.setenv("GPU_TRIAGE_COLLECTOR_PROCESS", "false")
     assert serve().process_max == 3
-    assert serve("--process.max=4", "--collector.process") == Config(
-        process_max=4, collectors={"process": True}
-    )
+    assert serve("--process.max=4", "--collector.process") == Config(process_max=4, collectors={"process": True})
 
 
 def test_the_commands_own_parameters_and_exit_code_pass_through() -> None:
@@ -206,9 +204,7 @@ def test_help_shows_every_option_once_with_default_and_variable(capsys: pytest.C
     output = capsys.readouterr().out
     flowing = " ".join(output.split())
     for option in all_options(SWITCHES):
-        assert len(re.findall(rf"^  {re.escape(option.synopsis)}(?: |$)", output, re.MULTILINE)) == 1, (
-            option.name
-        )
+        assert len(re.findall(rf"^  {re.escape(option.synopsis)}(?: |$)", output, re.MULTILINE)) == 1, option.name
         assert f"[default: {option.default}; env: {option.variable}]" in flowing
     assert max(map(len, output.splitlines())) <= 100
 

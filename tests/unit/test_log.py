@@ -22,9 +22,7 @@ PAIR = re.compile(r'([A-Za-z0-9_.-]+)=("(?:[^"\\]|\\.)*"|[^\s"]*)(?: |$)')
 CREATED = 1767323045.678
 
 
-def record(
-    message: str, *arguments: object, name: str = "gpu_triage.test", **facts: object
-) -> logging.LogRecord:
+def record(message: str, *arguments: object, name: str = "gpu_triage.test", **facts: object) -> logging.LogRecord:
     made = logging.LogRecord(name, logging.INFO, "file.py", 7, message, arguments, None)
     made.created = CREATED
     made.__dict__.update(fields(**facts))
@@ -52,9 +50,7 @@ def stream() -> Iterator[io.StringIO]:
 
 def test_a_logfmt_line_has_time_level_message_and_the_fields_in_order() -> None:
     line = LogfmtFormatter().format(record("GPU %d stalled", 3, gpu=3, seconds=5.0, name_="H100 80GB"))
-    assert line == (
-        'ts=2026-01-02T03:04:05.678Z level=info msg="GPU 3 stalled" gpu=3 seconds=5.0 name_="H100 80GB"'
-    )
+    assert line == ('ts=2026-01-02T03:04:05.678Z level=info msg="GPU 3 stalled" gpu=3 seconds=5.0 name_="H100 80GB"')
 
 
 def test_a_json_line_is_one_object_with_typed_values() -> None:
@@ -210,9 +206,7 @@ def test_configuring_again_replaces_the_first(stream: io.StringIO) -> None:
     assert json.loads(stream.getvalue())["gpu"] == 1
 
 
-def test_stderr_is_where_the_log_goes_unless_told(
-    stream: io.StringIO, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_stderr_is_where_the_log_goes_unless_told(stream: io.StringIO, capsys: pytest.CaptureFixture[str]) -> None:
     configure("info", "logfmt")
     logging.getLogger("gpu_triage").info("hello")
     assert stream.getvalue() == ""

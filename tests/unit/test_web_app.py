@@ -127,9 +127,7 @@ def test_names_select_families(client: HTTPConnection, host: Host) -> None:
 
 
 @pytest.mark.parametrize("query", ["name[]=" + "a" * 257, "&".join(["name[]=a"] * 257)])
-def test_an_immoderate_selection_is_refused_and_not_counted(
-    client: HTTPConnection, host: Host, query: str
-) -> None:
+def test_an_immoderate_selection_is_refused_and_not_counted(client: HTTPConnection, host: Host, query: str) -> None:
     response, body = ask(client, f"/metrics?{query}")
     assert response.status == 400
     assert len(body) < 80

@@ -57,9 +57,7 @@ def test_a_name_serves_all_its_addresses() -> None:
 
 
 def test_a_kernel_without_ipv6_serves_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        socket, "AF_INET6", 45
-    )  # a family no kernel builds by default: bind fails as without v6
+    monkeypatch.setattr(socket, "AF_INET6", 45)  # a family no kernel builds by default: bind fails as without v6
     (listener,) = open_listeners([":0"])
     with closing(listener):
         assert listener.family == socket.AF_INET

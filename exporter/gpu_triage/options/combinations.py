@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from gpu_triage.options.table import Option
 
 
-def refuse_useless_combinations(
-    config: Config, given: Mapping[str, Given], options: Sequence[Option]
-) -> None:
+def refuse_useless_combinations(config: Config, given: Mapping[str, Given], options: Sequence[Option]) -> None:
     """Check what no single value can tell.
 
     Raises:
@@ -60,9 +58,7 @@ def _check_addresses(config: Config, given: Mapping[str, Given]) -> None:
             raise ConfigError(f"{source}: {one} and {other} are the same address; write it once")
         if port and "" in (host, other_host):
             every, single = (one, other) if not host else (other, one)
-            raise ConfigError(
-                f"{source}: {every} covers every interface, so {single} is taken; keep one of them"
-            )
+            raise ConfigError(f"{source}: {every} covers every interface, so {single} is taken; keep one of them")
 
 
 def _check_expectations(config: Config, given: Mapping[str, Given]) -> None:
@@ -101,9 +97,7 @@ def _check_simulation(config: Config, given: Mapping[str, Given]) -> None:
 
 
 def _check_collectors(config: Config, options: Sequence[Option]) -> None:
-    switches = [
-        option for option in options if option.collector is not None and option.preset in ("true", "false")
-    ]
+    switches = [option for option in options if option.collector is not None and option.preset in ("true", "false")]
     running = (collector_enabled(config, str(each.collector), each.preset == "true") for each in switches)
     if switches and not any(running):
         raise ConfigError("every collector is switched off; leave at least one on")

@@ -108,9 +108,7 @@ def _flag_of(option: Option) -> Callable[[Callable[..., T]], Callable[..., T]]:
     if option.collector is not None:
         flags = f"{option.flag}/{option.negative_flag}"
         return click.option(flags, name, cls=OptionFlag, option=option, default=None)
-    return click.option(
-        option.flag, name, cls=OptionFlag, option=option, default=None, type=str, multiple=option.many
-    )
+    return click.option(option.flag, name, cls=OptionFlag, option=option, default=None, type=str, multiple=option.many)
 
 
 def _given_by_flag(option: Option, value: object) -> Given:
@@ -123,6 +121,4 @@ def _given_by_flag(option: Option, value: object) -> Given:
 def version_option() -> Callable[[Callable[..., T]], Callable[..., T]]:
     """The ``--version`` flag: name, version and the Python it runs on."""
     message = f"gpu-triage-exporter {__version__} (Python {platform.python_version()})"
-    return click.version_option(
-        __version__, message=message.replace("%", "%%"), help="Show the version and exit."
-    )
+    return click.version_option(__version__, message=message.replace("%", "%%"), help="Show the version and exit.")

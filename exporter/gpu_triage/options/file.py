@@ -105,14 +105,10 @@ def _unknown_key(path: str, name: str, key: yaml.Node, allowed: dict[str, Option
 def _texts(path: str, option: Option, node: yaml.Node) -> tuple[str, ...]:
     nodes = node.value if option.many and isinstance(node, yaml.SequenceNode) else [node]
     if not nodes or any(_is_empty(each) for each in nodes):
-        raise ConfigError(
-            f"{path}: {option.name}: has no value; write {option.kind.metavar} or leave the key out"
-        )
+        raise ConfigError(f"{path}: {option.name}: has no value; write {option.kind.metavar} or leave the key out")
     if not all(isinstance(each, yaml.ScalarNode) for each in nodes):
         shape = "a value or a list of values" if option.many else "one value"
-        raise ConfigError(
-            f"{path}: {option.name}: is no plain value; write {shape}, such as {_example(option)}"
-        )
+        raise ConfigError(f"{path}: {option.name}: is no plain value; write {shape}, such as {_example(option)}")
     return tuple(each.value for each in nodes)
 
 

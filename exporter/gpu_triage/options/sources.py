@@ -27,9 +27,7 @@ _SERVICE_VARIABLE = re.compile(
 )
 
 
-def build_config(
-    options: Sequence[Option], flags: Mapping[str, Given], environment: Mapping[str, str]
-) -> Config:
+def build_config(options: Sequence[Option], flags: Mapping[str, Given], environment: Mapping[str, str]) -> Config:
     """The checked configuration: flag beats environment variable beats file key beats default.
 
     Args:
@@ -77,9 +75,7 @@ def _belongs_to_others(variable: str) -> bool:
 
 
 def _config_of(options: Sequence[Option], given: Mapping[str, Given]) -> Config:
-    chosen: dict[
-        str, Any
-    ] = {}  # each value's type is its option's kind's; a test compares them with Config's
+    chosen: dict[str, Any] = {}  # each value's type is its option's kind's; a test compares them with Config's
     collectors: dict[str, bool] = {}
     for option in options:
         if option.name not in given or option.field is None:

@@ -119,16 +119,14 @@ _LEADING = (
         "sample_medium_seconds",
         "Sampling",
         values.duration("100ms", "1h"),
-        "How often PCIe, memory, temperatures, processes and the host are sampled; never less than the fast "
-        "interval.",
+        "How often PCIe, memory, temperatures, processes and the host are sampled; never less than the fast interval.",
     ),
     Option(
         "sample.slow",
         "sample_slow_seconds",
         "Sampling",
         values.duration("100ms", "24h"),
-        "How often identity, limits, topology and the ECC inventory are sampled; never less than the medium "
-        "interval.",
+        "How often identity, limits, topology and the ECC inventory are sampled; never less than the medium interval.",
     ),
     Option(
         "sample.deadline",

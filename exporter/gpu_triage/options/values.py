@@ -137,9 +137,7 @@ TRUTH = ValueKind("true|false", _parse_truth, _show_truth)
 
 def _parse_url_path(text: str) -> str:
     if text == "/-" or text.startswith("/-/"):
-        raise ValueError(
-            f"{quoted(text)} is kept for health and control; write another path, such as /metrics"
-        )
+        raise ValueError(f"{quoted(text)} is kept for health and control; write another path, such as /metrics")
     if text == "/":
         raise ValueError("'/' is the status page; write a path below it, such as /metrics")
     if not _URL_PATH.fullmatch(text) or {".", ".."} & set(text.split("/")):
@@ -163,9 +161,7 @@ def split_listen_address(text: str) -> tuple[str, int]:
     """
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > _MAX_PORT or not _is_host(match["v6"], match["host"]):
-        raise ValueError(
-            f"{quoted(text)} is no listen address; write host:port, :port or [v6]:port, such as :9836"
-        )
+        raise ValueError(f"{quoted(text)} is no listen address; write host:port, :port or [v6]:port, such as :9836")
     return match["v6"] or match["host"] or "", int(match["port"])
 
 

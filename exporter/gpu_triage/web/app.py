@@ -125,9 +125,7 @@ class WebApp:
             await deliver(await self._answer(scope), send)
             return
         if self._scrapes >= self._max_requests:
-            await deliver(
-                text(503, "too many scrapes at one time", ((b"retry-after", _RETRY_AFTER_SECONDS),)), send
-            )
+            await deliver(text(503, "too many scrapes at one time", ((b"retry-after", _RETRY_AFTER_SECONDS),)), send)
             return
         self._scrapes += 1
         try:
@@ -183,9 +181,7 @@ class WebApp:
         return _verdict(self._health.ready(), "ready")
 
     async def _landing_answer(self, _scope: Scope) -> Answer:
-        page = landing_page(
-            self._landing.landing(), self._telemetry_path, self._health.alive(), self._health.ready()
-        )
+        page = landing_page(self._landing.landing(), self._telemetry_path, self._health.alive(), self._health.ready())
         policy = (b"content-security-policy", content_security_policy())
         return Answer(200, page, "text/html; charset=utf-8", (policy, (b"referrer-policy", b"no-referrer")))
 

@@ -53,8 +53,7 @@ def content_security_policy() -> bytes:
     """The page's Content-Security-Policy: its own style sheet, by hash, and nothing else from anywhere."""
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     return (
-        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'"
+        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ).encode()
 
 
@@ -123,8 +122,7 @@ def _gpu_table(gpus: tuple[tuple[int, str, str], ...]) -> str:
     if not gpus:
         return "<p>No GPU is known.</p>"
     rows = "\n".join(
-        f"<tr><td>{_safe(index)}</td><td>{_safe(name)}</td><td>{_safe(state)}</td></tr>"
-        for index, name, state in gpus
+        f"<tr><td>{_safe(index)}</td><td>{_safe(name)}</td><td>{_safe(state)}</td></tr>" for index, name, state in gpus
     )
     return (
         '<div class="wide"><table>\n<thead><tr><th scope="col">Index</th><th scope="col">Model</th>'

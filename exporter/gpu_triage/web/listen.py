@@ -100,9 +100,7 @@ def _split(address: str) -> tuple[str | None, int]:
     except ValueError as error:
         raise ConfigError(f"--web.listen-address {address!r}: {error}") from error
     if port is None or parts.netloc != address or "@" in address:
-        raise ConfigError(
-            f"--web.listen-address {address!r}: write host:port, :port or [v6]:port, such as :9836"
-        )
+        raise ConfigError(f"--web.listen-address {address!r}: write host:port, :port or [v6]:port, such as :9836")
     return parts.hostname, port
 
 

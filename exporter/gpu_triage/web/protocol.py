@@ -122,9 +122,7 @@ class GuardedProtocol(H11Protocol):
             return
         self._stage = stage
         awaited, _ = stage
-        self._set_read_deadline(
-            self._limits.request_seconds if awaited in (_Awaited.HEAD, _Awaited.BODY) else None
-        )
+        self._set_read_deadline(self._limits.request_seconds if awaited in (_Awaited.HEAD, _Awaited.BODY) else None)
         if awaited is _Awaited.NOTHING:
             self._crowd.waiting.pop(self, None)
             if self.conn.unread_bytes > self._limits.head_bytes:

@@ -73,9 +73,7 @@ def test_physical_interfaces_and_bonds_are_read_and_nothing_virtual(host: HostTr
 
 
 def test_the_hosts_own_network_namespace_is_preferred_to_the_readers(host: HostTree) -> None:
-    host.write(
-        {"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n", "proc/1/net/dev": NET_DEV}
-    )
+    host.write({"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n", "proc/1/net/dev": NET_DEV})
     devices = [interface.device for interface in HostNetworkReader().read(host.round()).interfaces]
     assert devices == ["bond0", "ens1f0np0", "ens1f1np1", "ib0"]
 

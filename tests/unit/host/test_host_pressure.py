@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
 FILES = {
     "proc/pressure/cpu": (
-        "some avg10=0.00 avg60=0.00 avg300=0.04 total=3407564\n"
-        "full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+        "some avg10=0.00 avg60=0.00 avg300=0.04 total=3407564\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
     ),
     "proc/pressure/io": (
         "some avg10=1.53 avg60=0.87 avg300=1.73 total=1000000\n"

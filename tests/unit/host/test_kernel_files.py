@@ -84,9 +84,7 @@ def test_bytes_that_are_no_utf8_do_not_fail_a_read(tmp_path: Path) -> None:
 
 
 @given(content=st.binary(max_size=50))
-def test_any_content_is_an_integer_or_malformed(
-    tmp_path_factory: pytest.TempPathFactory, content: bytes
-) -> None:
+def test_any_content_is_an_integer_or_malformed(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     file = tmp_path_factory.mktemp("kernel", numbered=True) / "file"
     file.write_bytes(content)
     if re.fullmatch(rb"-?[0-9]{1,20}", content.strip(b" \n")):

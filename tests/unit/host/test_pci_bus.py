@@ -111,9 +111,7 @@ def test_a_device_that_left_or_reads_all_ones_has_no_link(host: HostTree) -> Non
     nothing = PcieLink(None, None, None, None)
     assert link_of(host.sysfs, GPU) == nothing
     dead = dict.fromkeys(("current_link_speed", "max_link_speed"), "Unknown")
-    device(
-        host, f"pci0000:64/{GPU}", "0x10de", "0x030200", **dead, current_link_width="63", max_link_width="255"
-    )
+    device(host, f"pci0000:64/{GPU}", "0x10de", "0x030200", **dead, current_link_width="63", max_link_width="255")
     assert link_of(host.sysfs, GPU) == nothing
     host.spoil(f"sys/devices/pci0000:64/{GPU}/current_link_speed")
     assert link_of(host.sysfs, GPU) == nothing
@@ -178,9 +176,7 @@ def test_generations_of_speeds(text: str, generation: int | None) -> None:
     assert parse_link_speed(text) == generation
 
 
-@pytest.mark.parametrize(
-    ("text", "width"), [("16\n", 16), ("1", 1), ("0", None), ("63", None), ("255", None)]
-)
+@pytest.mark.parametrize(("text", "width"), [("16\n", 16), ("1", 1), ("0", None), ("63", None), ("255", None)])
 def test_widths_a_link_can_have(text: str, width: int | None) -> None:
     assert parse_link_width(text) == width
 

@@ -30,9 +30,7 @@ UID = "8d1e2f3a-4b5c-6d7e-8f90-a1b2c3d4e5f6"
 SYSTEMD_UID = UID.replace("-", "_")
 POD_SLICE = f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{SYSTEMD_UID}.slice"
 
-STAT_TAIL = (
-    "S 1 4242 4242 0 -1 4194560 5118 0 12 0 95 31 0 0 20 0 9 0 8812345 11796480 1203 18446744073709551615\n"
-)
+STAT_TAIL = "S 1 4242 4242 0 -1 4194560 5118 0 12 0 95 31 0 0 20 0 9 0 8812345 11796480 1203 18446744073709551615\n"
 STATUS = """\
 Name:\tpython3
 Umask:\t0022
@@ -119,9 +117,7 @@ def test_this_very_process_has_its_users_name_or_number() -> None:
             Owner(ID),
             id="podman, rootless",
         ),
-        pytest.param(
-            f"0::/machine.slice/libpod-conmon-{ID}.scope", Owner(), id="podman's monitor is outside"
-        ),
+        pytest.param(f"0::/machine.slice/libpod-conmon-{ID}.scope", Owner(), id="podman's monitor is outside"),
         pytest.param(f"9:memory:/libpod_parent/libpod-{ID}", Owner(ID), id="podman, cgroupfs"),
         pytest.param(
             f"0::{POD_SLICE}/cri-containerd-{ID}.scope", Owner(ID, UID), id="kubelet, containerd, v2, systemd"
@@ -137,9 +133,7 @@ def test_this_very_process_has_its_users_name_or_number() -> None:
             Owner(ID, UID),
             id="kubelet, cri-o, guaranteed pod",
         ),
-        pytest.param(
-            f"0::{POD_SLICE}/crio-{ID}.scope/container", Owner(ID, UID), id="kubelet, cri-o with crun"
-        ),
+        pytest.param(f"0::{POD_SLICE}/crio-{ID}.scope/container", Owner(ID, UID), id="kubelet, cri-o with crun"),
         pytest.param(f"0::{POD_SLICE}/crio-conmon-{ID}.scope", Owner("", UID), id="cri-o's monitor"),
         pytest.param(f"4:cpu:{POD_SLICE}/docker-{ID}.scope", Owner(ID, UID), id="kubelet, dockershim"),
         pytest.param(
@@ -169,9 +163,7 @@ def test_this_very_process_has_its_users_name_or_number() -> None:
             Owner("", "", "4711"),
             id="Slurm, v1",
         ),
-        pytest.param(
-            "5:cpuset:/slurm_node7/uid_1001/job_4711", Owner("", "", "4711"), id="Slurm, v1, named node"
-        ),
+        pytest.param("5:cpuset:/slurm_node7/uid_1001/job_4711", Owner("", "", "4711"), id="Slurm, v1, named node"),
         pytest.param("0::/user.slice/user-1001.slice/session-2.scope", Owner(), id="a login"),
         pytest.param("0::/system.slice/job_4711.service", Owner(), id="a service that is named like a job"),
         pytest.param(f"0::/system.slice/backup-{ID}ff.scope", Owner(), id="longer than a container's id"),
@@ -244,17 +236,13 @@ def self_in(host: HostTree, nspid: str, namespace: str | None) -> None:
     ("nspid", "namespace", "answer"),
     [
         pytest.param("NSpid:\t812\n", "pid:[4026531836]", True, id="on the host"),
-        pytest.param(
-            "NSpid:\t812\t1\n", "pid:[4026532441]", True, id="in a container, with the host's procfs"
-        ),
+        pytest.param("NSpid:\t812\t1\n", "pid:[4026532441]", True, id="in a container, with the host's procfs"),
         pytest.param("NSpid:\t1\n", "pid:[4026532441]", False, id="in a container, with its own procfs"),
         pytest.param("", "pid:[4026531836]", True, id="a kernel before 4.1, on the host"),
         pytest.param("NSpid:\t1\n", None, None, id="a kernel that shows no namespaces"),
     ],
 )
-def test_whose_pids_a_procfs_shows(
-    host: HostTree, *, nspid: str, namespace: str | None, answer: bool | None
-) -> None:
+def test_whose_pids_a_procfs_shows(host: HostTree, *, nspid: str, namespace: str | None, answer: bool | None) -> None:
     self_in(host, nspid, namespace)
     assert names_are_host_pids(host.procfs) is answer
 
