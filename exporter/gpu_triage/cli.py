@@ -139,12 +139,23 @@ class Front:
             gpus=tuple((int(gpu.labels.gpu), gpu.name, gpu.error or "up") for gpu in gpus),
         )
 
+    def release(self) -> None:
+        """As LifecycleSource."""
+        log.info("letting go of the GPUs")
+        self._sampler.release()
+
+    def acquire(self) -> None:
+        """As LifecycleSource."""
+        log.info("taking the GPUs back")
+        self._sampler.acquire()
+
     def application(self) -> WebApp:
         """The web application that shows all this."""
         return WebApp(
             self,
             self,
             self,
+            lifecycle=self if self._config.web_enable_lifecycle else None,
             telemetry_path=self._config.web_telemetry_path,
             max_requests=self._config.web_max_requests,
         )
@@ -168,6 +179,8 @@ class _Daemon:
             log.info("listening", extra=fields(url=metrics, version=__version__))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _frame: self._stop(signal.Signals(received).name))
+        signal.signal(signal.SIGUSR1, lambda _received, _frame: self._front.release())
+        signal.signal(signal.SIGUSR2, lambda _received, _frame: self._front.acquire())
         self._runner.start(self._sampler, self._front.exposition.refresh, self._end)
         self._server.run()
         self._runner.stop()

@@ -26,6 +26,7 @@ class Config:
             no two equal.
         web_telemetry_path: URL path of the metrics; starts with a slash, is never ``/`` or below ``/-/``.
         web_max_requests: requests answered at the same time, 1 to 1000.
+        web_enable_lifecycle: whether GPUs can be released and acquired over HTTP.
         path_procfs: where procfs is mounted.
         path_sysfs: where sysfs is mounted.
         path_kmsg: the kernel log device.
@@ -49,6 +50,7 @@ class Config:
     web_listen_addresses: tuple[str, ...] = (":9836",)
     web_telemetry_path: str = "/metrics"
     web_max_requests: int = 40
+    web_enable_lifecycle: bool = False
     path_procfs: Path = Path("/proc")
     path_sysfs: Path = Path("/sys")
     path_kmsg: Path = Path("/dev/kmsg")

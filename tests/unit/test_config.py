@@ -68,6 +68,7 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
     ("web.listen-address", "127.0.0.1:0", "web_listen_addresses", ("127.0.0.1:0",)),
     ("web.telemetry-path", "/gpu/metrics", "web_telemetry_path", "/gpu/metrics"),
     ("web.max-requests", "1000", "web_max_requests", 1000),
+    ("web.enable-lifecycle", "true", "web_enable_lifecycle", True),
     ("path.procfs", "/", "path_procfs", Path("/")),
     ("path.sysfs", "/", "path_sysfs", Path("/")),
     ("path.kmsg", "/dev/null", "path_kmsg", Path("/dev/null")),

@@ -13,7 +13,7 @@ from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHos
 from gpu_triage.collectors.presence import PresenceReading
 from gpu_triage.config import Config, collector_enabled
 from gpu_triage.machine import Machine, Moment
-from gpu_triage.sampler.driver import DriverLook, DriverWatch
+from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch
 from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, GONE, STALLED, Fleet
 from gpu_triage.sampler.gpu import GpuJob, GpuRecord, GpuRoundResult, readers_of
 from gpu_triage.sampler.host import HostJob, HostReader
@@ -77,11 +77,14 @@ class Sampler:
         self._drain()
         now = self._machine.clock.now().monotonic
         reopen = self._driver.wants_reopening(now)
-        if not reopen:
+        if self._driver.wants_closing:
+            if self._gpus_idle():
+                self._driver.submit_closing()
+        elif not reopen:
             self._driver.submit(now, reopen=False)
             for record in self._fleet:
                 self._submit_gpu(record, now)
-        elif all(record.lane.busy_since is None for record in self._fleet):
+        elif self._gpus_idle():
             # All handles die with the session: no GPU may be asked meanwhile.
             self._driver.submit(now, reopen=True)
         self._submit_host(now)
@@ -132,6 +135,17 @@ class Sampler:
             # Shutting NVML down under a call that hangs would hang as well.
             log.warning("the driver did not answer in time, NVML is left as it is")
         self._driver.lane.close()
+
+    def release(self) -> None:
+        """Let go of every GPU, so that one can be reset or its driver unbound; from any thread or signal handler."""
+        self._driver.release()
+
+    def acquire(self) -> None:
+        """Take the GPUs back; from any thread or signal handler."""
+        self._driver.acquire()
+
+    def _gpus_idle(self) -> bool:
+        return all(record.lane.busy_since is None for record in self._fleet)
 
     def _submit_gpu(self, record: GpuRecord, now: float) -> None:
         versions = self._driver.versions
@@ -221,7 +235,7 @@ class Sampler:
         self._driver.take(look, now)
         for record in self._fleet:
             record.device = None
-            self._fleet.fail(record, DRIVER_UNAVAILABLE)
+            self._fleet.fail(record, RELEASED if self._driver.released else DRIVER_UNAVAILABLE)
             self._withdraw(record)
 
     def _withdraw(self, record: GpuRecord) -> None:
