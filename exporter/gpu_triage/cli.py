@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COLLECTOR_SWITCHES = tuple(CollectorSwitch(c.name, c.about, c.default) for c in ALL_COLLECTORS)
-"""What ``--collector.<name>`` can name."""
+COLLECTOR_SWITCHES = tuple(
+    CollectorSwitch(c.name, c.about, c.default) for c in ALL_COLLECTORS if getattr(c, "needs", None) is None
+)
+"""What ``--collector.<name>`` can name; a collector that needs an option of its own is switched by that."""
 
 EXIT_RESTART_ME = 4
 """Exit code of a daemon that must be restarted because the driver was replaced underneath it."""

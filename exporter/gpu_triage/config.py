@@ -42,6 +42,7 @@ class Config:
         process_max: most processes published a GPU, 0 to 1024; 0 publishes none.
         collectors: explicit choices only, by collector name or the group name ``host``;
             ask `collector_enabled`.
+        collector_textfile_directory: where jobs write ``*.prom`` files to republish; None republishes none.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_format: ``logfmt`` or ``json``.
         simulate: the scenario to run instead of the real host; None on the real host.
@@ -65,6 +66,7 @@ class Config:
     expect_p2p: bool | None = None
     process_max: int = 32
     collectors: Mapping[str, bool] = field(default_factory=dict, hash=False)
+    collector_textfile_directory: Path | None = None
     log_level: str = "info"
     log_format: str = "logfmt"
     simulate: str | None = None

@@ -81,6 +81,7 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
     ("expect.pcie-generation", "7", "expect_pcie_generation", 7),
     ("expect.pcie-width", "16", "expect_pcie_width", 16),
     ("expect.p2p", "false", "expect_p2p", False),
+    ("collector.textfile.directory", "/run/jobs", "collector_textfile_directory", Path("/run/jobs")),
     ("process.max", "0", "process_max", 0),
     ("log.level", "debug", "log_level", "debug"),
     ("log.format", "json", "log_format", "json"),

@@ -123,7 +123,8 @@ class ProcessesReader:
             counts={kind: len(by_pid) for kind, by_pid in listed.items() if by_pid is not None},
             processes=tuple(processes),
             truncated=len(memory) - len(processes),
-            locality_known=judge.can_tell,
+            # Where there are processes and none could be looked at, nobody knows that none is misplaced.
+            locality_known=judge.can_tell and (not memory or any(process.facts for process in processes)),
         )
 
     def _utilization(self, inquiry: Inquiry, wall: float) -> Mapping[int, float] | None:

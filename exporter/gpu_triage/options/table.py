@@ -188,6 +188,13 @@ _LEADING = (
         values.whole_number(0, 1024),
         "Most processes published for each GPU; 0 publishes none.",
     ),
+    Option(
+        "collector.textfile.directory",
+        "collector_textfile_directory",
+        "Collectors",
+        values.FOLDER_NAME,
+        "Folder of *.prom files that jobs write and the exporter republishes.",
+    ),
 )
 
 _TRAILING = (

@@ -9,9 +9,9 @@ from queue import Empty, SimpleQueue
 
 from gpu_triage.catalogue import Sample
 from gpu_triage.collectors import exporter, presence
-from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector
+from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, runs
 from gpu_triage.collectors.presence import PresenceReading
-from gpu_triage.config import Config, collector_enabled
+from gpu_triage.config import Config
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch
 from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, GONE, STALLED, Fleet
@@ -48,10 +48,8 @@ class Sampler:
         self._machine = machine
         self._config = config
         self._reports: SimpleQueue[Report] = SimpleQueue()
-        self._gpu_collectors = tuple(c for c in gpu_collectors if collector_enabled(config, c.name, default=c.default))
-        self._host_collectors = tuple(
-            c for c in host_collectors if collector_enabled(config, c.name, default=c.default)
-        )
+        self._gpu_collectors = tuple(c for c in gpu_collectors if runs(c, config))
+        self._host_collectors = tuple(c for c in host_collectors if runs(c, config))
         enabled: tuple[AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
         self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), exporter.NAME))
         self._make_reader = {c.name: partial(c.reader, config) for c in self._gpu_collectors}
