@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
-
-from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
 from tests.nvml_bench import Bench, BenchMaker
 from tests.rig import scenario_with
+
+from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

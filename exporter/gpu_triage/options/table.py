@@ -144,7 +144,7 @@ _LEADING = (
         "sample_deadline_seconds",
         "Sampling",
         values.duration("100ms", "120s"),
-        "Time one GPU's round may take before the GPU is published as stalled.",
+        "Time a GPU may take to answer one collector before it is published as stalled.",
     ),
     Option(
         "stale-after",
