@@ -34,6 +34,8 @@ class GpuCollector(Generic[R]):
         render: samples of one reading; pure.
         default: whether it runs unless asked otherwise.
         kept: whether its last samples stay while the GPU is lost (identity only).
+        asks_driver: whether it asks the driver; one that asks the kernel alone is read, and its samples are
+            published, also while the GPU is lost.
     """
 
     name: str
@@ -44,6 +46,7 @@ class GpuCollector(Generic[R]):
     render: Callable[[R, GpuLabels], Iterator[Sample]]
     default: bool = True
     kept: bool = False
+    asks_driver: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -18,6 +19,8 @@ MAX_GPUS: Final = 256
 
 _NO_VALUE: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 """NVML_VALUE_NOT_AVAILABLE in its two widths."""
+
+_MOST_FIELDS: Final = 128  # in one call; drivers take more
 
 FieldId = int | tuple[int, int]
 """A field id of nvmlDeviceGetFieldValues, or a pair with its scope id (link, GPU or module)."""
@@ -170,6 +173,8 @@ class Inquiry:
     def ask(self, function: str, *args: Any) -> Any | None:
         """What `pynvml.<function>(handle, *args)` answers; None where unsupported, failed or not available.
 
+        A struct to be filled is passed by its address, which pynvml leaves to its callers.
+
         Raises:
             GpuUnavailable: the GPU is lost or must be reset; nothing more can be asked.
             DriverUnavailable: NVML as a whole is gone.
@@ -178,7 +183,7 @@ class Inquiry:
         if question in self.device.unsupported:
             return None
         try:
-            answer = getattr(pynvml, function)(self.device.handle, *args)
+            answer = getattr(pynvml, function)(self.device.handle, *map(_passed, args))
         except pynvml.NVMLError as error:
             self._failed(function, error.value, question)
             return None
@@ -226,13 +231,17 @@ class Inquiry:
         return answer
 
     def fields(self, ids: Iterable[FieldId]) -> Mapping[FieldId, float]:
-        """Values of the fields that this GPU has, in NVML's units; one driver call for all of them.
+        """Values of the fields that this GPU has, in NVML's units; one driver call for up to 128 of them.
 
         Fields the driver or the board lacks are left out and not asked again.
         """
         wanted = [i for i in ids if ("field", i) not in self.device.unsupported]
-        if not wanted:
-            return {}
+        values: dict[FieldId, float] = {}
+        for first in range(0, len(wanted), _MOST_FIELDS):
+            values |= self._field_values(wanted[first : first + _MOST_FIELDS])
+        return values
+
+    def _field_values(self, wanted: list[FieldId]) -> dict[FieldId, float]:
         answers = self.ask("nvmlDeviceGetFieldValues", wanted)
         values: dict[FieldId, float] = {}
         for wanted_id, answer in zip(wanted, answers or (), strict=False):
@@ -281,8 +290,13 @@ class Inquiry:
 
 
 def _question(function: str, args: tuple[Any, ...]) -> tuple[object, ...]:
-    """What identifies a question that the GPU may not support: handles and structs to fill do not."""
-    return (function, *(arg for arg in args if isinstance(arg, int)))
+    """What identifies a question that the GPU may not support: handles do not, of a struct only its kind does."""
+    kinds = (type(arg) if isinstance(arg, ctypes.Structure) else arg for arg in args)
+    return (function, *(kind for kind in kinds if isinstance(kind, int | type)))
+
+
+def _passed(arg: Any) -> Any:
+    return ctypes.byref(arg) if isinstance(arg, ctypes.Structure) else arg
 
 
 def _device(index: int) -> Device:

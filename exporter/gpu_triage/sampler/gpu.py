@@ -95,12 +95,14 @@ class GpuJob:
     finish: Callable[[GpuRoundResult], None]
 
     def __call__(self) -> None:
-        """Run the round. Ends early where the GPU or the driver is gone."""
+        """Run the round. Asks no more where the GPU is gone, and ends early where the driver is."""
         answered = 0
         failures: Counter[str] = Counter()
         error: str | None = None
         driver: DriverUnavailable | None = None
         for collector, reader in self.collectors:
+            if error is not None and collector.asks_driver:
+                continue
             self.mark()
             inquiry = Inquiry(self.device)
             try:
@@ -111,7 +113,7 @@ class GpuJob:
                 driver = gone
             answered += inquiry.answered
             failures.update(inquiry.failures)
-            if error is not None or driver is not None:
+            if driver is not None:
                 break
         if error is None and not answered and failures:
             # It is there, but no question gets an answer: a lost device cgroup looks like this.

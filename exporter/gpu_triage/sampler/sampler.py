@@ -226,7 +226,9 @@ class Sampler:
 
     def _withdraw(self, record: GpuRecord) -> None:
         for collector in self._gpu_collectors:
-            if collector.name not in self._kept:
+            # What the kernel says of a GPU that still has its place on the bus does not depend on its answers.
+            from_driver = collector.asks_driver or record.device is None
+            if from_driver and collector.name not in self._kept:
                 self.store.withdraw(collector.name, record.key)
 
     def _find_stalls(self, now: float) -> None:
