@@ -33,6 +33,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "nvmlDeviceGetRetiredPages": (0,),
     "nvmlDeviceGetProcessUtilization": (0,),
     "nvmlDeviceGetFieldValues": ([74, 230],),
+    "nvmlDeviceGetNvLinkState": (0,),
 }
 ANSWERED_OR_ABSENT = {
     pynvml.NVML_SUCCESS,
@@ -49,6 +50,7 @@ NOT_OF_ONE_DEVICE = {
     "nvmlDeviceGetGpuFabricInfoV",
     "nvmlDeviceGetSramEccErrorStatus",
     "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetNvLinkRemotePciInfo_v2",
 }
 
 

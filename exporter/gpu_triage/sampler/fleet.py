@@ -101,7 +101,7 @@ class Fleet:
             record.labels = labels
         if opened or record.device is None:
             # Within a session a handle stays good, and with it the memory of what is not supported.
-            record.device = device
+            record.device = record.last_device = device
         record.absent_since = None
 
     def _adopt(self, labels: GpuLabels) -> GpuRecord | None:

@@ -30,6 +30,7 @@ class GpuRecord:
         lane: where its rounds run.
         schedule: when its collectors are due.
         device: its handle in the present session; None when it is not enumerated.
+        last_device: the handle it had last; where the kernel knows it, also while the driver has lost it.
         error: why it does not answer; None when it does.
         readers: its collectors' readers by name, with their running totals.
         rounds: how many rounds were begun.
@@ -41,6 +42,7 @@ class GpuRecord:
     lane: Lane
     schedule: Schedule
     device: Device | None = None
+    last_device: Device | None = None
     error: str | None = None
     readers: dict[str, Reader] = field(default_factory=dict)
     rounds: int = 0

@@ -12,6 +12,7 @@ from gpu_triage.collectors import exporter, presence
 from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector
 from gpu_triage.collectors.presence import PresenceReading
 from gpu_triage.config import Config, collector_enabled
+from gpu_triage.hardware.nvml import DriverVersions
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.sampler.driver import DriverLook, DriverWatch
 from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, GONE, STALLED, Fleet
@@ -61,6 +62,9 @@ class Sampler:
         self._host_lane = make_lane("host")
         self._host_schedule = Schedule(config)
         self._fresh_for = {c.name: config.stale_after * interval_seconds(config, c.tier) for c in enabled}
+        # They are read of every GPU that ever had a handle: the kernel knows a GPU that the driver has lost.
+        self._kernel_collectors = tuple(c for c in self._gpu_collectors if not c.asks_driver)
+        self._from_kernel = frozenset(c.name for c in self._kernel_collectors)
         self._kept = frozenset(c.name for c in self._gpu_collectors if c.kept)
         self.presence: PresenceReading | None = None
         self.published_at: float | None = None
@@ -134,25 +138,26 @@ class Sampler:
         self._driver.lane.close()
 
     def _submit_gpu(self, record: GpuRecord, now: float) -> None:
-        versions = self._driver.versions
-        if record.device is None or versions is None or record.lane.busy_since is not None:
+        device = record.device or record.last_device
+        if device is None or record.lane.busy_since is not None:
             return
-        due = record.schedule.due(self._gpu_collectors, now)
+        answers = record.device is not None and self._driver.versions is not None
+        due = record.schedule.due(self._gpu_collectors if answers else self._kernel_collectors, now)
         if not due:
             return
         if any(interval_seconds(self._config, c.tier) == self._config.sample_slow_seconds for c in due):
             # What is supported may change with MIG, ECC or the driver's mood: ask anew once in a while.
-            record.device.unsupported.clear()
+            device.unsupported.clear()
         record.rounds += 1
         record.lane.submit(
             GpuJob(
                 key=record.key,
                 labels=record.labels,
-                device=record.device,
+                device=device,
                 peers=self._fleet.peers_of(record),
                 collectors=readers_of(record, due, self._make_reader),
                 machine=self._machine,
-                versions=versions,
+                versions=self._driver.versions or DriverVersions(None, None, None),
                 deadline_seconds=self._config.sample_deadline_seconds,
                 mark=record.lane.mark,
                 publish=self._reports.put,
@@ -185,7 +190,8 @@ class Sampler:
     def _take_outcome(self, outcome: Outcome) -> None:
         self.status.note(outcome)
         record = self._fleet.get(outcome.subject)
-        if outcome.success and (outcome.subject == HOST or (record and record.device is not None)):
+        from_kernel = outcome.subject == HOST or (record and outcome.collector in self._from_kernel)
+        if outcome.success and (from_kernel or (record and record.device is not None)):
             self.store.put(outcome)
 
     def _take_round(self, result: GpuRoundResult, now: float) -> None:
@@ -226,9 +232,7 @@ class Sampler:
 
     def _withdraw(self, record: GpuRecord) -> None:
         for collector in self._gpu_collectors:
-            # What the kernel says of a GPU that still has its place on the bus does not depend on its answers.
-            from_driver = collector.asks_driver or record.device is None
-            if from_driver and collector.name not in self._kept:
+            if collector.asks_driver and collector.name not in self._kept:
                 self.store.withdraw(collector.name, record.key)
 
     def _find_stalls(self, now: float) -> None:

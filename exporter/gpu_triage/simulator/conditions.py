@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -95,10 +95,18 @@ class Timeline:
         """Whether an effect on a GPU holds."""
         return any(event.active(seconds) for event, _ in self.of(kind, gpu))
 
-    def accrued(self, kind: type[E], rate: str, gpu: int, seconds: float) -> float:
-        """What an hourly rate of an effect has added up to by this time."""
+    def latest(self, kind: type[E], gpu: int, seconds: float) -> E | None:
+        """The effect of a kind that holds; the last one listed, if several do."""
+        return next((effect for event, effect in reversed([*self.of(kind, gpu)]) if event.active(seconds)), None)
+
+    def accrued(
+        self, kind: type[E], rate: str, gpu: int, seconds: float, counts: Callable[[E], bool] = lambda _effect: True
+    ) -> float:
+        """What an hourly rate of an effect (of those that count) has added up to by this time."""
         total = 0.0
         for event, effect in self.of(kind, gpu):
+            if not counts(effect):
+                continue
             end = seconds if event.until is None else min(seconds, event.until)
             total += getattr(effect, rate) / 3600.0 * max(0.0, end - event.at)
         return total
