@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -28,7 +28,11 @@ _NO_LOAD: Final = Load(
 
 @dataclass(frozen=True, slots=True)
 class GpuConditions:
-    """What acts on one GPU during a stretch of time; units as in the effects."""
+    """What acts on one GPU during a stretch of time; units as in the effects.
+
+    Attributes:
+        links_down: NVLink links that carry nothing, with their state.
+    """
 
     load: Load
     ambient_celsius: float
@@ -43,7 +47,7 @@ class GpuConditions:
     pages_pending: bool
     p2p_status: str
     recovery_action: int
-    links_down: frozenset[int]
+    links_down: Mapping[int, int]
     reset_required: bool
     denied: bool
     removed: bool
@@ -167,7 +171,7 @@ class Timeline:
             pages_pending=any(pages.pending for pages in _kind(effects.RetiredPages, active)),
             p2p_status=p2p[-1] if p2p else "ok",
             recovery_action=recovery[-1] if recovery else 0,
-            links_down=frozenset(link for down in _kind(effects.NvlinkDown, active) for link in down.links),
+            links_down={link: down.state for down in _kind(effects.NvlinkDown, active) for link in down.links},
             reset_required=bool(_kind(effects.ResetRequired, active)),
             denied=bool(_kind(effects.Denied, active)),
             removed=bool(_kind(effects.Removed, active)),

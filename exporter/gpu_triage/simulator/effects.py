@@ -206,9 +206,14 @@ class RecoveryAction:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkDown:
-    """NVLink links are inactive."""
+    """NVLink links carry nothing.
+
+    Attributes:
+        state: as the driver tells it: 0 inactive, 2 asleep, 3 traffic disabled.
+    """
 
     links: tuple[NvlinkNumber, ...]
+    state: Literal[0, 2, 3] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +242,8 @@ class Fabric:
 @dataclass(frozen=True, slots=True)
 class Pulses:
     """Short pulses at random times, one in each period, too short to show in clocks, power or heat.
+
+    A period that is a multiple of a reader's interval would put its readings at the same few places of all periods.
 
     Attributes:
         of: what is pulsed: kernels that run (utilization), or a throttle reason.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from gpu_triage.simulator.conditions import GpuConditions, Timeline
@@ -190,7 +191,7 @@ class GpuState:
             for reason in COUNTED_REASONS:
                 self._throttled[reason] += self._throttled_between(reason, gauges.step, end)
 
-    def _links_down(self) -> frozenset[int]:
+    def _links_down(self) -> Mapping[int, int]:
         return self.timeline.conditions(self.index, self.gauges.step).links_down
 
     def _throttled_between(self, reason: int, begins: float, ends: float) -> float:

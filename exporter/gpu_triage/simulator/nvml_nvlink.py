@@ -15,22 +15,24 @@ ALL_LINKS: Final = 0xFFFFFFFF
 
 _BYTES_PER_SECOND: Final = 8e9
 """What one link carries each way at full utilisation."""
+_ACTIVE: Final = 1
+_SPEED_MBPS: Final = 26_562
 _FIRST_WITH_PACKETS: Final = 5
 _SWITCHES: Final = 4
 _FIRST_SWITCH_BUS: Final = 0xC3
 
 
 def link_state(device: Device, link: int) -> int | None:
-    """0 inactive, 1 active; None for a link the GPU does not have."""
+    """0 inactive, 1 active, 2 asleep, 3 traffic disabled; None for a link the GPU does not have."""
     if link >= device.model.nvlinks:
         return None
-    return int(_connected(device, link) and link not in device.state.conditions.links_down)
+    return device.state.conditions.links_down.get(link, 1) if _connected(device, link) else 0
 
 
 def link_speed(device: Device, link: int) -> int | None:
     """Speed in MB/s while the link is active."""
     state = link_state(device, link)
-    return None if state is None else 26_562 * state
+    return None if state is None else _SPEED_MBPS if state == _ACTIVE else 0
 
 
 def link_kib(device: Device, scope: int) -> int | None:
