@@ -53,7 +53,7 @@ def test_a_driver_that_counts_no_types_has_none_and_no_error() -> None:
 def test_errors_that_only_the_port_sees_show_in_the_kernels_count_of_the_port(tmp_path: Path) -> None:
     event = faults(correctable_per_hour=3600, nonfatal_per_hour=720, seen_by="port")
     with rig(scenario_with(tmp_path, "dual-a10", event)) as running:
-        running.run_to(30)
+        running.run_to(31)
         seen = {
             (labels["device"], labels["severity"]): value
             for labels, value in running.series("gpu_pcie_aer_errors_total", gpu="0")
@@ -62,7 +62,7 @@ def test_errors_that_only_the_port_sees_show_in_the_kernels_count_of_the_port(tm
             ("gpu", "correctable"): 0,
             ("gpu", "nonfatal"): 0,
             ("gpu", "fatal"): 0,
-            ("port", "correctable"): 20,
+            ("port", "correctable"): 21,
             ("port", "nonfatal"): 4,
             ("port", "fatal"): 0,
         }

@@ -99,19 +99,18 @@ def test_a_lost_gpu_keeps_its_identity_and_loses_its_readings_at_once(tmp_path: 
 
 def test_the_port_above_a_lost_gpu_still_tells_of_its_errors(tmp_path: Path) -> None:
     events = (
-        'at = "20s"\nuntil = "60s"\ngpu = 6\neffect = { kind = "lost" }',
+        'at = "20s"\ngpu = 6\neffect = { kind = "lost" }',
         'at = "25s"\ngpu = 6\neffect = { kind = "pcie_errors", fatal_per_hour = 3600, seen_by = "port" }',
     )
     with rig(scenario_with(tmp_path, "h100-8", *events)) as running:
         last = 0.0
-        for second in (30, 50, 100, 200):
+        for second in (30, 50, 70):
             running.run_to(second)
             fatal = running.value("gpu_pcie_aer_errors_total", gpu="6", device="port", severity="fatal")
             assert fatal is not None
             assert fatal == pytest.approx(second - 25, abs=5)
             assert fatal > last
             last = fatal
-        assert running.value("gpu_up", gpu="6") == 1
 
 
 def test_a_gpu_that_left_the_bus_has_no_link_to_tell_of(tmp_path: Path) -> None:

@@ -66,7 +66,10 @@ def code_of(name: str, handle: Any) -> int:
     return int(pynvml.NVML_SUCCESS)
 
 
-@pytest.mark.parametrize("scenario", ["h100-8", "dual-a10", "a100-power-capped", "rtx-4070-ti-super", "idle-downshift"])
+@pytest.mark.parametrize(
+    "scenario",
+    ["h100-8", "dual-a10", "a100-power-capped", "rtx-4070-ti-super", "idle-downshift", "v100-old-driver"],
+)
 def test_every_wrapper_of_pynvml_gets_an_answer_or_is_told_that_there_is_none(scenario: str) -> None:
     with driver(scenario) as nvml:
         codes = {name: code_of(name, nvml.handles[0]) for name in device_functions()}
