@@ -446,6 +446,23 @@ PCIE_REPLAYS = _gpu(
     "nvmlDeviceGetPcieReplayCounter",
     "PCIe packets sent again after a link error, as the driver counts them since it was loaded.",
 )
+PCIE_ERRORS = _gpu(
+    "gpu_pcie_errors_total",
+    _C,
+    _M,
+    "NVML fields 173-183 and 169",
+    "Errors of the PCIe link as the GPU counts them, by type: correctable, naks_received, receiver, bad_tlp, naks_sent, bad_dllp, non_fatal, fatal, unsupported_request, lcrc, lane, l0_to_recovery. The last also grows when the link changes its speed. What the driver or the board does not count is absent.",
+    "type",
+)
+PCIE_AER_ERRORS = _gpu(
+    "gpu_pcie_aer_errors_total",
+    _C,
+    _M,
+    "sysfs aer_dev_{correctable,nonfatal,fatal} of the GPU and of the port above it",
+    "PCIe errors the kernel was told of (AER), by who reported them (gpu, or the port at the other end of its link) and severity (correctable, nonfatal, fatal). An error may show at one end only. Read without the driver, so kept while the GPU does not answer. Absent where the kernel has no AER for the device, as in most virtual machines.",
+    "device",
+    "severity",
+)
 
 # Topology
 
@@ -483,6 +500,39 @@ NUMA_NODE = _gpu(
     _S,
     "sysfs numa_node of the PCI device",
     "NUMA node the GPU hangs off; -1 when the firmware does not say.",
+)
+NVLINK_UP = _gpu(
+    "gpu_nvlink_up",
+    _G,
+    _M,
+    "NVML field 165, else nvmlDeviceGetNvLinkState",
+    "1 while the NVLink link is active or asleep (it wakes by itself), 0 while it is inactive or its traffic is disabled. Absent for links the GPU does not have, and for those that lead nowhere (no bridge, unused by the board): down ever since the exporter started, without traffic or errors counted, and without a far end that the driver could name.",
+    "link",
+)
+NVLINK_ERRORS = _gpu(
+    "gpu_nvlink_errors_total",
+    _C,
+    _M,
+    "NVML fields 161-163, else 215 for recoveries, else 32-59 and 96-119",
+    "Errors of the NVLink link by type (replay, recovery, crc), as the driver counts them since it was loaded; absent for what it does not count, such as replay and crc on Blackwell.",
+    "link",
+    "type",
+)
+NVLINK_TRANSMIT_BYTES = _gpu(
+    "gpu_nvlink_transmit_bytes_total",
+    _C,
+    _M,
+    "NVML field 138, else 202",
+    "Data the GPU sent over the NVLink link since the driver was loaded; protocol overhead counts only where the driver cannot leave it out.",
+    "link",
+)
+NVLINK_RECEIVE_BYTES = _gpu(
+    "gpu_nvlink_receive_bytes_total",
+    _C,
+    _M,
+    "NVML field 139, else 204",
+    "Data the GPU received over the NVLink link since the driver was loaded; protocol overhead counts only where the driver cannot leave it out.",
+    "link",
 )
 HOST_NUMA_NODES = _host(
     "gpu_host_numa_nodes", _G, _M, "/sys/devices/system/node", "NUMA nodes of the host that have CPUs."
@@ -567,6 +617,28 @@ ROW_REMAP_BANKS = _gpu(
     "nvmlDeviceGetRowRemapperHistogram",
     "Memory banks by how many spare rows they have left.",
     "availability",
+)
+
+RECOVERY_ACTION = _gpu(
+    "gpu_recovery_action",
+    _G,
+    _M,
+    "NVML field 230",
+    "What the driver asks for to get this GPU well: 0 nothing, 1 GPU reset, 2 node reboot, 3 drain peer-to-peer work, 4 drain and reset, 5 recover the IMEX domain, 6 reset the bus, 7 reboot the system. Absent before driver 570.",
+)
+FABRIC_STATE = _gpu(
+    "gpu_fabric_state",
+    _G,
+    _S,
+    "nvmlDeviceGetGpuFabricInfoV state",
+    "How far the GPU has joined the NVSwitch fabric: 1 not started, 2 in progress, 3 completed; absent on systems without one.",
+)
+FABRIC_HEALTH = _gpu(
+    "gpu_fabric_health",
+    _G,
+    _S,
+    "nvmlDeviceGetGpuFabricInfoV healthSummary",
+    "Health of the GPU's part of the NVSwitch fabric: 1 healthy, 2 unhealthy, 3 limited capacity; absent without a fabric and on drivers that give no summary.",
 )
 
 # Processes and locality

@@ -39,6 +39,8 @@ CASES = {
     "h100-8-bad-night-at-75m": 75 * 60,
     "idle-downshift": 120,
     "rtx-4070-ti-super": 120,
+    "v100-old-driver": 120,
+    "no-driver": 120,
 }
 """Page to the scenario time it shows; the scenario's name is what stands before ``-at-``."""
 

@@ -8,6 +8,7 @@ from gpu_triage.collectors.activity import ACTIVITY
 from gpu_triage.collectors.clocks import CLOCKS
 from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector
 from gpu_triage.collectors.ecc import ECC
+from gpu_triage.collectors.fabric import FABRIC
 from gpu_triage.collectors.host_cpu import HOST_CPU
 from gpu_triage.collectors.host_disk import HOST_DISK
 from gpu_triage.collectors.host_memory import HOST_MEMORY
@@ -20,11 +21,15 @@ from gpu_triage.collectors.memory import MEMORY
 from gpu_triage.collectors.memory_repair import MEMORY_REPAIR
 from gpu_triage.collectors.modes import MODES
 from gpu_triage.collectors.modules import MODULES
+from gpu_triage.collectors.nvlink import NVLINK
 from gpu_triage.collectors.pcie import PCIE
+from gpu_triage.collectors.pcie_aer import PCIE_AER
+from gpu_triage.collectors.pcie_errors import PCIE_ERRORS
 from gpu_triage.collectors.pcie_limits import PCIE_LIMITS
 from gpu_triage.collectors.pcie_throughput import PCIE_THROUGHPUT
 from gpu_triage.collectors.power import POWER
 from gpu_triage.collectors.processes import PROCESSES
+from gpu_triage.collectors.recovery import RECOVERY
 from gpu_triage.collectors.textfile import TEXTFILE
 from gpu_triage.collectors.thermal import THERMAL
 from gpu_triage.collectors.throttle import THROTTLE
@@ -40,7 +45,11 @@ GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
     THERMAL,
     PCIE,
     PCIE_THROUGHPUT,
+    PCIE_ERRORS,
+    PCIE_AER,
+    NVLINK,
     ECC,
+    RECOVERY,
     PROCESSES,
     IDENTITY,
     MODES,
@@ -48,6 +57,7 @@ GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
     PCIE_LIMITS,
     TOPOLOGY,
     MEMORY_REPAIR,
+    FABRIC,
 )
 
 HOST_COLLECTORS: Final[tuple[AnyHostCollector, ...]] = (

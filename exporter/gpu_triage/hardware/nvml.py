@@ -30,6 +30,8 @@ _MOST_CUDA_VERSION: Final = 100_000
 _NO_VALUE: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 """NVML_VALUE_NOT_AVAILABLE in its two widths."""
 
+_MOST_FIELDS: Final = 128  # in one call; drivers take more
+
 FieldId = int | tuple[int, int]
 """A field id of nvmlDeviceGetFieldValues, or a pair with its scope id (link, GPU or module)."""
 
@@ -183,6 +185,8 @@ class Inquiry:
     def ask(self, function: str, *args: Any) -> Any | None:
         """What `pynvml.<function>(handle, *args)` answers; None where unsupported, failed or not available.
 
+        A struct to be filled is passed by its address, which pynvml leaves to its callers.
+
         Raises:
             GpuUnavailable: the GPU is lost or must be reset; nothing more can be asked.
             DriverUnavailable: NVML as a whole is gone.
@@ -191,7 +195,7 @@ class Inquiry:
         if question in self.device.unsupported:
             return None
         try:
-            answer = getattr(pynvml, function)(self.device.handle, *args)
+            answer = getattr(pynvml, function)(self.device.handle, *map(_passed, args))
         except pynvml.NVMLError as error:
             self._failed(function, error.value, question)
             return None
@@ -247,13 +251,17 @@ class Inquiry:
         return answer
 
     def fields(self, ids: Iterable[FieldId]) -> Mapping[FieldId, float]:
-        """Values of the fields that this GPU has, in NVML's units; one driver call for all of them.
+        """Values of the fields that this GPU has, in NVML's units; one driver call for up to 128 of them.
 
         Fields the driver or the board lacks are left out and not asked again.
         """
         wanted = [i for i in ids if ("field", i) not in self.device.unsupported]
-        if not wanted:
-            return {}
+        values: dict[FieldId, float] = {}
+        for first in range(0, len(wanted), _MOST_FIELDS):
+            values |= self._field_values(wanted[first : first + _MOST_FIELDS])
+        return values
+
+    def _field_values(self, wanted: list[FieldId]) -> dict[FieldId, float]:
         answers = self.ask("nvmlDeviceGetFieldValues", wanted)
         values: dict[FieldId, float] = {}
         for wanted_id, answer in zip(wanted, answers or (), strict=False):
@@ -308,11 +316,21 @@ class Inquiry:
 
 
 def _question(function: str, args: tuple[Any, ...]) -> tuple[object, ...]:
-    """What identifies a question that the GPU may not support: its numbers and the peer, not structs to fill."""
-    numbers = (
-        ctypes.cast(arg, ctypes.c_void_p).value if isinstance(arg, pynvml.c_nvmlDevice_t) else arg for arg in args
+    """What identifies a question that the GPU may not support: numbers, the peer, the kind of a struct to fill."""
+    return (
+        function,
+        *(_identity(arg) for arg in args if isinstance(arg, int | ctypes.Structure | pynvml.c_nvmlDevice_t)),
     )
-    return (function, *(number for number in numbers if isinstance(number, int)))
+
+
+def _identity(arg: Any) -> object:
+    if isinstance(arg, pynvml.c_nvmlDevice_t):
+        return ctypes.cast(arg, ctypes.c_void_p).value
+    return type(arg) if isinstance(arg, ctypes.Structure) else arg
+
+
+def _passed(arg: Any) -> Any:
+    return ctypes.byref(arg) if isinstance(arg, ctypes.Structure) else arg
 
 
 def _device(index: int) -> Device:

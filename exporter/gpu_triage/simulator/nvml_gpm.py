@@ -6,6 +6,7 @@ from collections.abc import Callable
 from ctypes import Structure, c_uint, c_void_p, cast
 from typing import Any, Final, NamedTuple
 
+from gpu_triage.simulator import effects
 from gpu_triage.simulator.nvml_calls import OUT, Function, at
 from gpu_triage.simulator.nvml_library import (
     CODES,
@@ -21,8 +22,6 @@ from gpu_triage.simulator.nvml_library import (
 )
 from gpu_triage.simulator.nvml_session import Device, NvmlSession
 
-_FABRIC_COMPLETED: Final = 3
-_FABRIC_HEALTHY: Final = 1
 _MIB: Final = 2**20
 _SHORTEST_INTERVAL: Final = 0.1
 
@@ -132,10 +131,11 @@ def _fabric(device: Device, out: int | None) -> None:
     info: Any = at(kinds[version], out)
     info.status = SUCCESS
     info.cliqueId = 0
-    info.state = _FABRIC_COMPLETED
+    fabric = device.host.timeline.latest(effects.Fabric, device.state.index, device.state.seconds) or effects.Fabric()
+    info.state = fabric.state
     info.healthMask = 0
     if version == FABRIC_V3_VERSION:
-        info.healthSummary = _FABRIC_HEALTHY
+        info.healthSummary = fabric.health
 
 
 FUNCTIONS: Final = (

@@ -7,6 +7,7 @@ from ctypes import c_uint, c_ulonglong, sizeof
 from typing import Any, Final
 
 from gpu_triage.simulator import gpu_state
+from gpu_triage.simulator.gpu_state import Gauges
 from gpu_triage.simulator.nvml_calls import OUT, Function, at, gauge, pair, put
 from gpu_triage.simulator.nvml_library import (
     BAR1_MEMORY,
@@ -51,7 +52,8 @@ def margin_celsius(device: Device) -> int:
 
 def _utilization(device: Device, out: int | None) -> None:
     rates = at(UTILIZATION, out)
-    rates.gpu = percent(device.gauges.utilization)
+    newest = math.floor(device.state.seconds / _SAMPLE_SECONDS + 1e-9)
+    rates.gpu = percent(_sampled_utilization(device, device.gauges, newest))
     rates.memory = percent(device.gauges.memory_utilization)
 
 
@@ -85,15 +87,26 @@ def _recent_samples(device: Device, kind: int, since: int) -> list[tuple[int, in
         first = gauges.step * _SAMPLES_A_STEP
         if first + _SAMPLES_A_STEP <= newest - _SAMPLES_KEPT:
             continue
-        if kind == _TOTAL_POWER:
-            value = round(gauges.power_watts * 1000)
-        else:
-            value = percent(gauges.utilization if kind == _GPU_UTILIZATION else gauges.memory_utilization)
         for number in range(first, first + _SAMPLES_A_STEP):
             stamp = round(device.host.wall(number * _SAMPLE_SECONDS) * 1_000_000)
             if newest - _SAMPLES_KEPT < number <= newest and stamp > since:
-                samples.append((stamp, value))
+                samples.append((stamp, _sample(device, kind, gauges, number)))
     return samples
+
+
+def _sample(device: Device, kind: int, gauges: Gauges, number: int) -> int:
+    """One of the driver's samples, in its units."""
+    if kind == _TOTAL_POWER:
+        return round(gauges.power_watts * 1000)
+    if kind == _MEMORY_UTILIZATION:
+        return percent(gauges.memory_utilization)
+    return percent(_sampled_utilization(device, gauges, number))
+
+
+def _sampled_utilization(device: Device, gauges: Gauges, number: int) -> float:
+    """What the driver's sample of this number says: the share of the time since the one before."""
+    ends = number * _SAMPLE_SECONDS
+    return device.state.utilization_between(gauges, ends - _SAMPLE_SECONDS, ends)
 
 
 def _memory(device: Device, out: int | None) -> None:
@@ -197,7 +210,7 @@ def _millijoules(device: Device) -> int:
 
 
 def _reasons(device: Device) -> int:
-    return device.gauges.reasons
+    return device.state.reasons
 
 
 def _supported_reasons(device: Device) -> int:

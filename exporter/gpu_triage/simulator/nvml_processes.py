@@ -75,8 +75,11 @@ def _utilization(device: Device, out: int | None, count_out: int | None, since: 
 
 
 FUNCTIONS: Final = (
-    Function("nvmlDeviceGetComputeRunningProcesses_v3", (OUT, OUT), _running("compute"), since=510),
-    Function("nvmlDeviceGetGraphicsRunningProcesses_v3", (OUT, OUT), _running("graphics"), since=510),
-    Function("nvmlDeviceGetMPSComputeRunningProcesses_v3", (OUT, OUT), _running("mps"), since=510),
+    *(
+        Function(f"nvmlDeviceGet{name}RunningProcesses_{version}", (OUT, OUT), _running(kind), since=since)
+        for name, kind in (("Compute", "compute"), ("Graphics", "graphics"), ("MPSCompute", "mps"))
+        # Both versions fill structs of one layout.
+        for version, since in (("v2", 450), ("v3", 510))
+    ),
     Function("nvmlDeviceGetProcessUtilization", (OUT, OUT, c_ulonglong), _utilization),
 )

@@ -128,6 +128,7 @@ class Gpu:
         corrected_errors, uncorrected_errors: ECC errors of its life so far (aggregate).
         other_memory_mib: device memory in use that no process of the scenario holds.
         powered_seconds: how long the driver has been loaded: counters do not start at zero.
+        nvlinks_connected: how many of the model's NVLink links lead somewhere; all where not given.
     """
 
     model: GpuModel
@@ -144,6 +145,7 @@ class Gpu:
     uncorrected_errors: Count = 0
     powered_seconds: Count = 86_400
     other_memory_mib: Count = 0
+    nvlinks_connected: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from gpu_triage.errors import ScenarioError
 from gpu_triage.simulator import effects, host_effects
 from gpu_triage.simulator.nvml_library import CODES
 from gpu_triage.simulator.scenario import Scenario, cpu_numbers
 from gpu_triage.simulator.simulated_nvml import FUNCTIONS
+
+_MINUTE_MILLISECONDS: Final = 60_000
 
 
 def check_references(scenario: Scenario, where: str) -> None:
@@ -80,5 +82,7 @@ def _check_effect(scenario: Scenario, effect: Any, where: str) -> None:
             raise ScenarioError(f"{where}.function: {effect.function!r} is no function that is simulated")
         if isinstance(effect, effects.CallError) and effect.code not in CODES:
             raise ScenarioError(f"{where}.code: there is no NVML_ERROR_{effect.code}")
+    if isinstance(effect, effects.Pulses) and effect.milliseconds * effect.per_minute > _MINUTE_MILLISECONDS:
+        raise ScenarioError(f"{where}.milliseconds: longer than the period that per_minute leaves for a pulse")
     if isinstance(effect, host_effects.Cpu) and (effect.node or 0) >= len(scenario.machine.node):
         raise ScenarioError(f"{where}.node: there is no node {effect.node}")
