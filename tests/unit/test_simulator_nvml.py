@@ -27,6 +27,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "nvmlDeviceGetRetiredPages": (0,),
     "nvmlDeviceGetProcessUtilization": (0,),
     "nvmlDeviceGetFieldValues": ([74, 230],),
+    "nvmlDeviceGetMigDeviceHandleByIndex": (0,),
 }
 ANSWERED_OR_ABSENT = {
     pynvml.NVML_SUCCESS,
@@ -43,6 +44,9 @@ NOT_OF_ONE_DEVICE = {
     "nvmlDeviceGetGpuFabricInfoV",
     "nvmlDeviceGetSramEccErrorStatus",
     "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetGpuInstanceId",
+    "nvmlDeviceGetComputeInstanceId",
+    "nvmlDeviceGetAttributes_v2",
 }
 
 
