@@ -8,6 +8,7 @@ from gpu_triage.collectors.activity import ACTIVITY
 from gpu_triage.collectors.clocks import CLOCKS
 from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector
 from gpu_triage.collectors.ecc import ECC
+from gpu_triage.collectors.gpm import GPM
 from gpu_triage.collectors.host_cpu import HOST_CPU
 from gpu_triage.collectors.host_disk import HOST_DISK
 from gpu_triage.collectors.host_memory import HOST_MEMORY
@@ -32,6 +33,7 @@ from gpu_triage.collectors.topology import TOPOLOGY
 
 GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
     ACTIVITY,
+    GPM,
     CLOCKS,
     POWER,
     THROTTLE,
