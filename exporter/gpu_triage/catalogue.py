@@ -693,6 +693,60 @@ NUMA_UNPINNED_PROCESSES = _gpu(
     "Compute processes that may run on every CPU of a host with several NUMA nodes; absent when unknown or single-node.",
 )
 
+# MIG
+
+MIG_INFO = _gpu(
+    "gpu_mig_info",
+    _I,
+    _M,
+    "nvmlDeviceGetMigDeviceHandleByIndex; nvmlDeviceGetName, else nvmlDeviceGetAttributes_v2",
+    "A MIG device that exists now: its GPU instance, its compute instance, and its profile as nvidia-smi names it; join on gpu, uuid and mig_uuid. Absent outside MIG mode.",
+    "mig_uuid",
+    "gi",
+    "ci",
+    "profile",
+)
+MIG_MEMORY_USED = _gpu(
+    "gpu_mig_memory_used_bytes",
+    _G,
+    _M,
+    "nvmlDeviceGetMemoryInfo_v2.used of the MIG device",
+    "Device memory allocated on the GPU instance; compute instances that share one show the same.",
+    "mig_uuid",
+)
+MIG_MEMORY_TOTAL = _gpu(
+    "gpu_mig_memory_total_bytes",
+    _G,
+    _M,
+    "nvmlDeviceGetMemoryInfo_v2.total of the MIG device",
+    "Device memory of the GPU instance; compute instances that share one show the same.",
+    "mig_uuid",
+)
+MIG_SM_ACTIVE = _gpu(
+    "gpu_mig_sm_active_ratio",
+    _G,
+    _M,
+    "nvmlGpmMigSampleGet, GPM metric 2 (SM_UTIL)",
+    "Share of the GPU instance's SMs that were busy, averaged since the last round, 0-1; compute instances that share one show the same. Hopper and later; absent in an instance's first round and without permission for GPM.",
+    "mig_uuid",
+)
+MIG_TENSOR_ACTIVE = _gpu(
+    "gpu_mig_tensor_active_ratio",
+    _G,
+    _M,
+    "nvmlGpmMigSampleGet, GPM metric 5 (ANY_TENSOR_UTIL)",
+    "Share of time the GPU instance's SMs did tensor operations of any kind, averaged since the last round, 0-1. Presence as gpu_mig_sm_active_ratio.",
+    "mig_uuid",
+)
+MIG_DRAM_ACTIVE = _gpu(
+    "gpu_mig_dram_active_ratio",
+    _G,
+    _M,
+    "nvmlGpmMigSampleGet, GPM metric 10 (DRAM_BW_UTIL)",
+    "The GPU instance's memory bandwidth in use as a share of the most there can be, averaged since the last round, 0-1. Presence as gpu_mig_sm_active_ratio.",
+    "mig_uuid",
+)
+
 # The exporter itself
 
 EXPORTER_BUILD_INFO = _host(

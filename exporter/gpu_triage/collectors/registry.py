@@ -19,6 +19,7 @@ from gpu_triage.collectors.limits import LIMITS
 from gpu_triage.collectors.media import MEDIA
 from gpu_triage.collectors.memory import MEMORY
 from gpu_triage.collectors.memory_repair import MEMORY_REPAIR
+from gpu_triage.collectors.mig import MIG
 from gpu_triage.collectors.modes import MODES
 from gpu_triage.collectors.modules import MODULES
 from gpu_triage.collectors.pcie import PCIE
@@ -44,6 +45,7 @@ GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
     PCIE_THROUGHPUT,
     ECC,
     PROCESSES,
+    MIG,
     IDENTITY,
     MODES,
     LIMITS,
