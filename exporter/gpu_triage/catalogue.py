@@ -182,6 +182,55 @@ BUSY_SECONDS = _gpu(
     "nvmlDeviceGetSamples(GPU_UTILIZATION), else the integral of nvmlDeviceGetUtilizationRates.gpu",
     "Seconds in which at least one kernel ran, integrated since the exporter started; misses nothing between scrapes.",
 )
+SM_ACTIVE = _gpu(
+    "gpu_sm_active_ratio",
+    _G,
+    _F,
+    "GPM metric 2 (SM_UTIL)",
+    "Share of the SMs that were busy, averaged since the last round, 0-1. Hopper and later; absent in the first round and without permission for GPM.",
+)
+SM_OCCUPANCY = _gpu(
+    "gpu_sm_occupancy_ratio",
+    _G,
+    _F,
+    "GPM metric 3 (SM_OCCUPANCY)",
+    "Warps resident on the SMs as a share of the most there can be, averaged since the last round, 0-1. Presence as gpu_sm_active_ratio.",
+)
+TENSOR_ACTIVE = _gpu(
+    "gpu_tensor_active_ratio",
+    _G,
+    _F,
+    "GPM metric 5 (ANY_TENSOR_UTIL)",
+    "Share of time the SMs did tensor operations of any kind, averaged since the last round, 0-1. Presence as gpu_sm_active_ratio.",
+)
+DRAM_ACTIVE = _gpu(
+    "gpu_dram_active_ratio",
+    _G,
+    _F,
+    "GPM metric 10 (DRAM_BW_UTIL)",
+    "Device memory bandwidth in use as a share of the most there can be, averaged since the last round, 0-1. Presence as gpu_sm_active_ratio.",
+)
+FP64_ACTIVE = _gpu(
+    "gpu_fp64_active_ratio",
+    _G,
+    _F,
+    "GPM metric 11 (FP64_UTIL)",
+    "Share of time the SMs did FP64 arithmetic outside the tensor cores, averaged since the last round, 0-1. Presence as gpu_sm_active_ratio.",
+)
+FP32_ACTIVE = _gpu(
+    "gpu_fp32_active_ratio",
+    _G,
+    _F,
+    "GPM metric 12 (FP32_UTIL)",
+    "Share of time the SMs did FP32 arithmetic outside the tensor cores, averaged since the last round, 0-1. Presence as gpu_sm_active_ratio.",
+)
+FP16_ACTIVE = _gpu(
+    "gpu_fp16_active_ratio",
+    _G,
+    _F,
+    "GPM metric 13 (FP16_UTIL)",
+    "Share of time the SMs did FP16 arithmetic outside the tensor cores, averaged since the last round, 0-1. Presence as gpu_sm_active_ratio.",
+)
 ENCODER_UTILIZATION = _gpu(
     "gpu_encoder_utilization_ratio",
     _G,
@@ -714,6 +763,60 @@ NUMA_UNPINNED_PROCESSES = _gpu(
     _M,
     "/proc/PID/status",
     "Compute processes that may run on every CPU of a host with several NUMA nodes; absent when unknown or single-node.",
+)
+
+# MIG
+
+MIG_INFO = _gpu(
+    "gpu_mig_info",
+    _I,
+    _M,
+    "nvmlDeviceGetMigDeviceHandleByIndex; nvmlDeviceGetName, else nvmlDeviceGetAttributes_v2",
+    "A MIG device that exists now: its GPU instance, its compute instance, and its profile as nvidia-smi names it; join on gpu, uuid and mig_uuid. Absent outside MIG mode.",
+    "mig_uuid",
+    "gi",
+    "ci",
+    "profile",
+)
+MIG_MEMORY_USED = _gpu(
+    "gpu_mig_memory_used_bytes",
+    _G,
+    _M,
+    "nvmlDeviceGetMemoryInfo_v2.used of the MIG device",
+    "Device memory allocated on the GPU instance; compute instances that share one show the same.",
+    "mig_uuid",
+)
+MIG_MEMORY_TOTAL = _gpu(
+    "gpu_mig_memory_total_bytes",
+    _G,
+    _M,
+    "nvmlDeviceGetMemoryInfo_v2.total of the MIG device",
+    "Device memory of the GPU instance; compute instances that share one show the same.",
+    "mig_uuid",
+)
+MIG_SM_ACTIVE = _gpu(
+    "gpu_mig_sm_active_ratio",
+    _G,
+    _M,
+    "nvmlGpmMigSampleGet, GPM metric 2 (SM_UTIL)",
+    "Share of the GPU instance's SMs that were busy, averaged since the last round, 0-1; compute instances that share one show the same. Hopper and later; absent in an instance's first round and without permission for GPM.",
+    "mig_uuid",
+)
+MIG_TENSOR_ACTIVE = _gpu(
+    "gpu_mig_tensor_active_ratio",
+    _G,
+    _M,
+    "nvmlGpmMigSampleGet, GPM metric 5 (ANY_TENSOR_UTIL)",
+    "Share of time the GPU instance's SMs did tensor operations of any kind, averaged since the last round, 0-1. Presence as gpu_mig_sm_active_ratio.",
+    "mig_uuid",
+)
+MIG_DRAM_ACTIVE = _gpu(
+    "gpu_mig_dram_active_ratio",
+    _G,
+    _M,
+    "nvmlGpmMigSampleGet, GPM metric 10 (DRAM_BW_UTIL)",
+    "The GPU instance's memory bandwidth in use as a share of the most there can be, averaged since the last round, 0-1. Presence as gpu_mig_sm_active_ratio.",
+    "mig_uuid",
 )
 
 # The exporter itself

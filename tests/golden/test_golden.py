@@ -35,6 +35,7 @@ CASES = {
     "dual-a10": 180,
     "a100-power-capped": 180,
     "h100-8": 120,
+    "h100-mig": 120,
     "h100-8-bad-night-at-30m": 30 * 60,
     "h100-8-bad-night-at-75m": 75 * 60,
     "idle-downshift": 120,

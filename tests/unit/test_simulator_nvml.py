@@ -28,6 +28,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "nvmlDeviceGetProcessUtilization": (0,),
     "nvmlDeviceGetFieldValues": ([74, 230],),
     "nvmlDeviceGetNvLinkState": (0,),
+    "nvmlDeviceGetMigDeviceHandleByIndex": (0,),
 }
 ANSWERED_OR_ABSENT = {
     pynvml.NVML_SUCCESS,
@@ -45,6 +46,9 @@ NOT_OF_ONE_DEVICE = {
     "nvmlDeviceGetSramEccErrorStatus",
     "nvmlDeviceGetMemoryInfo_v2",
     "nvmlDeviceGetNvLinkRemotePciInfo_v2",
+    "nvmlDeviceGetGpuInstanceId",
+    "nvmlDeviceGetComputeInstanceId",
+    "nvmlDeviceGetAttributes_v2",
 }
 
 

@@ -9,6 +9,7 @@ from gpu_triage.collectors.clocks import CLOCKS
 from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector
 from gpu_triage.collectors.ecc import ECC
 from gpu_triage.collectors.fabric import FABRIC
+from gpu_triage.collectors.gpm import GPM
 from gpu_triage.collectors.host_cpu import HOST_CPU
 from gpu_triage.collectors.host_disk import HOST_DISK
 from gpu_triage.collectors.host_memory import HOST_MEMORY
@@ -19,6 +20,7 @@ from gpu_triage.collectors.limits import LIMITS
 from gpu_triage.collectors.media import MEDIA
 from gpu_triage.collectors.memory import MEMORY
 from gpu_triage.collectors.memory_repair import MEMORY_REPAIR
+from gpu_triage.collectors.mig import MIG
 from gpu_triage.collectors.modes import MODES
 from gpu_triage.collectors.modules import MODULES
 from gpu_triage.collectors.nvlink import NVLINK
@@ -37,6 +39,7 @@ from gpu_triage.collectors.topology import TOPOLOGY
 
 GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
     ACTIVITY,
+    GPM,
     CLOCKS,
     POWER,
     THROTTLE,
@@ -51,6 +54,7 @@ GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
     ECC,
     RECOVERY,
     PROCESSES,
+    MIG,
     IDENTITY,
     MODES,
     LIMITS,

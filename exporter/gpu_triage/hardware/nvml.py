@@ -191,11 +191,17 @@ class Inquiry:
             GpuUnavailable: the GPU is lost or must be reset; nothing more can be asked.
             DriverUnavailable: NVML as a whole is gone.
         """
-        question = _question(function, args)
+        return self._ask(function, (self.device.handle, *map(_passed, args)), _question(function, args))
+
+    def ask_library(self, function: str, *args: Any) -> Any | None:
+        """As `ask`, for functions about this GPU that take no handle: what they need is in `args`."""
+        return self._ask(function, args, _question(function, args))
+
+    def _ask(self, function: str, args: tuple[Any, ...], question: tuple[object, ...]) -> Any | None:
         if question in self.device.unsupported:
             return None
         try:
-            answer = getattr(pynvml, function)(self.device.handle, *map(_passed, args))
+            answer = getattr(pynvml, function)(*args)
         except pynvml.NVMLError as error:
             self._failed(function, error.value, question)
             return None

@@ -27,6 +27,14 @@ _NO_LOAD: Final = Load(
 
 
 @dataclass(frozen=True, slots=True)
+class MigLayout:
+    """How MIG cuts a GPU: since which second of scenario time, and the instances by the driver's index of them."""
+
+    since: int
+    instances: Mapping[int, effects.MigInstance]
+
+
+@dataclass(frozen=True, slots=True)
 class GpuConditions:
     """What acts on one GPU during a stretch of time; units as in the effects.
 
@@ -48,6 +56,7 @@ class GpuConditions:
     p2p_status: str
     recovery_action: int
     links_down: Mapping[int, int]
+    mig: MigLayout | None
     reset_required: bool
     denied: bool
     removed: bool
@@ -172,10 +181,19 @@ class Timeline:
             p2p_status=p2p[-1] if p2p else "ok",
             recovery_action=recovery[-1] if recovery else 0,
             links_down={link: down.state for down in _kind(effects.NvlinkDown, active) for link in down.links},
+            mig=_mig_layout([event for event in self._by_gpu[index] if event.active(seconds)]),
             reset_required=bool(_kind(effects.ResetRequired, active)),
             denied=bool(_kind(effects.Denied, active)),
             removed=bool(_kind(effects.Removed, active)),
         )
+
+
+def _mig_layout(active: list[Event]) -> MigLayout | None:
+    layouts = [(event.at, event.effect.instances) for event in active if isinstance(event.effect, effects.Mig)]
+    if not layouts:
+        return None
+    since, instances = layouts[-1]
+    return MigLayout(since, {i if mig.slot is None else mig.slot: mig for i, mig in enumerate(instances)})
 
 
 def overlay(base: E, change: Any) -> E:

@@ -33,6 +33,7 @@ GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "nvlink_errors": effects.NvlinkErrors,
     "fabric": effects.Fabric,
     "pulses": effects.Pulses,
+    "mig": effects.Mig,
     "xid": effects.Xid,
 }
 """Effects on GPUs: on those the event names, or on all."""

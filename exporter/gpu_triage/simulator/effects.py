@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from gpu_triage.simulator.schema import Amount, Between, Count, Ratio
+from gpu_triage.simulator.schema import Amount, Between, Count, Matching, Ratio
 
 Intensity = Annotated[float, Between(0.0, 5.0)]
 PositiveAmount = Annotated[float, Between(0.001, 1e18)]
@@ -263,3 +263,31 @@ class Xid:
 
     code: Annotated[int, Between(1, 999)]
     message: str = "pid='<unknown>', name=<unknown>"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MigInstance:
+    """A MIG device: a compute instance on a GPU instance.
+
+    Attributes:
+        profile: as nvidia-smi names it; its memory is that of its GPU instance.
+        gi, ci: ids of its GPU instance and its compute instance.
+        activity: how busy its GPU instance is when the GPU's load is 1.
+        slot: the driver's index of it; where it stands in the list, where not given.
+    """
+
+    profile: Annotated[str, Matching(r"([1-7]c\.)?[1-7]g\.[1-9]\d*gb(\+me)?", 'a MIG profile such as "1g.10gb"')]
+    gi: Annotated[int, Between(0, 14)]
+    ci: Annotated[int, Between(0, 6)] = 0
+    activity: Ratio = 0.0
+    slot: Annotated[int, Between(0, 6)] | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.profile} as {self.gi}/{self.ci}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mig:
+    """MIG mode is on and the GPU is cut into these instances; of several such effects the last in the file counts."""
+
+    instances: tuple[MigInstance, ...] = ()

@@ -22,7 +22,7 @@ from gpu_triage.simulator.nvml_library import (
     UTILIZATION,
     Failure,
 )
-from gpu_triage.simulator.nvml_processes import memory_used_mib
+from gpu_triage.simulator.nvml_processes import memory_mib
 from gpu_triage.simulator.nvml_session import Device
 
 _MIB: Final = 2**20
@@ -109,19 +109,25 @@ def _sampled_utilization(device: Device, gauges: Gauges, number: int) -> float:
     return device.state.utilization_between(gauges, ends - _SAMPLE_SECONDS, ends)
 
 
+def _encoder(device: Device) -> tuple[int, int]:
+    return percent(device.gauges.encoder), _ENCODER_PERIOD_US
+
+
+def _decoder(device: Device) -> tuple[int, int]:
+    return percent(device.gauges.decoder), _ENCODER_PERIOD_US
+
+
 def _memory(device: Device, out: int | None) -> None:
     info = at(MEMORY, out)
-    used = (memory_used_mib(device) + device.model.memory_reserved_mib) * _MIB
-    info.total = device.model.memory_mib * _MIB
-    info.used = used
-    info.free = info.total - used
+    total, reserved, used = memory_mib(device)
+    info.total = total * _MIB
+    info.used = (used + reserved) * _MIB
+    info.free = info.total - info.used
 
 
 def _memory_v2(device: Device, out: int | None) -> None:
     info = at(MEMORY_V2, out, MEMORY_V2_VERSION)
-    info.total = device.model.memory_mib * _MIB
-    info.reserved = device.model.memory_reserved_mib * _MIB
-    info.used = memory_used_mib(device) * _MIB
+    info.total, info.reserved, info.used = (mib * _MIB for mib in memory_mib(device))
     info.free = info.total - info.reserved - info.used
 
 
@@ -219,12 +225,12 @@ def _supported_reasons(device: Device) -> int:
 
 
 FUNCTIONS: Final = (
-    Function("nvmlDeviceGetUtilizationRates", (OUT,), _utilization),
+    Function("nvmlDeviceGetUtilizationRates", (OUT,), _utilization, mig="whole"),
     Function("nvmlDeviceGetSamples", (c_uint, c_ulonglong, OUT, OUT, OUT), _samples),
-    pair("nvmlDeviceGetEncoderUtilization", lambda device: (percent(device.gauges.encoder), _ENCODER_PERIOD_US)),
-    pair("nvmlDeviceGetDecoderUtilization", lambda device: (percent(device.gauges.decoder), _ENCODER_PERIOD_US)),
-    Function("nvmlDeviceGetMemoryInfo", (OUT,), _memory),
-    Function("nvmlDeviceGetMemoryInfo_v2", (OUT,), _memory_v2, since=515),
+    pair("nvmlDeviceGetEncoderUtilization", _encoder, mig="whole"),
+    pair("nvmlDeviceGetDecoderUtilization", _decoder, mig="whole"),
+    Function("nvmlDeviceGetMemoryInfo", (OUT,), _memory, mig="any"),
+    Function("nvmlDeviceGetMemoryInfo_v2", (OUT,), _memory_v2, since=515, mig="any"),
     Function("nvmlDeviceGetBAR1MemoryInfo", (OUT,), _bar1),
     gauge("nvmlDeviceGetPerformanceState", lambda device: device.gauges.performance_state),
     Function("nvmlDeviceGetClockInfo", (c_uint, OUT), _clock),

@@ -128,6 +128,6 @@ FUNCTIONS: Final = (
         lambda device: int(device.state.conditions.pages_pending),
         feature="retired_pages",
     ),
-    Function("nvmlDeviceGetRemappedRows", (OUT, OUT, OUT, OUT), _remapped, feature="remapped_rows"),
-    Function("nvmlDeviceGetRowRemapperHistogram", (OUT,), _histogram, feature="remapped_rows"),
+    Function("nvmlDeviceGetRemappedRows", (OUT, OUT, OUT, OUT), _remapped, feature="remapped_rows", mig="whole"),
+    Function("nvmlDeviceGetRowRemapperHistogram", (OUT,), _histogram, feature="remapped_rows", mig="whole"),
 )

@@ -154,6 +154,7 @@ class Process:
 
     Attributes:
         sm: its share of the GPU's utilisation.
+        gi, ci: the MIG device it runs on; it is only on the GPU while that exists, or without one, while MIG is off.
         cpus: CPUs it may run on; all where not given.
         cgroup: its line in ``/proc/<pid>/cgroup``, after ``0::``.
     """
@@ -162,6 +163,8 @@ class Process:
     pid: Annotated[int, Between(1, 4_194_304)]
     name: Annotated[str, Matching(r"[^\n/]{1,15}", "a command name of at most 15 characters")]
     memory_mib: Count
+    gi: Annotated[int, Between(0, 14)] | None = None
+    ci: Annotated[int, Between(0, 6)] = 0
     sm: Utilization = 0.0
     memory: Utilization = 0.0
     uid: Count = 1000
