@@ -59,6 +59,7 @@ class DriverWatch:
         self._open = False
         self._look_at = 0.0
         self._retry_seconds = _FIRST_RETRY_SECONDS
+        self._reopening = False
         self._reopen_at: float | None = None
         self._reopen_seconds = _FIRST_REOPEN_SECONDS
         self._bus_changed = False
@@ -68,6 +69,11 @@ class DriverWatch:
     def versions(self) -> DriverVersions | None:
         """Versions of the driver; None while it is unavailable."""
         return self.session.versions if self._open else None
+
+    @property
+    def reopening(self) -> bool:
+        """Whether NVML is being initialised again right now: every handle is dead until the look is taken in."""
+        return self._reopening and self.lane.busy_since is not None
 
     def wants_reopening(self, now: float) -> bool:
         """Whether NVML should be initialised again, which needs all GPU lanes to be idle first."""
@@ -87,7 +93,7 @@ class DriverWatch:
             # Lost GPUs may stay lost: try less and less often.
             self._reopen_at = None
             self._reopen_seconds = min(2 * self._reopen_seconds, _LAST_REOPEN_SECONDS)
-        was_open = self._open
+        was_open, self._reopening = self._open, reopen
         self.lane.submit(lambda: self._look(was_open=was_open, reopen=reopen))
 
     def take(self, look: DriverLook, now: float) -> None:

@@ -8,8 +8,9 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from gpu_triage.catalogue import Sample
-from gpu_triage.collectors import exporter, presence
-from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector
+from gpu_triage.collectors import exporter, presence, xid
+from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels
+from gpu_triage.collectors.exporter import CollectorHealth
 from gpu_triage.collectors.presence import PresenceReading
 from gpu_triage.config import Config, collector_enabled
 from gpu_triage.machine import Machine, Moment
@@ -21,10 +22,11 @@ from gpu_triage.sampler.lanes import LaneMaker
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
 from gpu_triage.sampler.schedule import Schedule, interval_seconds
 from gpu_triage.sampler.status import Status
+from gpu_triage.sampler.xid import XidNews, XidWatch
 
 log = logging.getLogger(__name__)
 
-Report = Outcome | GpuRoundResult | DriverLook
+Report = Outcome | GpuRoundResult | DriverLook | XidNews
 
 
 class Sampler:
@@ -53,7 +55,9 @@ class Sampler:
             c for c in host_collectors if collector_enabled(config, c.name, default=c.default)
         )
         enabled: tuple[AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
-        self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), exporter.NAME))
+        self._xid = XidWatch(machine, config, make_lane, self._reports.put)
+        pushed = (xid.NAME,) if self._xid.enabled else ()
+        self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, exporter.NAME))
         self._make_reader = {c.name: partial(c.reader, config) for c in self._gpu_collectors}
         self._host_readers: dict[str, HostReader] = {c.name: c.reader(config) for c in self._host_collectors}
         self._fleet = Fleet(config, make_lane)
@@ -74,16 +78,13 @@ class Sampler:
 
     def step(self) -> None:
         """Take in what came back and start what is due. Never waits."""
+        # Asked before draining: a look that is over by now has reported, and is taken in.
+        reopening = self._driver.reopening
         self._drain()
         now = self._machine.clock.now().monotonic
-        reopen = self._driver.wants_reopening(now)
-        if not reopen:
-            self._driver.submit(now, reopen=False)
-            for record in self._fleet:
-                self._submit_gpu(record, now)
-        elif all(record.lane.busy_since is None for record in self._fleet):
-            # All handles die with the session: no GPU may be asked meanwhile.
-            self._driver.submit(now, reopen=True)
+        if not reopening:
+            self._submit_driver_and_gpus(now)
+        self._xid.submit_kmsg(now)
         self._submit_host(now)
 
     def publish(self) -> None:
@@ -95,7 +96,12 @@ class Sampler:
         self._driver.someone_is_gone(now.monotonic, gone=gone)
         self._expire(now.monotonic)
         self.presence = self.status.presence(self._fleet, self._driver, self.store, now.monotonic)
-        exporter_reading = self.status.exporter(self._fleet, self._driver)
+        pushed: tuple[CollectorHealth, ...] = ()
+        if self._xid.enabled:
+            pushed = (self._xid.health(now.monotonic),)
+            xids = self._xid.reading(self._labels_of, now.monotonic)
+            self._put_own(xid.NAME, checked(xid.render(xids), frozenset(xid.METRICS)), now)
+        exporter_reading = self.status.exporter(self._fleet, self._driver, pushed)
         self._put_own(presence.NAME, checked(presence.render(self.presence), frozenset(presence.METRICS)), now)
         self._put_own(exporter.NAME, checked(exporter.render(exporter_reading), frozenset(exporter.METRICS)), now)
         self.published_at = now.monotonic
@@ -113,7 +119,7 @@ class Sampler:
 
     def idle(self) -> bool:
         """Whether every lane has finished what it was given."""
-        lanes = (*(record.lane for record in self._fleet), self._driver.lane, self._host_lane)
+        lanes = (*(record.lane for record in self._fleet), self._driver.lane, self._host_lane, *self._xid.lanes)
         return all(lane.busy_since is None for lane in lanes)
 
     def close(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
@@ -122,16 +128,31 @@ class Sampler:
         Args:
             wait: waits until the given condition holds, at most as long as there is time; says whether it does.
         """
-        for record in self._fleet:
-            record.lane.close()
-        self._host_lane.close()
+        for lane in (*(record.lane for record in self._fleet), self._host_lane, *self._xid.lanes):
+            lane.close()
         if wait(self.idle):
-            self._driver.lane.submit(self._driver.close)
+            self._driver.lane.submit(self._end_session)
             wait(self.idle)
         else:
             # Shutting NVML down under a call that hangs would hang as well.
             log.warning("the driver did not answer in time, NVML is left as it is")
         self._driver.lane.close()
+
+    def _end_session(self) -> None:
+        # An event set outlives no session; all lanes are idle, so this one may free it.
+        self._xid.close()
+        self._driver.close()
+
+    def _submit_driver_and_gpus(self, now: float) -> None:
+        if not self._driver.wants_reopening(now):
+            self._driver.submit(now, reopen=False)
+            for record in self._fleet:
+                self._submit_gpu(record, now)
+            present = ((record.key, record.device) for record in self._fleet if record.device is not None)
+            self._xid.submit_nvml(present, session=self._driver.versions is not None)
+        elif all(record.lane.busy_since is None for record in self._fleet) and self._xid.let_go():
+            # All handles die with the session: no GPU may be asked meanwhile.
+            self._driver.submit(now, reopen=True)
 
     def _submit_gpu(self, record: GpuRecord, now: float) -> None:
         versions = self._driver.versions
@@ -179,6 +200,9 @@ class Sampler:
                 self._take_outcome(report)
             elif isinstance(report, GpuRoundResult):
                 self._take_round(report, now)
+            elif isinstance(report, XidNews):
+                self.status.count(xid.NAME, report.failures)
+                self._xid.take(report)
             else:
                 self._take_look(report, now)
 
@@ -223,6 +247,10 @@ class Sampler:
             record.device = None
             self._fleet.fail(record, DRIVER_UNAVAILABLE)
             self._withdraw(record)
+
+    def _labels_of(self, key: str) -> GpuLabels | None:
+        record = self._fleet.get(key)
+        return None if record is None else record.labels
 
     def _withdraw(self, record: GpuRecord) -> None:
         for collector in self._gpu_collectors:
