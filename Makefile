@@ -14,6 +14,8 @@ BIN := $(VENV)/bin
 BASE := $(VENV)/.stamp-base
 RUNTIME := $(VENV)/.stamp-runtime
 DEV := $(VENV)/.stamp-dev
+PEER_VENV := tests/bench/.venv
+PEER := $(PEER_VENV)/.stamp
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --editable .
 
@@ -59,8 +61,8 @@ docs: $(DEV) ## regenerate docs/METRICS.md and docs/configuration.md
 	$(BIN)/python -m gpu_triage.reference docs
 
 .PHONY: bench
-bench: $(DEV) ## measure what the exporter costs
-	$(BIN)/python tests/bench/run.py $(ARGS)
+bench: $(DEV) $(PEER) ## measure what the exporter costs, beside another one
+	$(BIN)/python -m tests.bench.run $(ARGS)
 
 .PHONY: lock
 lock: $(DEV) ## resolve requirements/*.txt anew; ARGS=--upgrade takes the newest versions
@@ -72,7 +74,7 @@ servers: ## install Debian's Prometheus and Alertmanager for the tests that star
 
 .PHONY: clean
 clean: ## remove the virtual environment, caches and build output
-	rm -rf $(VENV) build dist exporter/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(PEER_VENV) build dist exporter/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BASE):
@@ -90,3 +92,8 @@ $(DEV): requirements/dev.txt pyproject.toml | $(BASE)
 	$(INSTALL) --require-hashes -r requirements/dev.txt
 	$(INSTALL_PACKAGE)
 	@touch $@ $(RUNTIME)
+
+$(PEER): tests/bench/requirements.txt | $(DEV)
+	$(BIN)/python -m venv $(PEER_VENV)
+	$(PEER_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r $<
+	@touch $@

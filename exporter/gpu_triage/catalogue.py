@@ -738,6 +738,23 @@ EXPORTER_ERRORS = _host(
     "collector",
     "error",
 )
+EXPORTER_TEXTFILE_MTIME = _host(
+    "gpu_exporter_textfile_mtime_seconds",
+    _G,
+    _M,
+    "--collector.textfile.directory",
+    "Unix time at which a job's file was last written; what is in it is as old.",
+    "file",
+)
+EXPORTER_TEXTFILE_ERROR_INFO = _host(
+    "gpu_exporter_textfile_error_info",
+    _I,
+    _M,
+    "--collector.textfile.directory",
+    "Why a job's file is not republished, as a named error; absent while it is.",
+    "file",
+    "error",
+)
 EXPORTER_SCRAPES = _host(
     "gpu_exporter_scrapes_total", _C, _F, "the web server", "Scrapes answered since the exporter started."
 )

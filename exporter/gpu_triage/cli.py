@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 COLLECTOR_SWITCHES = (
-    *(CollectorSwitch(c.name, c.about, c.default) for c in ALL_COLLECTORS),
+    *(CollectorSwitch(c.name, c.about, c.default) for c in ALL_COLLECTORS if getattr(c, "needs", None) is None),
     CollectorSwitch(xid.NAME, xid.ABOUT, default=True),
 )
-"""What ``--collector.<name>`` can name."""
+"""What ``--collector.<name>`` can name; a collector that needs an option of its own is switched by that."""
 
 EXIT_RESTART_ME = 4
 """Exit code of a daemon that must be restarted because the driver was replaced underneath it."""
@@ -143,12 +143,23 @@ class Front:
             gpus=tuple((int(gpu.labels.gpu), gpu.name, gpu.error or "up") for gpu in gpus),
         )
 
+    def release(self) -> None:
+        """As LifecycleSource."""
+        log.info("letting go of the GPUs")
+        self._sampler.release()
+
+    def acquire(self) -> None:
+        """As LifecycleSource."""
+        log.info("taking the GPUs back")
+        self._sampler.acquire()
+
     def application(self) -> WebApp:
         """The web application that shows all this."""
         return WebApp(
             self,
             self,
             self,
+            lifecycle=self if self._config.web_enable_lifecycle else None,
             telemetry_path=self._config.web_telemetry_path,
             max_requests=self._config.web_max_requests,
         )
@@ -172,6 +183,8 @@ class _Daemon:
             log.info("listening", extra=fields(url=metrics, version=__version__))
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _frame: self._stop(signal.Signals(received).name))
+        signal.signal(signal.SIGUSR1, lambda _received, _frame: self._front.release())
+        signal.signal(signal.SIGUSR2, lambda _received, _frame: self._front.acquire())
         self._runner.start(self._sampler, self._front.exposition.refresh, self._end)
         self._server.run()
         self._runner.stop()

@@ -26,6 +26,7 @@ class Config:
             no two equal.
         web_telemetry_path: URL path of the metrics; starts with a slash, is never ``/`` or below ``/-/``.
         web_max_requests: requests answered at the same time, 1 to 1000.
+        web_enable_lifecycle: whether GPUs can be released and acquired over HTTP.
         path_procfs: where procfs is mounted.
         path_sysfs: where sysfs is mounted.
         path_kmsg: the kernel log device.
@@ -41,6 +42,7 @@ class Config:
         process_max: most processes published a GPU, 0 to 1024; 0 publishes none.
         collectors: explicit choices only, by collector name or the group name ``host``;
             ask `collector_enabled`.
+        collector_textfile_directory: where jobs write ``*.prom`` files to republish; None republishes none.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_format: ``logfmt`` or ``json``.
         simulate: the scenario to run instead of the real host; None on the real host.
@@ -49,6 +51,7 @@ class Config:
     web_listen_addresses: tuple[str, ...] = (":9836",)
     web_telemetry_path: str = "/metrics"
     web_max_requests: int = 40
+    web_enable_lifecycle: bool = False
     path_procfs: Path = Path("/proc")
     path_sysfs: Path = Path("/sys")
     path_kmsg: Path = Path("/dev/kmsg")
@@ -63,6 +66,7 @@ class Config:
     expect_p2p: bool | None = None
     process_max: int = 32
     collectors: Mapping[str, bool] = field(default_factory=dict, hash=False)
+    collector_textfile_directory: Path | None = None
     log_level: str = "info"
     log_format: str = "logfmt"
     simulate: str | None = None

@@ -9,7 +9,7 @@ import gzip
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
@@ -173,13 +173,14 @@ def _weight(text: str) -> float:
     return weight if 0 <= weight <= 1 else 0.0
 
 
-def _families(outcomes: Iterable[Outcome]) -> tuple[Metric, ...]:
+def _families(outcomes: tuple[Outcome, ...]) -> tuple[Metric, ...]:
     """Samples grouped by metric, each series once: of two subjects that claim one, the first has it."""
     series: dict[MetricSpec, dict[tuple[str, ...], float]] = {}
     for outcome in outcomes:
         for sample in outcome.samples:
             series.setdefault(sample.spec, {}).setdefault(sample.labels, sample.value)
-    return tuple(_family(spec, values) for spec, values in series.items())
+    foreign = tuple(family for outcome in outcomes for family in outcome.foreign)
+    return (*(_family(spec, values) for spec, values in series.items()), *foreign)
 
 
 def _family(spec: MetricSpec, values: dict[tuple[str, ...], float]) -> Metric:

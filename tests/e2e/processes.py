@@ -39,9 +39,13 @@ class Exporter:
 
     def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
         """Status, headers and body of a GET."""
+        return self.request("GET", path, **headers)
+
+    def request(self, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+        """Status, headers and body of any request."""
         client = http.client.HTTPConnection(self.address, timeout=WAIT_SECONDS)
         try:
-            client.request("GET", path, headers=headers)
+            client.request(method, path, headers=headers)
             response = client.getresponse()
             return response.status, {k.lower(): v for k, v in response.getheaders()}, response.read()
         finally:

@@ -75,6 +75,28 @@ def test_formats_are_negotiated_and_compressed(tmp_path: Path) -> None:
         assert {line.split("{")[0] for line in only.splitlines() if not line.startswith("#")} == {"gpu_up"}
 
 
+def test_gpus_are_released_and_acquired_by_signal(tmp_path: Path) -> None:
+    with exporter(tmp_path, "--simulate", "dual-a10") as running:
+        running.process.send_signal(signal.SIGUSR1)
+        wait_for(lambda: "gpu_exporter_gpus_released 1.0" in running.metrics())
+        assert running.get("/-/healthy")[0] == 200
+        running.process.send_signal(signal.SIGUSR2)
+        wait_for(lambda: "gpu_driver_up 1.0" in running.metrics())
+        assert "gpu_exporter_gpus_released 0.0" in running.metrics()
+
+
+def test_gpus_are_released_and_acquired_over_http_only_where_that_is_enabled(tmp_path: Path) -> None:
+    with exporter(tmp_path, "--simulate", "dual-a10", "--web.enable-lifecycle") as running:
+        assert running.request("POST", "/-/release", Origin="http://evil.example")[0] == 403
+        assert running.get("/-/release")[0] == 405
+        assert running.request("POST", "/-/release")[0] == 202
+        wait_for(lambda: "gpu_exporter_gpus_released 1.0" in running.metrics())
+        assert running.request("POST", "/-/acquire")[0] == 202
+        wait_for(lambda: "gpu_driver_up 1.0" in running.metrics())
+    with exporter(tmp_path, "--simulate", "dual-a10") as running:
+        assert running.request("POST", "/-/release")[0] == 404
+
+
 def test_a_host_without_driver_stays_up_and_says_why(tmp_path: Path) -> None:
     path = tmp_path / "no-driver.toml"
     event = '\n[[event]]\nat = "0s"\neffect = { kind = "library_missing" }\n'

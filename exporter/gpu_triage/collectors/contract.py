@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from prometheus_client import Metric
+
 from gpu_triage.catalogue import MetricSpec, Sample, Tier
-from gpu_triage.config import Config
+from gpu_triage.config import Config, collector_enabled
 from gpu_triage.hardware.rounds import GpuRound, HostRound
 
 R = TypeVar("R")
@@ -48,7 +50,12 @@ class GpuCollector(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class HostCollector(Generic[R]):
-    """One subject read from the host's kernel, on a lane of its own kind; attributes as GpuCollector."""
+    """One subject read from the host, on the host's lane; attributes as GpuCollector, and these.
+
+    Attributes:
+        foreign: families that others made, to be republished as they are; they bear no name of the catalogue.
+        needs: the field of Config without which it does not run; None when it needs none.
+    """
 
     name: str
     about: str
@@ -57,11 +64,20 @@ class HostCollector(Generic[R]):
     reader: Callable[[Config], Callable[[HostRound], R]]
     render: Callable[[R], Iterator[Sample]]
     default: bool = True
+    foreign: Callable[[R], tuple[Metric, ...]] | None = None
+    needs: str | None = None
 
 
 AnyGpuCollector = GpuCollector[Any]
 AnyHostCollector = HostCollector[Any]
 AnyCollector = AnyGpuCollector | AnyHostCollector
+
+
+def runs(collector: AnyCollector, config: Config) -> bool:
+    """Whether a collector runs under this configuration."""
+    if isinstance(collector, HostCollector) and collector.needs is not None and not getattr(config, collector.needs):
+        return False
+    return collector_enabled(config, collector.name, default=collector.default)
 
 
 def max_gap_seconds(config: Config) -> float:

@@ -25,6 +25,7 @@ from gpu_triage.collectors.pcie_limits import PCIE_LIMITS
 from gpu_triage.collectors.pcie_throughput import PCIE_THROUGHPUT
 from gpu_triage.collectors.power import POWER
 from gpu_triage.collectors.processes import PROCESSES
+from gpu_triage.collectors.textfile import TEXTFILE
 from gpu_triage.collectors.thermal import THERMAL
 from gpu_triage.collectors.throttle import THROTTLE
 from gpu_triage.collectors.topology import TOPOLOGY
@@ -56,6 +57,7 @@ HOST_COLLECTORS: Final[tuple[AnyHostCollector, ...]] = (
     HOST_MEMORY,
     HOST_DISK,
     HOST_NETWORK,
+    TEXTFILE,
 )
 
 ALL_COLLECTORS: Final[tuple[AnyCollector, ...]] = (*GPU_COLLECTORS, *HOST_COLLECTORS)

@@ -8,14 +8,19 @@ from typing import Final
 from gpu_triage.hardware.integrals import Integral
 from gpu_triage.hardware.nvml import Inquiry
 from gpu_triage.hardware.rounds import GpuRound
+from gpu_triage.machine import Moment
 
 GPU_UTILIZATION_SAMPLES: Final = 1
 """NVML_GPU_UTILIZATION_SAMPLES of nvmlSamplingType_t."""
 
 _SLOWEST_STATE: Final = 15
 _MOST_PERCENT: Final = 100
+_UNSIGNED_INT: Final = 1
+"""NVML_VALUE_TYPE_UNSIGNED_INT: the type of utilisation samples."""
 _SILENCE_SECONDS: Final = 3.0
-"""The driver samples several times a second; no new sample for so long means its clock was stepped."""
+"""The driver samples several times a second; no new sample for so long means it has stopped."""
+_AHEAD_SECONDS: Final = 1.0
+"""Samples carry the time of day; one of a later time is from before the clock was set back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,44 +61,61 @@ class ActivityReader:
         return ActivityReading(
             sm_utilization_ratio=sm,
             memory_utilization_ratio=memory,
-            busy_seconds=self._busy(inquiry, sm, gpu.at.monotonic),
+            busy_seconds=self._busy(inquiry, sm, gpu.at),
             performance_state=state if known_state else None,
         )
 
-    def _busy(self, inquiry: Inquiry, sm: float | None, at: float) -> float | None:
+    def _busy(self, inquiry: Inquiry, sm: float | None, at: Moment) -> float | None:
         if sm is None:
             # In MIG mode the samples may go on, but they mean nothing there.
             return None
         before = self._polled.total_seconds
-        polled_seconds = self._polled.add(sm, at) - before
+        polled_seconds = self._polled.add(sm, at.monotonic) - before
         sampled_seconds = self._sampled_seconds(inquiry, at)
         self._busy_seconds += polled_seconds if sampled_seconds is None else sampled_seconds
         return self._busy_seconds
 
-    def _sampled_seconds(self, inquiry: Inquiry, at: float) -> float | None:
+    def _sampled_seconds(self, inquiry: Inquiry, at: Moment) -> float | None:
         """Busy seconds in the driver's samples not yet seen; None where polling must serve."""
-        answer = inquiry.many("nvmlDeviceGetSamples", GPU_UTILIZATION_SAMPLES, self._newest_us)
-        if answer is None:
+        latest_us = (at.wall + _AHEAD_SECONDS) * 1e6
+        if self._newest_us > latest_us:
+            self._newest_us = 0
+        fresh = self._fresh_samples(inquiry, latest_us)
+        if fresh is None:
             return None
-        samples = sorted((s.timeStamp, s.sampleValue.uiVal) for s in answer[1]) if answer else []
-        fresh = [(stamp, percent) for stamp, percent in samples if stamp > self._newest_us and percent <= _MOST_PERCENT]
         if not fresh:
-            if self._progress_at is not None and at - self._progress_at < _SILENCE_SECONDS:
+            if self._progress_at is not None and at.monotonic - self._progress_at < _SILENCE_SECONDS:
                 return 0.0
             self._newest_us = 0
             return None
-        first_time = self._newest_us == 0
+        if self._newest_us == 0:
+            # What the buffer held before the first look is not this process's to count.
+            self._newest_us = fresh[-1][0]
+            return None
         busy_seconds = 0.0
-        previous_us = fresh[0][0] if first_time else self._newest_us
         for stamp, percent in fresh:
-            seconds = (stamp - previous_us) / 1e6
+            seconds = (stamp - self._newest_us) / 1e6
             if seconds <= self._max_gap_seconds:
                 busy_seconds += percent / 100 * seconds
-            previous_us = stamp
-        self._newest_us = previous_us
-        self._progress_at = at
-        # What the buffer held before the first look is not this process's to count.
-        return None if first_time else busy_seconds
+            self._newest_us = stamp
+        self._progress_at = at.monotonic
+        return busy_seconds
+
+    def _fresh_samples(self, inquiry: Inquiry, latest_us: float) -> list[tuple[int, int]] | None:
+        """Time in µs and percent of samples not yet seen, oldest first; None where there are no samples at all."""
+        answer = inquiry.many("nvmlDeviceGetSamples", GPU_UTILIZATION_SAMPLES, self._newest_us)
+        if answer is None:
+            return None
+        if not answer:
+            return []
+        value_type, samples = answer
+        if value_type != _UNSIGNED_INT:
+            inquiry.failures.append("malformed")
+            return None
+        stamped = sorted((sample.timeStamp, sample.sampleValue.uiVal) for sample in samples)
+        return [
+            (at, percent) for at, percent in stamped if self._newest_us < at <= latest_us and percent <= _MOST_PERCENT
+        ]
 
 
 def _ratio(inquiry: Inquiry, percent: float) -> float | None:

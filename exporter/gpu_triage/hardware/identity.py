@@ -55,7 +55,7 @@ def read_identity(gpu: GpuRound) -> IdentityReading:
         pci_bus_id=inquiry.device.pci_bus_id or "",
         serial=inquiry.ask("nvmlDeviceGetSerial") or "",
         architecture="" if architecture is None else ARCHITECTURES.get(architecture, f"unknown_{architecture}"),
-        compute_capability=f"{capability[0]}.{capability[1]}" if capability else "",
+        compute_capability=f"{capability[0]}.{capability[1]}" if capability and min(capability) >= 0 else "",
         vbios_version=inquiry.ask("nvmlDeviceGetVbiosVersion") or "",
         board_part_number=inquiry.ask("nvmlDeviceGetBoardPartNumber") or "",
     )

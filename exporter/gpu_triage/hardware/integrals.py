@@ -32,32 +32,44 @@ class Integral:
 
 
 class Continued:
-    """A driver's counter, carried on over its resets: the driver's own value plus what it forgot."""
+    """A driver's counter, carried on over its resets: the driver's own value plus what it forgot.
 
-    __slots__ = ("_forgotten", "_last")
+    One low reading is a glitch and is held back, else what comes after it would be counted twice; two are a reset.
+
+    Attributes:
+        accepted: the driver's value that was last believed; 0 before the first.
+    """
+
+    __slots__ = ("_forgotten", "_suspect", "accepted")
 
     def __init__(self) -> None:
         self._forgotten = 0.0
-        self._last = 0.0
+        self._suspect = False
+        self.accepted = 0.0
 
     def add(self, raw: float) -> float:
         """The counter after the driver said `raw`; never less than before."""
-        if raw < self._last:
-            self._forgotten += self._last
-        self._last = raw
-        return self._forgotten + raw
+        fell = raw < self.accepted
+        if fell and self._suspect:
+            self._forgotten += self.accepted
+        self._suspect = fell and not self._suspect
+        if not self._suspect:
+            self.accepted = raw
+        return self._forgotten + self.accepted
 
 
 class Unwrapped:
     """Growth since the first reading of a counter that may wrap at 32 bits or be reset.
 
-    A value that falls from the upper half of 32 bits has wrapped; any other fall is a reset.
+    A value that falls from the upper half of 32 bits has wrapped; any other fall is a reset once the next
+    reading agrees, and a glitch that is held back until then.
     """
 
-    __slots__ = ("_last", "total")
+    __slots__ = ("_last", "_suspect", "total")
 
     def __init__(self) -> None:
         self._last: float | None = None
+        self._suspect = False
         self.total = 0.0
 
     def add(self, raw: float) -> float:
@@ -67,8 +79,12 @@ class Unwrapped:
                 self.total += raw - self._last
             elif _HALF_32_BIT <= self._last < _FULL_32_BIT:
                 self.total += raw + _FULL_32_BIT - self._last
-            else:
+            elif self._suspect:
                 self.total += raw
+            else:
+                self._suspect = True
+                return self.total
+        self._suspect = False
         self._last = raw
         return self.total
 

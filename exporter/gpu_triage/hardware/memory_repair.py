@@ -16,6 +16,9 @@ RETIREMENT_CAUSES: Final = {"single_bit": 0, "double_bit": 1}
 BANK_AVAILABILITIES: Final = ("max", "high", "partial", "low", "none")
 """Members of nvmlRowRemapperHistogramValues_t: spare rows left in a bank."""
 
+_MOST_COUNT: Final = 1 << 24
+"""More rows, or banks, than any GPU has."""
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryRepairReading:
@@ -50,15 +53,15 @@ def read_memory_repair(gpu: GpuRound) -> MemoryRepairReading:
     ecc_mode = inquiry.ask("nvmlDeviceGetEccMode")  # [now, after the next reboot]
     rows = inquiry.ask("nvmlDeviceGetRemappedRows")  # (correctable, uncorrectable, pending, failure)
     return MemoryRepairReading(
-        ecc_mode=bool(ecc_mode[0]) if ecc_mode else None,
-        ecc_mode_pending=bool(ecc_mode[1]) if ecc_mode else None,
+        ecc_mode=inquiry.flag(ecc_mode[0]) if ecc_mode else None,
+        ecc_mode_pending=inquiry.flag(ecc_mode[1]) if ecc_mode else None,
         sram_threshold_exceeded=sram_threshold_exceeded(inquiry),
         retired_pages=_retired_pages(inquiry),
-        retired_pages_pending=_flag(inquiry.ask("nvmlDeviceGetRetiredPagesPendingStatus")),
-        remapped_rows={"correctable": rows[0], "uncorrectable": rows[1]} if rows else {},
-        row_remap_pending=bool(rows[2]) if rows else None,
-        row_remap_failure=bool(rows[3]) if rows else None,
-        row_remap_banks=_banks(inquiry.ask("nvmlDeviceGetRowRemapperHistogram")),
+        retired_pages_pending=inquiry.flag(inquiry.ask("nvmlDeviceGetRetiredPagesPendingStatus")),
+        remapped_rows=_counts(inquiry, {"correctable": rows[0], "uncorrectable": rows[1]} if rows else {}),
+        row_remap_pending=inquiry.flag(rows[2]) if rows else None,
+        row_remap_failure=inquiry.flag(rows[3]) if rows else None,
+        row_remap_banks=_counts(inquiry, _banks(inquiry.ask("nvmlDeviceGetRowRemapperHistogram"))),
     )
 
 
@@ -67,9 +70,10 @@ def _retired_pages(inquiry: Inquiry) -> Mapping[str, int]:
     return {label: len(addresses) for label, addresses in pages.items() if addresses is not None}
 
 
+def _counts(inquiry: Inquiry, answers: Mapping[str, int]) -> Mapping[str, int]:
+    plausible = {label: inquiry.within(count, 0, _MOST_COUNT) for label, count in answers.items()}
+    return {label: count for label, count in plausible.items() if count is not None}
+
+
 def _banks(histogram: Any) -> Mapping[str, int]:
     return {label: getattr(histogram, label) for label in BANK_AVAILABILITIES} if histogram else {}
-
-
-def _flag(answer: int | None) -> bool | None:
-    return None if answer is None else bool(answer)

@@ -32,7 +32,7 @@ def read_modes(gpu: GpuRound) -> ModesReading:
     mig = gpu.inquiry.ask("nvmlDeviceGetMigMode")  # [now, after the next reset]
     compute = gpu.inquiry.ask("nvmlDeviceGetComputeMode")
     return ModesReading(
-        persistence=None if persistence is None else bool(persistence),
-        mig=None if mig is None else bool(mig[0]),
+        persistence=gpu.inquiry.flag(persistence),
+        mig=gpu.inquiry.flag(mig[0]) if mig else None,
         compute=None if compute is None else COMPUTE_MODES.get(compute, f"unknown_{compute}"),
     )

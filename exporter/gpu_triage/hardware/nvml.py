@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pynvml
 
-from gpu_triage.errors import DriverReplaced, DriverUnavailable, GpuUnavailable
-from gpu_triage.hardware.nvml_errors import DRIVER_GONE, EMPTY, GPU_GONE, MALFORMED, UNSUPPORTED, name_of
+from gpu_triage.errors import DriverUnavailable, GpuUnavailable
+from gpu_triage.hardware.nvml_errors import (
+    DRIVER_GONE,
+    EMPTY,
+    GPU_GONE,
+    MALFORMED,
+    UNSUPPORTED,
+    driver_unavailable,
+    name_of,
+)
 from gpu_triage.hardware.pci_bus import normalise_bus_id
 from gpu_triage.machine import NvmlLibrary
 
 MAX_GPUS: Final = 256
 """More than any host has; a count above it is junk and not followed."""
 
+_MOST_CUDA_VERSION: Final = 100_000
+
 _NO_VALUE: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 """NVML_VALUE_NOT_AVAILABLE in its two widths."""
 
 FieldId = int | tuple[int, int]
 """A field id of nvmlDeviceGetFieldValues, or a pair with its scope id (link, GPU or module)."""
+
+N = TypeVar("N", bound=float)
 
 _VALUE_MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
@@ -106,7 +119,7 @@ class Session:
                 pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
             pynvml.nvmlInit()
         except pynvml.NVMLError as error:
-            raise _driver_unavailable(error) from error
+            raise driver_unavailable(error) from error
         except (OSError, *MALFORMED) as error:
             raise DriverUnavailable("library_invalid", f"libnvidia-ml.so.1: {error}") from error
         self.versions = DriverVersions(
@@ -132,7 +145,7 @@ class Session:
         try:
             count = pynvml.nvmlDeviceGetCount()
         except pynvml.NVMLError as error:
-            raise _driver_unavailable(error) from error
+            raise driver_unavailable(error) from error
         except MALFORMED as error:
             raise DriverUnavailable("library_invalid", f"nvmlDeviceGetCount: {error}") from error
         if count > MAX_GPUS:
@@ -144,7 +157,7 @@ class Session:
                 devices.append(_device(index))
             except pynvml.NVMLError as error:
                 if error.value in DRIVER_GONE:
-                    raise _driver_unavailable(error) from error
+                    raise driver_unavailable(error) from error
                 denied.append(DeniedDevice(index, name_of(error.value)))
             except MALFORMED:
                 denied.append(DeniedDevice(index, "malformed"))
@@ -187,6 +200,14 @@ class Inquiry:
             return None
         self.answered += 1
         return None if isinstance(answer, int) and answer in _NO_VALUE else answer
+
+    def ask_pair(self, function: str, peer: Device, *args: Any) -> Any | None:
+        """As `ask`, of this GPU and a peer at once: a GPU that is gone may be the peer, and is noted as ``peer_…``."""
+        try:
+            return self.ask(function, peer.handle, *args)
+        except GpuUnavailable as gone:
+            self.failures.append(f"peer_{gone.reason}")
+            return None
 
     def ask_privileged(self, function: str, *args: Any) -> Any | None:
         """As `ask`, for questions the driver answers to root only: being refused is absence, not failure."""
@@ -238,10 +259,11 @@ class Inquiry:
         for wanted_id, answer in zip(wanted, answers or (), strict=False):
             code = answer.nvmlReturn
             if code == pynvml.NVML_SUCCESS:
-                value = _field_value(answer)
-                if value is None:
+                if not 0 <= answer.valueType < len(_VALUE_MEMBERS):
                     self.failures.append("malformed")
-                else:
+                    continue
+                value: float = getattr(answer.value, _VALUE_MEMBERS[answer.valueType])
+                if value not in _NO_VALUE:
                     values[wanted_id] = value
             elif code in UNSUPPORTED or code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
                 # A driver older than the field calls its id an invalid argument.
@@ -250,12 +272,17 @@ class Inquiry:
                 self._failed(f"field {wanted_id}", code, ("field", wanted_id))
         return values
 
-    def within(self, value: float | None, low: float, high: float) -> float | None:
+    def within(self, value: N | None, low: float, high: float) -> N | None:
         """`value` if it lies in [low, high]; else None, noted as ``implausible``: a sentinel or garbage."""
         if value is None or low <= value <= high:
             return value
         self.failures.append("implausible")
         return None
+
+    def flag(self, value: int | None) -> bool | None:
+        """`value` as a truth (nvmlEnableState_t: 0 or 1); None for any other, noted as in `within`."""
+        state = self.within(value, 0, 1)
+        return None if state is None else bool(state)
 
     def _failed(self, function: str, code: int, question: tuple[object, ...]) -> None:
         if code in UNSUPPORTED:
@@ -268,7 +295,7 @@ class Inquiry:
         if code in GPU_GONE:
             raise GpuUnavailable(name_of(code), function)
         if code in DRIVER_GONE or code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-            raise _driver_unavailable(pynvml.NVMLError(code))
+            raise driver_unavailable(pynvml.NVMLError(code))
         self.failures.append(name_of(code))
 
     def _malformed(self, error: Exception, question: tuple[object, ...]) -> None:
@@ -281,8 +308,11 @@ class Inquiry:
 
 
 def _question(function: str, args: tuple[Any, ...]) -> tuple[object, ...]:
-    """What identifies a question that the GPU may not support: handles and structs to fill do not."""
-    return (function, *(arg for arg in args if isinstance(arg, int)))
+    """What identifies a question that the GPU may not support: its numbers and the peer, not structs to fill."""
+    numbers = (
+        ctypes.cast(arg, ctypes.c_void_p).value if isinstance(arg, pynvml.c_nvmlDevice_t) else arg for arg in args
+    )
+    return (function, *(number for number in numbers if isinstance(number, int)))
 
 
 def _device(index: int) -> Device:
@@ -293,28 +323,6 @@ def _device(index: int) -> Device:
     except (pynvml.NVMLError, *MALFORMED):
         bus_id = None
     return Device(index, uuid, bus_id, handle)
-
-
-def _driver_unavailable(error: pynvml.NVMLError) -> DriverUnavailable:
-    code = error.value
-    cause = error.__context__
-    if code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-        return DriverReplaced(
-            "version_mismatch", "the loaded libnvidia-ml.so.1 is not of the running kernel driver's version"
-        )
-    if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND and isinstance(cause, OSError):
-        # pynvml calls every failure to load "not found"; a file that is there but no library needs another remedy.
-        missing = "No such file" in str(cause)
-        return DriverUnavailable("library_not_found" if missing else "library_invalid", str(cause))
-    return DriverUnavailable(name_of(code), str(error))
-
-
-def _field_value(answer: Any) -> float | None:
-    """The member of the value union that `valueType` names; None for a type or a value that is none."""
-    if not 0 <= answer.valueType < len(_VALUE_MEMBERS):
-        return None
-    value: float = getattr(answer.value, _VALUE_MEMBERS[answer.valueType])
-    return None if value in _NO_VALUE else value
 
 
 def _text(raw: str | bytes) -> str:
@@ -333,4 +341,4 @@ def _cuda_version() -> str | None:
         number = pynvml.nvmlSystemGetCudaDriverVersion_v2()
     except (pynvml.NVMLError, *MALFORMED):
         return None
-    return f"{number // 1000}.{number % 1000 // 10}"
+    return f"{number // 1000}.{number % 1000 // 10}" if 0 < number < _MOST_CUDA_VERSION else None

@@ -7,6 +7,8 @@ from typing import Final
 
 import pynvml
 
+from gpu_triage.errors import DriverReplaced, DriverUnavailable
+
 NAMES: Final = {
     pynvml.NVML_ERROR_UNINITIALIZED: "uninitialized",
     pynvml.NVML_ERROR_INVALID_ARGUMENT: "invalid_argument",
@@ -78,3 +80,19 @@ MALFORMED: Final = (
 def name_of(code: int) -> str:
     """The label for an NVML return code (nvml.h, nvmlReturn_t)."""
     return NAMES.get(code, f"error_{code}")
+
+
+def driver_unavailable(error: pynvml.NVMLError) -> DriverUnavailable:
+    """What it means for the driver as a whole that NVML answered, or could not be loaded, like this."""
+    code = error.value
+    cause = error.__context__
+    if code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+        return DriverReplaced(
+            "version_mismatch", "the loaded libnvidia-ml.so.1 is not of the running kernel driver's version"
+        )
+    if code == pynvml.NVML_ERROR_LIBRARY_NOT_FOUND and isinstance(cause, OSError):
+        # pynvml calls every failure to load "not found"; a file that is there but no library needs another remedy.
+        missing = str(cause).startswith("libnvidia-ml.so.1:") and "No such file" in str(cause)
+        return DriverUnavailable("library_not_found" if missing else "library_invalid", str(cause))
+    # Not str(error): for a code it does not know, pynvml asks the library, which may be the very thing that is broken.
+    return DriverUnavailable(name_of(code), f"NVML return code {code}")

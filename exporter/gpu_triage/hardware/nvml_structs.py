@@ -22,4 +22,4 @@ def sram_threshold_exceeded(inquiry: Inquiry) -> bool | None:
     status.version = pynvml.nvmlEccSramErrorStatus_v1
     # The wrapper passes the struct as it is; the driver wants its address.
     answer = inquiry.ask_privileged("nvmlDeviceGetSramEccErrorStatus", ctypes.byref(status))
-    return None if answer is None else bool(status.bThresholdExceeded)
+    return None if answer is None else inquiry.flag(status.bThresholdExceeded)

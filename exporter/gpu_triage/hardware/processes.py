@@ -30,6 +30,8 @@ KINDS: Final = MappingProxyType(
 """Label to the calls that list such processes, newest first."""
 
 _MOST_BYTES: Final = 1 << 50
+_AHEAD_SECONDS: Final = 1.0
+"""Samples carry the time of day; one of a later time is from before the clock was set back."""
 _MOST_PERCENT: Final = 100
 
 
@@ -99,7 +101,7 @@ class ProcessesReader:
                 memory[pid] = max(memory.get(pid) or 0, used) if used is not None else memory.get(pid)
         compute = {**(listed["compute"] or {}), **(listed["mps"] or {})}
         largest = sorted(memory, key=lambda pid: (-(memory[pid] or 0), pid))[: self._most]
-        utilization = self._utilization(inquiry) if memory else None
+        utilization = self._utilization(inquiry, gpu.at.wall) if memory else None
         judge = _LocalityJudge(gpu)
         # In a PID namespace of its own, procfs has other processes under these PIDs.
         readable = bool(largest) and names_are_host_pids(procfs) is not False
@@ -121,19 +123,24 @@ class ProcessesReader:
             counts={kind: len(by_pid) for kind, by_pid in listed.items() if by_pid is not None},
             processes=tuple(processes),
             truncated=len(memory) - len(processes),
-            locality_known=judge.can_tell,
+            # Where there are processes and none could be looked at, nobody knows that none is misplaced.
+            locality_known=judge.can_tell and (not memory or any(process.facts for process in processes)),
         )
 
-    def _utilization(self, inquiry: Inquiry) -> Mapping[int, float] | None:
+    def _utilization(self, inquiry: Inquiry, wall: float) -> Mapping[int, float] | None:
         """Latest share of time by PID; a process without a new sample ran nothing and is not in it."""
+        latest_us = (wall + _AHEAD_SECONDS) * 1e6
+        if self._newest_us > latest_us:
+            self._newest_us = 0
         samples = inquiry.many("nvmlDeviceGetProcessUtilization", self._newest_us)
         if samples is None:
             return None
         latest: dict[int, float] = {}
         for sample in sorted(samples, key=lambda sample: sample.timeStamp):
-            if sample.timeStamp > self._newest_us and sample.smUtil <= _MOST_PERCENT:
+            if self._newest_us < sample.timeStamp <= latest_us and sample.smUtil <= _MOST_PERCENT:
                 latest[sample.pid] = sample.smUtil / 100
-        self._newest_us = max((sample.timeStamp for sample in samples), default=self._newest_us)
+        seen = (sample.timeStamp for sample in samples if sample.timeStamp <= latest_us)
+        self._newest_us = max((self._newest_us, *seen))
         return latest
 
 

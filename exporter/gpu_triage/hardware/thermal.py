@@ -11,6 +11,9 @@ from gpu_triage.hardware.rounds import GpuRound
 GPU_SENSOR: Final = 0
 MEMORY_TEMPERATURE_FIELD: Final = 82
 
+_NOT_AVAILABLE: Final = -1
+"""NVML_VALUE_NOT_AVAILABLE, where the answer is signed."""
+
 _COLDEST_CELSIUS: Final = -100
 _HOTTEST_CELSIUS: Final = 200
 _MOST_FANS: Final = 16
@@ -40,6 +43,8 @@ def read_thermal(gpu: GpuRound) -> ThermalReading:
     """Heat now (nvmlDeviceGetTemperatureV, field 82, nvmlDeviceGetMarginTemperature, nvmlDeviceGetFanSpeed_v2)."""
     inquiry = gpu.inquiry
     die = inquiry.first("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", args=(GPU_SENSOR,))
+    if die == _NOT_AVAILABLE:
+        die = None
     # Boards without a memory sensor answer 0 rather than "not supported".
     memory = inquiry.fields((MEMORY_TEMPERATURE_FIELD,)).get(MEMORY_TEMPERATURE_FIELD) or None
     margin = inquiry.ask("nvmlDeviceGetMarginTemperature")

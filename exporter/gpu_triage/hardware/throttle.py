@@ -118,20 +118,22 @@ class ThrottleReader:
 class _DriverCounter:
     """One driver counter in seconds, checked against time."""
 
-    __slots__ = ("_at", "_continued", "_raw", "total_seconds")
+    __slots__ = ("_accepted_at", "_continued", "total_seconds")
 
     def __init__(self) -> None:
         self._continued = Continued()
-        self._at: float | None = None
-        self._raw = 0.0
+        self._accepted_at: float | None = None
         self.total_seconds = 0.0
 
     def add(self, raw_seconds: float, at: float) -> float | None:
         """The total; None when the counter outran time by more than jitter explains."""
-        if self._at is not None and raw_seconds - self._raw > (at - self._at) * _FASTEST + 1:
-            return None
-        self._at, self._raw = at, raw_seconds
+        if self._accepted_at is not None:
+            grown_seconds = raw_seconds - self._continued.accepted
+            if grown_seconds > (at - self._accepted_at) * _FASTEST + 1:
+                return None
         self.total_seconds = self._continued.add(raw_seconds)
+        if self._continued.accepted == raw_seconds:
+            self._accepted_at = at
         return self.total_seconds
 
 

@@ -72,11 +72,11 @@ def read_topology(gpu: GpuRound) -> TopologyReading:
 def _peer(inquiry: Inquiry, peer: Device) -> PeerReading:
     statuses = []
     for capability, index in CAPABILITIES.items():
-        status = inquiry.ask("nvmlDeviceGetP2PStatus", peer.handle, index)
+        status = inquiry.ask_pair("nvmlDeviceGetP2PStatus", peer, index)
         if status is not None:
             statuses.append((capability, P2P_STATUSES.get(status, "unknown")))
     level = None
     if inquiry.device.index < peer.index:
-        ancestor = inquiry.ask("nvmlDeviceGetTopologyCommonAncestor", peer.handle)
+        ancestor = inquiry.ask_pair("nvmlDeviceGetTopologyCommonAncestor", peer)
         level = None if ancestor is None else LEVELS.get(ancestor)
     return PeerReading(str(peer.index), peer.uuid, tuple(statuses), level)

@@ -105,7 +105,7 @@ def _parameter_name(option: Option) -> str:
 
 def _flag_of(option: Option) -> Callable[[Callable[..., T]], Callable[..., T]]:
     name = _parameter_name(option)
-    if option.collector is not None:
+    if option.on_off:
         flags = f"{option.flag}/{option.negative_flag}"
         return click.option(flags, name, cls=OptionFlag, option=option, default=None)
     return click.option(option.flag, name, cls=OptionFlag, option=option, default=None, type=str, multiple=option.many)

@@ -41,7 +41,8 @@ class Option:
         help: a sentence on what it does.
         many: whether it may be given several times.
         collector: the switch's name in Config.collectors; None for an ordinary option.
-        preset: a switch's default, for the help; an ordinary option's default is Config's.
+        preset: a collector's default, for the help; an ordinary option's default is Config's.
+        on_off: whether its flag takes no value: ``--name`` is on, ``--no-name`` off.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Option:
     many: bool = False
     collector: str | None = None
     preset: str = ""
+    on_off: bool = False
 
     @property
     def flag(self) -> str:
@@ -60,7 +62,7 @@ class Option:
 
     @property
     def negative_flag(self) -> str:
-        """The flag that switches a collector off: ``--no-collector.process``."""
+        """The flag that switches it off: ``--no-collector.process``."""
         return f"--no-{self.name}"
 
     @property
@@ -71,7 +73,7 @@ class Option:
     @property
     def synopsis(self) -> str:
         """How the help writes the flag: ``--sample.fast DURATION``, ``--[no-]collector.process``."""
-        return f"--[no-]{self.name}" if self.collector is not None else f"{self.flag} {self.kind.metavar}"
+        return f"--[no-]{self.name}" if self.on_off else f"{self.flag} {self.kind.metavar}"
 
     @property
     def default(self) -> str:
@@ -108,6 +110,15 @@ _LEADING = (
         "Requests answered at the same time; more are turned away.",
     ),
     Option(
+        "web.enable-lifecycle",
+        "web_enable_lifecycle",
+        "Web",
+        values.TRUTH,
+        "Let POST /-/release give every GPU handle back, so that a GPU can be reset or its driver unbound, "
+        "and POST /-/acquire take them again; SIGUSR1 and SIGUSR2 do the same without it.",
+        on_off=True,
+    ),
+    Option(
         "sample.fast",
         "sample_fast_seconds",
         "Sampling",
@@ -133,7 +144,7 @@ _LEADING = (
         "sample_deadline_seconds",
         "Sampling",
         values.duration("100ms", "120s"),
-        "Time one GPU's round may take before the GPU is published as stalled.",
+        "Time a GPU may take to answer one collector before it is published as stalled.",
     ),
     Option(
         "stale-after",
@@ -176,6 +187,13 @@ _LEADING = (
         "Collectors",
         values.whole_number(0, 1024),
         "Most processes published for each GPU; 0 publishes none.",
+    ),
+    Option(
+        "collector.textfile.directory",
+        "collector_textfile_directory",
+        "Collectors",
+        values.FOLDER_NAME,
+        "Folder of *.prom files that jobs write and the exporter republishes.",
     ),
 )
 
@@ -248,6 +266,7 @@ def _collector_option(name: str, meaning: str, preset: str) -> Option:
         help=meaning,
         collector=name,
         preset=preset,
+        on_off=True,
     )
 
 

@@ -223,3 +223,13 @@ def _parse_file_name(text: str) -> str:
 
 
 FILE_NAME = ValueKind("PATH", _parse_file_name)
+
+
+def _parse_folder_name(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError(f"{quoted(text)} will not do; write the path of a folder")
+    return Path(text)
+
+
+FOLDER_NAME = ValueKind("PATH", _parse_folder_name)
+"""A folder that may come to be later."""

@@ -19,6 +19,9 @@ from gpu_triage.sampler.lanes import Lane
 
 log = logging.getLogger(__name__)
 
+RELEASED: Final = "released"
+"""Why the driver and its GPUs do not answer after they were given back on request."""
+
 _FIRST_RETRY_SECONDS: Final = 1.0
 _LAST_RETRY_SECONDS: Final = 60.0
 _FIRST_REOPEN_SECONDS: Final = 15.0
@@ -59,10 +62,11 @@ class DriverWatch:
         self._open = False
         self._look_at = 0.0
         self._retry_seconds = _FIRST_RETRY_SECONDS
-        self._reopening = False
+        self._ending = False
         self._reopen_at: float | None = None
         self._reopen_seconds = _FIRST_REOPEN_SECONDS
         self._bus_changed = False
+        self._let_go = False
         self._bus_event: Callable[[], bool] = BusEvents().seen if machine.hotplug else lambda: False
 
     @property
@@ -71,9 +75,34 @@ class DriverWatch:
         return self.session.versions if self._open else None
 
     @property
-    def reopening(self) -> bool:
-        """Whether NVML is being initialised again right now: every handle is dead until the look is taken in."""
-        return self._reopening and self.lane.busy_since is not None
+    def ending_session(self) -> bool:
+        """Whether NVML is being shut down right now, to be opened again or not: its handles are dead or dying."""
+        return self._ending and self.lane.busy_since is not None
+
+    @property
+    def released(self) -> bool:
+        """Whether NVML was shut down on request."""
+        return self._let_go and not self._open
+
+    @property
+    def wants_closing(self) -> bool:
+        """Whether NVML should be shut down on request, which needs all GPU lanes to be idle first."""
+        return self._let_go and self._open
+
+    def release(self) -> None:
+        """Ask for NVML to be shut down until `acquire`; from any thread or signal handler."""
+        self._let_go = True
+
+    def acquire(self) -> None:
+        """Ask for NVML to be used again; from any thread or signal handler."""
+        self._let_go = False
+        self._look_at = 0.0
+
+    def submit_closing(self) -> None:
+        """Shut NVML down in its lane, if that is idle."""
+        if self.lane.busy_since is None:
+            self._ending = True
+            self.lane.submit(self._give_back)
 
     def wants_reopening(self, now: float) -> bool:
         """Whether NVML should be initialised again, which needs all GPU lanes to be idle first."""
@@ -85,7 +114,7 @@ class DriverWatch:
         """Start a look if one is due and the lane is idle."""
         if self._bus_event():
             self._look_at = now
-        if self.lane.busy_since is not None or (now < self._look_at and not reopen):
+        if self._let_go or self.lane.busy_since is not None or (now < self._look_at and not reopen):
             return
         self._look_at = now + self._interval_seconds
         if reopen:
@@ -93,7 +122,7 @@ class DriverWatch:
             # Lost GPUs may stay lost: try less and less often.
             self._reopen_at = None
             self._reopen_seconds = min(2 * self._reopen_seconds, _LAST_REOPEN_SECONDS)
-        was_open, self._reopening = self._open, reopen
+        was_open, self._ending = self._open, reopen
         self.lane.submit(lambda: self._look(was_open=was_open, reopen=reopen))
 
     def take(self, look: DriverLook, now: float) -> None:
@@ -150,6 +179,11 @@ class DriverWatch:
             # Only here: in a session that was in use, GPU lanes may have calls in flight.
             self.session.close()
         self._report(DriverLook(bus, inventory, error, opened))
+
+    def _give_back(self) -> None:
+        self.session.close()
+        error = DriverUnavailable(RELEASED, "NVML is shut down on request until it is acquired again")
+        self._report(DriverLook(self.bus, None, error, opened=False))
 
     def _read_bus(self) -> tuple[PciGpu, ...] | None:
         try:

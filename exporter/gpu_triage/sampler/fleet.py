@@ -9,6 +9,7 @@ from typing import Final
 from gpu_triage.collectors.contract import GpuLabels
 from gpu_triage.config import Config
 from gpu_triage.hardware.nvml import MAX_GPUS, Device, Inventory
+from gpu_triage.sampler.driver import RELEASED
 from gpu_triage.sampler.gpu import GpuRecord
 from gpu_triage.sampler.lanes import LaneMaker
 from gpu_triage.sampler.schedule import Schedule
@@ -75,7 +76,9 @@ class Fleet:
     def fail(self, record: GpuRecord, error: str) -> None:
         """Note why a GPU does not answer, and log it if that is news."""
         if record.error != error:
-            log.error("GPU does not answer", extra={"fields": _fields(record, error)})
+            # That the driver as a whole is gone is logged once, not once a GPU.
+            level = logging.DEBUG if error in {DRIVER_UNAVAILABLE, RELEASED} else logging.ERROR
+            log.log(level, "GPU does not answer", extra={"fields": _fields(record, error)})
             record.error = error
 
     def recover(self, record: GpuRecord) -> None:

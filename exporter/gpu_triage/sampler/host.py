@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from prometheus_client import Metric
+
 from gpu_triage.catalogue import Sample
 from gpu_triage.collectors.contract import AnyHostCollector
 from gpu_triage.errors import HostReadFailed
@@ -43,9 +45,12 @@ class HostJob:
         began = self.machine.clock.now()
         host = HostRound(self.machine, began)
         samples: tuple[Sample, ...] = ()
+        foreign: tuple[Metric, ...] = ()
         success, detail = True, ""
         try:
-            samples = checked(collector.render(reader(host)), frozenset(collector.metrics))
+            reading = reader(host)
+            samples = checked(collector.render(reading), frozenset(collector.metrics))
+            foreign = collector.foreign(reading) if collector.foreign is not None else ()
         except HostReadFailed as failed:
             success, detail = False, str(failed)
             host.failures.append(failed.reason)
@@ -55,4 +60,6 @@ class HostJob:
             host.failures.append("exception")
         ended = self.machine.clock.now()
         duration_seconds = ended.monotonic - began.monotonic
-        return Outcome(collector.name, HOST, samples, success, tuple(host.failures), duration_seconds, ended, detail)
+        return Outcome(
+            collector.name, HOST, samples, success, tuple(host.failures), duration_seconds, ended, detail, foreign
+        )

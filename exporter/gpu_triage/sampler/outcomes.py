@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from prometheus_client import Metric
+
 from gpu_triage.catalogue import MetricSpec, Sample
 from gpu_triage.machine import Moment
 
@@ -26,6 +28,7 @@ class Outcome:
         duration_seconds: of the round.
         finished_at: when it ended.
         detail: for the log: what a bug or the kernel said; "" when there is nothing to add.
+        foreign: families that others made, to be republished as they are.
     """
 
     collector: str
@@ -36,6 +39,7 @@ class Outcome:
     duration_seconds: float
     finished_at: Moment
     detail: str = ""
+    foreign: tuple[Metric, ...] = ()
 
 
 def checked(samples: Iterable[Sample], metrics: frozenset[MetricSpec]) -> tuple[Sample, ...]:

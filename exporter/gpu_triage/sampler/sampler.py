@@ -9,12 +9,12 @@ from queue import Empty, SimpleQueue
 
 from gpu_triage.catalogue import Sample
 from gpu_triage.collectors import exporter, presence, xid
-from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels
+from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, runs
 from gpu_triage.collectors.exporter import CollectorHealth
 from gpu_triage.collectors.presence import PresenceReading
-from gpu_triage.config import Config, collector_enabled
+from gpu_triage.config import Config
 from gpu_triage.machine import Machine, Moment
-from gpu_triage.sampler.driver import DriverLook, DriverWatch
+from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch
 from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, GONE, STALLED, Fleet
 from gpu_triage.sampler.gpu import GpuJob, GpuRecord, GpuRoundResult, readers_of
 from gpu_triage.sampler.host import HostJob, HostReader
@@ -50,10 +50,8 @@ class Sampler:
         self._machine = machine
         self._config = config
         self._reports: SimpleQueue[Report] = SimpleQueue()
-        self._gpu_collectors = tuple(c for c in gpu_collectors if collector_enabled(config, c.name, default=c.default))
-        self._host_collectors = tuple(
-            c for c in host_collectors if collector_enabled(config, c.name, default=c.default)
-        )
+        self._gpu_collectors = tuple(c for c in gpu_collectors if runs(c, config))
+        self._host_collectors = tuple(c for c in host_collectors if runs(c, config))
         enabled: tuple[AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
         self._xid = XidWatch(machine, config, make_lane, self._reports.put)
         pushed = (xid.NAME,) if self._xid.enabled else ()
@@ -79,10 +77,10 @@ class Sampler:
     def step(self) -> None:
         """Take in what came back and start what is due. Never waits."""
         # Asked before draining: a look that is over by now has reported, and is taken in.
-        reopening = self._driver.reopening
+        ending_session = self._driver.ending_session
         self._drain()
         now = self._machine.clock.now().monotonic
-        if not reopening:
+        if not ending_session:
             self._submit_driver_and_gpus(now)
         self._xid.submit_kmsg(now)
         self._submit_host(now)
@@ -138,21 +136,38 @@ class Sampler:
             log.warning("the driver did not answer in time, NVML is left as it is")
         self._driver.lane.close()
 
+    def release(self) -> None:
+        """Let go of every GPU, so that one can be reset or its driver unbound; from any thread or signal handler."""
+        self._driver.release()
+
+    def acquire(self) -> None:
+        """Take the GPUs back; from any thread or signal handler."""
+        self._driver.acquire()
+
     def _end_session(self) -> None:
         # An event set outlives no session; all lanes are idle, so this one may free it.
         self._xid.close()
         self._driver.close()
 
     def _submit_driver_and_gpus(self, now: float) -> None:
-        if not self._driver.wants_reopening(now):
-            self._driver.submit(now, reopen=False)
-            for record in self._fleet:
-                self._submit_gpu(record, now)
-            present = ((record.key, record.device) for record in self._fleet if record.device is not None)
-            self._xid.submit_nvml(present, session=self._driver.versions is not None)
-        elif all(record.lane.busy_since is None for record in self._fleet) and self._xid.let_go():
-            # All handles die with the session: no GPU may be asked meanwhile.
-            self._driver.submit(now, reopen=True)
+        closing, reopening = self._driver.wants_closing, self._driver.wants_reopening(now)
+        if closing or reopening:
+            # All handles die with the session, and the event set before it: no GPU may be asked meanwhile.
+            if not self._gpus_idle() or not self._xid.let_go():
+                return
+            if closing:
+                self._driver.submit_closing()
+            else:
+                self._driver.submit(now, reopen=True)
+            return
+        self._driver.submit(now, reopen=False)
+        for record in self._fleet:
+            self._submit_gpu(record, now)
+        present = ((record.key, record.device) for record in self._fleet if record.device is not None)
+        self._xid.submit_nvml(present, session=self._driver.versions is not None)
+
+    def _gpus_idle(self) -> bool:
+        return all(record.lane.busy_since is None for record in self._fleet)
 
     def _submit_gpu(self, record: GpuRecord, now: float) -> None:
         versions = self._driver.versions
@@ -245,7 +260,7 @@ class Sampler:
         self._driver.take(look, now)
         for record in self._fleet:
             record.device = None
-            self._fleet.fail(record, DRIVER_UNAVAILABLE)
+            self._fleet.fail(record, RELEASED if self._driver.released else DRIVER_UNAVAILABLE)
             self._withdraw(record)
 
     def _labels_of(self, key: str) -> GpuLabels | None:

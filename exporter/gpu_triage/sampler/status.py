@@ -107,8 +107,8 @@ class Status:
     def exporter(self, fleet: Fleet, driver: DriverWatch, pushed: tuple[CollectorHealth, ...] = ()) -> ExporterReading:
         """This process, as the exporter collector renders it; `pushed` is of collectors that are not polled."""
         listed = [self._health(c) for c in self._host_collectors]
-        if len(fleet) or driver.bus:
-            # Without an NVIDIA device there is nothing for the others to fail at.
+        if (len(fleet) or driver.bus) and not driver.released:
+            # Without an NVIDIA device, or with none in hand on purpose, there is nothing for the others to fail at.
             listed += [self._gpu_health(c, fleet) for c in self._gpu_collectors]
             listed += pushed
         return ExporterReading(
@@ -119,7 +119,7 @@ class Status:
             collectors=tuple(listed),
             errors=dict(self._errors),
             scrapes=self.scrapes,
-            gpus_released=False,
+            gpus_released=driver.released,
         )
 
     def _health(self, collector: AnyGpuCollector | AnyHostCollector) -> CollectorHealth:

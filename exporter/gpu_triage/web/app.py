@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 HEALTHY_PATH = "/-/healthy"
 READY_PATH = "/-/ready"
-_METHODS = ("GET", "HEAD")
+RELEASE_PATH = "/-/release"
+ACQUIRE_PATH = "/-/acquire"
+_READ = ("GET", "HEAD")
+_CHANGE = ("POST",)
 _RETRY_AFTER_SECONDS = b"1"
 
 logger = logging.getLogger(__name__)
@@ -72,6 +75,16 @@ class LandingSource(Protocol):
         """The facts as of now."""
 
 
+class LifecycleSource(Protocol):
+    """What can be asked of the daemon."""
+
+    def release(self) -> None:
+        """Let go of every GPU, so that one can be reset or its driver unbound."""
+
+    def acquire(self) -> None:
+        """Take the GPUs back."""
+
+
 class WebApp:
     """The ASGI application.
 
@@ -79,6 +92,7 @@ class WebApp:
         metrics: asked once a scrape.
         health: asked by the probes and the landing page.
         landing: asked by the landing page.
+        lifecycle: told to release and acquire; None where that is not allowed over HTTP.
         telemetry_path: URL path of the metrics.
         max_requests: scrapes answered at the same time; more are turned away with 503. It bounds the memory
             that clients can hold by not reading their answers.
@@ -93,6 +107,7 @@ class WebApp:
         health: HealthSource,
         landing: LandingSource,
         *,
+        lifecycle: LifecycleSource | None = None,
         telemetry_path: str = "/metrics",
         max_requests: int = 40,
     ) -> None:
@@ -107,17 +122,20 @@ class WebApp:
         # must go on answering probes meanwhile. A full page is encoded beforehand: handing it to a thread
         # and back would cost more than it takes.
         self._encoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encode")
-        self._routes: dict[str, Callable[[Scope], Awaitable[Answer]]] = {
-            "/": self._landing_answer,
-            HEALTHY_PATH: self._healthy_answer,
-            READY_PATH: self._ready_answer,
+        self._routes: dict[str, tuple[tuple[str, ...], Callable[[Scope], Awaitable[Answer]]]] = {
+            "/": (_READ, self._landing_answer),
+            HEALTHY_PATH: (_READ, self._healthy_answer),
+            READY_PATH: (_READ, self._ready_answer),
         }
+        if lifecycle is not None:
+            self._routes[RELEASE_PATH] = (_CHANGE, _order(lifecycle.release, "releasing"))
+            self._routes[ACQUIRE_PATH] = (_CHANGE, _order(lifecycle.acquire, "acquiring"))
         if not telemetry_path.startswith("/") or telemetry_path in self._routes:
             raise ConfigError(
                 f"--web.telemetry-path {telemetry_path!r}: must start with a slash and be none of "
                 f"{', '.join(self._routes)}"
             )
-        self._routes[telemetry_path] = self._metrics_answer
+        self._routes[telemetry_path] = (_READ, self._metrics_answer)
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Answer one request; the body, if any, is left unread (the protocol bounds it)."""
@@ -141,11 +159,11 @@ class WebApp:
         self._encoders.shutdown(wait=False, cancel_futures=True)
 
     async def _answer(self, scope: Scope) -> Answer:
-        route = self._routes.get(scope["path"])
-        if route is None:
+        if scope["path"] not in self._routes:
             return text(404, "not found")
-        if scope["method"] not in _METHODS:
-            return text(405, "method not allowed", ((b"allow", ", ".join(_METHODS).encode()),))
+        methods, route = self._routes[scope["path"]]
+        if scope["method"] not in methods:
+            return text(405, "method not allowed", ((b"allow", ", ".join(methods).encode()),))
         try:
             answer = await route(scope)
         except Exception:
@@ -184,6 +202,17 @@ class WebApp:
         page = landing_page(self._landing.landing(), self._telemetry_path, self._health.alive(), self._health.ready())
         policy = (b"content-security-policy", content_security_policy())
         return Answer(200, page, "text/html; charset=utf-8", (policy, (b"referrer-policy", b"no-referrer")))
+
+
+def _order(carry_out: Callable[[], None], confirmation: str) -> Callable[[Scope], Awaitable[Answer]]:
+    async def answer(scope: Scope) -> Answer:
+        if header(scope["headers"], b"origin"):
+            # Only browsers send it: no page that somebody happens to have open may give orders here.
+            return text(403, "not from a browser")
+        carry_out()
+        return text(202, confirmation)
+
+    return answer
 
 
 def _verdict(complaint: str | None, praise: str) -> Answer:

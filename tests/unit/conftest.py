@@ -1,0 +1,36 @@
+"""What the tests of the hardware's readers share."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pynvml
+import pytest
+from tests.nvml_bench import Bench, BenchMaker
+from tests.rig import scenario_with
+
+from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[BenchMaker]:
+    """Makes a bench of a shipped scenario and more events, each the body of an ``[[event]]`` table."""
+    before = (pynvml.nvmlLib, pynvml._nvmlLib_refcount)
+    with ExitStack() as stack:
+
+        def make(scenario: str = "dual-a10", *events: str) -> Bench:
+            clock = VirtualClock()
+            described = scenario_with(tmp_path, scenario, *events) if events else load_scenario(scenario)
+            simulated = stack.enter_context(simulated_machine(described, clock=clock))
+            return Bench(simulated.machine, clock)
+
+        try:
+            yield make
+        finally:
+            pynvml.nvmlLib, pynvml._nvmlLib_refcount = before
+            pynvml._nvmlGetFunctionPointer_cache.clear()
