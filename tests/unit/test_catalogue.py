@@ -35,7 +35,7 @@ def test_what_is_no_number_is_refused(value: float) -> None:
 def test_a_gauge_may_be_negative_and_a_counter_may_not() -> None:
     assert GAUGE.sample(-1, "0", "GPU-0").value == -1.0
     assert COUNTER.sample(0).value == 0.0
-    with pytest.raises(ValueError, match="a counter cannot be -0.5"):
+    with pytest.raises(ValueError, match=r"a counter cannot be -0\.5"):
         COUNTER.sample(-0.5)
 
 

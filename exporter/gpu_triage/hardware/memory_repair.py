@@ -16,6 +16,7 @@ RETIREMENT_CAUSES: Final = {"single_bit": 0, "double_bit": 1}
 BANK_AVAILABILITIES: Final = ("max", "high", "partial", "low", "none")
 """Members of nvmlRowRemapperHistogramValues_t: spare rows left in a bank."""
 
+_MOST_ADDRESS: Final = 1 << 56
 _MOST_COUNT: Final = 1 << 24
 """More rows, or banks, than any GPU has."""
 
@@ -66,8 +67,12 @@ def read_memory_repair(gpu: GpuRound) -> MemoryRepairReading:
 
 
 def _retired_pages(inquiry: Inquiry) -> Mapping[str, int]:
-    pages = {label: inquiry.many("nvmlDeviceGetRetiredPages", cause) for label, cause in RETIREMENT_CAUSES.items()}
-    return {label: len(addresses) for label, addresses in pages.items() if addresses is not None}
+    pages = {}
+    for label, cause in RETIREMENT_CAUSES.items():
+        addresses = inquiry.many("nvmlDeviceGetRetiredPages", cause)
+        if addresses is not None and inquiry.within(max(addresses, default=0), 0, _MOST_ADDRESS) is not None:
+            pages[label] = len(addresses)
+    return pages
 
 
 def _counts(inquiry: Inquiry, answers: Mapping[str, int]) -> Mapping[str, int]:

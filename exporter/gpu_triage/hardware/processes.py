@@ -33,6 +33,8 @@ _MOST_BYTES: Final = 1 << 50
 _AHEAD_SECONDS: Final = 1.0
 """Samples carry the time of day; one of a later time is from before the clock was set back."""
 _MOST_PERCENT: Final = 100
+_MOST_PID: Final = 1 << 22
+"""PID_MAX_LIMIT of the kernel."""
 
 
 class Locality(Enum):
@@ -74,7 +76,7 @@ class ProcessesReading:
         counts: by kind (compute, graphics, mps); a kind not reported is not in it.
         processes: the largest by memory, at most as many as asked for.
         truncated: how many more there are.
-        locality_known: whether localities could be judged at all on this host.
+        locality_known: whether localities could be judged: on this host, and of at least one process if there are any.
     """
 
     counts: Mapping[str, int]
@@ -127,18 +129,19 @@ class ProcessesReader:
             locality_known=judge.can_tell and (not memory or any(process.facts for process in processes)),
         )
 
-    def _utilization(self, inquiry: Inquiry, wall: float) -> Mapping[int, float] | None:
-        """Latest share of time by PID; a process without a new sample ran nothing and is not in it."""
+    def _utilization(self, inquiry: Inquiry, wall: float) -> Mapping[int, float | None] | None:
+        """Latest share of time by PID, None for junk; a process without a new sample ran nothing and is not in it."""
         latest_us = (wall + _AHEAD_SECONDS) * 1e6
         if self._newest_us > latest_us:
             self._newest_us = 0
         samples = inquiry.many("nvmlDeviceGetProcessUtilization", self._newest_us)
         if samples is None:
             return None
-        latest: dict[int, float] = {}
+        latest: dict[int, float | None] = {}
         for sample in sorted(samples, key=lambda sample: sample.timeStamp):
-            if self._newest_us < sample.timeStamp <= latest_us and sample.smUtil <= _MOST_PERCENT:
-                latest[sample.pid] = sample.smUtil / 100
+            if self._newest_us < sample.timeStamp <= latest_us:
+                percent = inquiry.within(sample.smUtil, 0, _MOST_PERCENT)
+                latest[sample.pid] = None if percent is None else percent / 100
         seen = (sample.timeStamp for sample in samples if sample.timeStamp <= latest_us)
         self._newest_us = max((self._newest_us, *seen))
         return latest
@@ -179,11 +182,13 @@ def _memory_by_pid(inquiry: Inquiry, functions: tuple[str, ...]) -> Mapping[int,
     return None
 
 
-def _sum_instances(inquiry: Inquiry, entries: list[Any]) -> Mapping[int, float | None]:
+def _sum_instances(inquiry: Inquiry, entries: list[Any]) -> Mapping[int, float | None] | None:
     # Under MIG a process has an entry for each instance it uses.
     memory: dict[int, float | None] = {}
     for entry in entries:
+        if inquiry.within(entry.pid, 0, _MOST_PID) is None:
+            continue
         used = inquiry.within(entry.usedGpuMemory, 0, _MOST_BYTES)
         known = memory.get(entry.pid)
         memory[entry.pid] = known if used is None else (known or 0) + used
-    return memory
+    return memory if memory or not entries else None

@@ -43,11 +43,13 @@ def read_thermal(gpu: GpuRound) -> ThermalReading:
     """Heat now (nvmlDeviceGetTemperatureV, field 82, nvmlDeviceGetMarginTemperature, nvmlDeviceGetFanSpeed_v2)."""
     inquiry = gpu.inquiry
     die = inquiry.first("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", args=(GPU_SENSOR,))
-    if die == _NOT_AVAILABLE:
-        die = None
     # Boards without a memory sensor answer 0 rather than "not supported".
     memory = inquiry.fields((MEMORY_TEMPERATURE_FIELD,)).get(MEMORY_TEMPERATURE_FIELD) or None
     margin = inquiry.ask("nvmlDeviceGetMarginTemperature")
+    if die == _NOT_AVAILABLE:
+        die = None
+        # Alone, -1 may well be a margin.
+        margin = None if margin == _NOT_AVAILABLE else margin
     return ThermalReading(
         gpu_celsius=inquiry.within(die, _COLDEST_CELSIUS, _HOTTEST_CELSIUS),
         memory_celsius=inquiry.within(memory, _COLDEST_CELSIUS, _HOTTEST_CELSIUS),

@@ -1,0 +1,118 @@
+"""Readers over pynvml over a simulated driver whose single functions a test can replace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from gpu_triage.hardware.nvml import DriverVersions, Inquiry, Session
+from gpu_triage.hardware.rounds import GpuRound
+from gpu_triage.machine import Machine, Moment
+from gpu_triage.simulator import VirtualClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gpu_triage.catalogue import Sample
+    from gpu_triage.machine import NvmlLibrary
+
+Answer = Callable[..., int]
+
+
+class AnsweringLibrary:
+    """A library below pynvml: another one's functions, but for those whose answers a test has replaced.
+
+    Attributes:
+        answers: replaced functions by name; they get pynvml's ctypes arguments and return NVML's code.
+        calls: how often each function was called.
+    """
+
+    def __init__(self, base: object) -> None:
+        self.answers: dict[str, Answer] = {}
+        self.calls: Counter[str] = Counter()
+        self._base = base
+
+    def load(self) -> object:
+        """As NvmlLibrary."""
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        """The function of this name; AttributeError as from a CDLL where there is none."""
+        if name == "nvmlErrorString":
+            return getattr(self._base, name)
+        original = getattr(self._base, name, None)
+        if original is None and name not in self.answers:
+            raise AttributeError(name)
+
+        def call(*arguments: Any) -> int:
+            self.calls[name] += 1
+            code: int = self.answers.get(name, original)(*arguments)  # type: ignore[misc]  # one of both is there
+            return code
+
+        return call
+
+
+class Bench:
+    """NVML, initialised on a simulated machine and a virtual clock.
+
+    Attributes:
+        machine: the seams.
+        clock: moves the machine.
+        library: what pynvml calls.
+        session: the open session.
+        devices: its GPUs.
+        versions: what rounds are told of the driver.
+    """
+
+    def __init__(self, machine: Machine, clock: VirtualClock) -> None:
+        base: NvmlLibrary = machine.nvml
+        self.machine = machine
+        self.clock = clock
+        self.library = AnsweringLibrary(base.load())
+        self.session = Session(self.library)
+        self.session.open()
+        self.devices = self.session.inventory().devices
+        self.versions: DriverVersions = self.session.versions
+
+    def round(self, gpu: int = 0, at: Moment | None = None) -> GpuRound:
+        """A new round of one GPU, now or at another moment."""
+        device = self.devices[gpu]
+        peers = tuple(peer for peer in self.devices if peer is not device)
+        return GpuRound(Inquiry(device), self.versions, peers, self.machine, at or self.clock.now())
+
+    def answer(self, function: str, answer: Answer | int) -> None:
+        """Replace a function: by a callable, or by one that returns this code."""
+        self.library.answers[function] = (lambda *_: answer) if isinstance(answer, int) else answer
+
+    def restore(self, function: str) -> None:
+        """Give a function back its own answers."""
+        del self.library.answers[function]
+
+    def calls(self, function: str) -> int:
+        """How often a function was called so far."""
+        return self.library.calls[function]
+
+
+BenchMaker = Callable[..., Bench]
+
+
+def says(*values: float) -> Answer:
+    """A function that succeeds and writes these numbers through its pointers, in their order."""
+
+    def call(*arguments: Any) -> int:
+        outs = [argument._obj for argument in arguments if hasattr(argument, "_obj")]
+        for out, value in zip(outs, values, strict=True):
+            out.value = value
+        return 0
+
+    return call
+
+
+def shown(samples: Iterable[Sample]) -> list[str]:
+    """Samples as a page shows them: ``gpu_power_watts{gpu="0",uuid="GPU-0"} 70.5``."""
+    lines = []
+    for sample in samples:
+        labels = ",".join(f'{name}="{value}"' for name, value in zip(sample.spec.labels, sample.labels, strict=True))
+        lines.append(f"{sample.spec.name}{{{labels}}} {sample.value!r}")
+    return lines
