@@ -107,12 +107,15 @@ def test_slow_sampling_still_counts_once(tmp_path: Path) -> None:
         assert counts(running) == {("0", "31"): 2, ("1", "79"): 1}
 
 
-def test_a_thousand_at_once_are_a_thousand(tmp_path: Path) -> None:
+def test_a_thousand_at_once_are_a_thousand_and_one_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with rig(host(tmp_path, xid(20, 0, 31, ", times = 1000"))) as running:
         running.run_to(21)
         assert counts(running) == {("0", "31"): 1000}
         running.run_to(60)
         assert counts(running) == {("0", "31"): 1000}
+        assert sum(record.message == "Xid" for record in caplog.records) == 1
 
 
 def test_a_gpu_that_fell_off_the_bus_keeps_its_xid(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ The two sources have a lane each: a driver that hangs must not keep the kernel's
 from __future__ import annotations
 
 import logging
+import math
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from gpu_triage.sampler.lanes import Lane, LaneMaker
 log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 60.0
+_QUIET_SECONDS: Final = 60.0
+_MOST_KINDS: Final = 1000
 _ABSENT: Final = frozenset({"missing", "no_permission"})
 """Why a kernel log may rightly be out of reach, as in most containers."""
 
@@ -75,6 +78,7 @@ class XidWatch:
         self._events = XidEvents(machine.clock)
         self._ledger = XidLedger()
         self._owners: dict[str, str] = {}
+        self._logged: dict[tuple[str, int | None], float] = {}
         self._heard = dict.fromkeys(XidSource, False)
         self._durations = dict.fromkeys(XidSource, 0.0)
         self._ever_heard = False
@@ -126,8 +130,8 @@ class XidWatch:
     def take(self, news: XidNews) -> None:
         """Take in what a source said."""
         for report in news.reports:
-            fresh = self._ledger.see(report)
-            log.log(logging.WARNING if fresh else logging.DEBUG, "Xid", extra={"fields": _fields(report)})
+            if self._ledger.see(report):
+                self._log(report)
         if news.heard is None:
             return
         now = self._clock.now()
@@ -164,6 +168,17 @@ class XidWatch:
             duration_seconds=max(self._durations.values()) if self._ever_heard else None,
             last_success_at=self._last_success_at,
         )
+
+    def _log(self, report: XidReport) -> None:
+        """Log an incident, but of a burst only the first: drivers print thousands of one kind."""
+        kind = (report.gpu, report.code)
+        quiet = report.latest - self._logged.get(kind, -math.inf) < _QUIET_SECONDS
+        log.log(logging.DEBUG if quiet else logging.WARNING, "Xid", extra={"fields": _fields(report)})
+        if not quiet:
+            self._logged.pop(kind, None)
+            self._logged[kind] = report.latest
+            for oldest in tuple(self._logged)[:-_MOST_KINDS]:
+                del self._logged[oldest]
 
     def _sources(self, now: float) -> dict[XidSource, bool]:
         """Whether each source is heard: one whose lane is stuck is not."""
