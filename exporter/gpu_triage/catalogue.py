@@ -667,6 +667,40 @@ ROW_REMAP_BANKS = _gpu(
     "Memory banks by how many spare rows they have left.",
     "availability",
 )
+XID_ERRORS = _gpu(
+    "gpu_xid_errors_total",
+    _C,
+    _E,
+    "nvmlEventSetWait_v2; /dev/kmsg, NVRM: Xid",
+    "Xid errors of the GPU by code, each counted once though NVML and the kernel log report it. Starts with what the kernel log still holds; absent until there is one. Codes beyond the first 64 of a GPU are counted as other.",
+    "xid",
+)
+XID_LAST_TIMESTAMP = _gpu(
+    "gpu_xid_last_timestamp_seconds",
+    _G,
+    _E,
+    "nvmlEventSetWait_v2; /dev/kmsg, NVRM: Xid",
+    "Unix time of the last Xid error of this code, as the kernel stamped it, else when NVML told of it. Alert on its age: the count starts anew with the exporter.",
+    "xid",
+)
+XID_UNASSIGNED_ERRORS = _host(
+    "gpu_xid_unassigned_errors_total",
+    _C,
+    _E,
+    "/dev/kmsg, NVRM: Xid",
+    "As gpu_xid_errors_total, for a GPU that the driver has not shown since the exporter started, as when it fell off the bus before; moves there once the GPU is seen.",
+    "pci_bus_id",
+    "xid",
+)
+XID_UNASSIGNED_LAST_TIMESTAMP = _host(
+    "gpu_xid_unassigned_last_timestamp_seconds",
+    _G,
+    _E,
+    "/dev/kmsg, NVRM: Xid",
+    "As gpu_xid_last_timestamp_seconds, for a GPU that the driver has not shown since the exporter started.",
+    "pci_bus_id",
+    "xid",
+)
 
 RECOVERY_ACTION = _gpu(
     "gpu_recovery_action",
@@ -905,6 +939,14 @@ EXPORTER_GPUS_RELEASED = _host(
     _F,
     "the sampler",
     "1 while the exporter holds no GPU handle because it was asked to let go, 0 else.",
+)
+EXPORTER_XID_SOURCE_UP = _host(
+    "gpu_exporter_xid_source_up",
+    _G,
+    _E,
+    "the sampler",
+    "1 while Xid errors are heard from this source (kmsg, nvml), 0 while not: where all are 0, no Xid means that nobody listens. The kernel log needs permission; NVML hears only what happens while it listens.",
+    "source",
 )
 
 # Host: is something else starving it?

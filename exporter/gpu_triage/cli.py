@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpu_triage import __version__
+from gpu_triage.collectors import xid
 from gpu_triage.collectors.registry import ALL_COLLECTORS, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.exposition import Exposition, Page
 from gpu_triage.log import configure, fields
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-COLLECTOR_SWITCHES = tuple(
-    CollectorSwitch(c.name, c.about, c.default) for c in ALL_COLLECTORS if getattr(c, "needs", None) is None
+COLLECTOR_SWITCHES = (
+    *(CollectorSwitch(c.name, c.about, c.default) for c in ALL_COLLECTORS if getattr(c, "needs", None) is None),
+    CollectorSwitch(xid.NAME, xid.ABOUT, default=True),
 )
 """What ``--collector.<name>`` can name; a collector that needs an option of its own is switched by that."""
 

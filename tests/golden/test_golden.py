@@ -39,6 +39,7 @@ CASES = {
     "h100-8-bad-night-at-30m": 30 * 60,
     "h100-8-bad-night-at-75m": 75 * 60,
     "idle-downshift": 120,
+    "lost-before-start": 120,
     "rtx-4070-ti-super": 120,
     "v100-old-driver": 120,
     "no-driver": 120,

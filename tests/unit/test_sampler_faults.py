@@ -16,7 +16,7 @@ FAST_METRICS = ("gpu_sm_utilization_ratio", "gpu_power_watts", "gpu_throttle_act
 
 def readings_of(running: Rig, gpu: str) -> set[str]:
     """Names of the series a GPU has, less those it keeps when it is gone."""
-    kept = {"gpu_up", "gpu_error_info", "gpu_info"}
+    kept = {"gpu_up", "gpu_error_info", "gpu_info", "gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"}
     lines = (line for line in running.page().splitlines() if not line.startswith("#"))
     return {line.split("{")[0] for line in lines if f'{{gpu="{gpu}"' in line or f',gpu="{gpu}"' in line} - kept
 

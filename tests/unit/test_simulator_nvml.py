@@ -40,6 +40,7 @@ NOT_OF_ONE_DEVICE = {
     "nvmlDeviceGetCount_v2",
     "nvmlDeviceGetHandleByIndex_v2",
     "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceRegisterEvents",
     "nvmlDeviceGetP2PStatus",
     "nvmlDeviceGetTopologyCommonAncestor",
     "nvmlDeviceGetGpuFabricInfoV",

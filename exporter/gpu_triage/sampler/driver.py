@@ -62,6 +62,7 @@ class DriverWatch:
         self._open = False
         self._look_at = 0.0
         self._retry_seconds = _FIRST_RETRY_SECONDS
+        self._ending = False
         self._reopen_at: float | None = None
         self._reopen_seconds = _FIRST_REOPEN_SECONDS
         self._bus_changed = False
@@ -72,6 +73,11 @@ class DriverWatch:
     def versions(self) -> DriverVersions | None:
         """Versions of the driver; None while it is unavailable."""
         return self.session.versions if self._open else None
+
+    @property
+    def ending_session(self) -> bool:
+        """Whether NVML is being shut down right now, to be opened again or not: its handles are dead or dying."""
+        return self._ending and self.lane.busy_since is not None
 
     @property
     def released(self) -> bool:
@@ -95,6 +101,7 @@ class DriverWatch:
     def submit_closing(self) -> None:
         """Shut NVML down in its lane, if that is idle."""
         if self.lane.busy_since is None:
+            self._ending = True
             self.lane.submit(self._give_back)
 
     def wants_reopening(self, now: float) -> bool:
@@ -115,7 +122,7 @@ class DriverWatch:
             # Lost GPUs may stay lost: try less and less often.
             self._reopen_at = None
             self._reopen_seconds = min(2 * self._reopen_seconds, _LAST_REOPEN_SECONDS)
-        was_open = self._open
+        was_open, self._ending = self._open, reopen
         self.lane.submit(lambda: self._look(was_open=was_open, reopen=reopen))
 
     def take(self, look: DriverLook, now: float) -> None:

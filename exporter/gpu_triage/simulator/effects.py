@@ -156,10 +156,12 @@ class Lost:
 
     Attributes:
         xid, message: what the driver logs about it, beside "GPU has fallen off the bus".
+        reported_by: who tells of it: the kernel log, NVML's events, or both.
     """
 
     xid: Annotated[int, Between(1, 999)] = 79
     message: str | None = None
+    reported_by: Literal["both", "kmsg", "nvml"] = "both"
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,9 @@ class ResetRequired:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Calls on the GPU do not return."""
+    """Calls on the GPU do not return; with a `function`, calls of that one, also where it is not asked of a GPU."""
+
+    function: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +185,10 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class CallError:
-    """One NVML function answers with an error, named as in NVML without its prefix (``UNKNOWN``)."""
+    """One NVML function answers with an error, named as in NVML without its prefix (``UNKNOWN``).
+
+    A function that is not asked of a GPU does so whatever GPU the event names.
+    """
 
     function: str
     code: str
@@ -259,10 +266,19 @@ class Pulses:
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """The driver logs an Xid when the event begins."""
+    """The driver reports an Xid when the event begins.
+
+    Attributes:
+        code: the Xid.
+        message: what stands after it in the kernel log.
+        reported_by: as in Lost.
+        times: how often, all at once.
+    """
 
     code: Annotated[int, Between(1, 999)]
     message: str = "pid='<unknown>', name=<unknown>"
+    reported_by: Literal["both", "kmsg", "nvml"] = "both"
+    times: Annotated[int, Between(1, 10_000)] = 1
 
 
 @dataclass(frozen=True, slots=True, repr=False)

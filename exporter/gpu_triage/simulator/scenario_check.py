@@ -82,8 +82,8 @@ def _check_effect(scenario: Scenario, effect: Any, where: str) -> None:
         known = disks if isinstance(effect, host_effects.Disk) else nics
         if effect.device not in known:
             raise ScenarioError(f"{where}.device: no {effect.device!r}; known are {', '.join(sorted(known)) or 'none'}")
-    if isinstance(effect, (effects.CallError, host_effects.MissingFunction)):
-        if effect.function not in FUNCTIONS:
+    if isinstance(effect, (effects.CallError, effects.Hang, host_effects.MissingFunction)):
+        if effect.function not in FUNCTIONS and effect.function is not None:
             raise ScenarioError(f"{where}.function: {effect.function!r} is no function that is simulated")
         if isinstance(effect, effects.CallError) and effect.code not in CODES:
             raise ScenarioError(f"{where}.code: there is no NVML_ERROR_{effect.code}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gpu_triage.simulator import (
+    nvml_events,
     nvml_fields,
     nvml_gpm,
     nvml_identity,
@@ -30,6 +31,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
         nvml_fields,
         nvml_gpm,
         nvml_mig,
+        nvml_events,
     )
     for function in module.FUNCTIONS
 }
@@ -37,10 +39,14 @@ FUNCTIONS: Final[dict[str, Function]] = {
 
 
 class LoadedLibrary:
-    """The library as dlopen leaves it: an attribute for each function that this driver exports."""
+    """The library as dlopen leaves it: an attribute for each function that this driver exports.
+
+    Attributes:
+        session: its state, for whoever stages the simulation.
+    """
 
     def __init__(self, host: SimulatedHost) -> None:
-        session = NvmlSession(host)
+        session = self.session = NvmlSession(host)
         self._gate = Gate(session)
         branch = host.scenario.driver.branch
         self._functions: dict[str, Any] = {
@@ -64,10 +70,15 @@ class LoadedLibrary:
 
 
 class SimulatedNvml:
-    """The NvmlLibrary seam of a simulated machine."""
+    """The NvmlLibrary seam of a simulated machine.
+
+    Attributes:
+        session: the library's state, for whoever stages the simulation.
+    """
 
     def __init__(self, host: SimulatedHost) -> None:
         self._library = LoadedLibrary(host)
+        self.session = self._library.session
 
     def load(self) -> object:
         """The one library of this process, as dlopen gives it however often it is asked."""
