@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from tests.simulated_driver import library
 
-from gpu_triage.hardware.nvml import Inquiry, Session
+from gpu_triage.hardware.nvml import Session
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.rounds import GpuRound
 from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
 

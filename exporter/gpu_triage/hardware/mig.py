@@ -12,8 +12,9 @@ from gpu_triage.errors import DriverUnavailable, GpuUnavailable
 from gpu_triage.hardware import nvml_gpm
 from gpu_triage.hardware.gpm import GpmAccess
 from gpu_triage.hardware.modes import mig_mode
-from gpu_triage.hardware.nvml import Device, Inquiry
+from gpu_triage.hardware.nvml import Device
 from gpu_triage.hardware.nvml_gpm import GpmMeter, GpmMetrics
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.nvml_structs import MEMORY_V2
 from gpu_triage.hardware.rounds import GpuRound
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.hardware.integrals import Continued
-from gpu_triage.hardware.nvml import FieldId, Inquiry
+from gpu_triage.hardware.nvml_inquiry import FieldId, Inquiry
 from gpu_triage.hardware.nvml_structs import far_end_named
 from gpu_triage.hardware.rounds import GpuRound
 

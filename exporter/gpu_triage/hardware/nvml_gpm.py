@@ -12,8 +12,8 @@ from typing import Any, Final
 import pynvml
 
 from gpu_triage.errors import GpuUnavailable
-from gpu_triage.hardware.nvml import Inquiry
 from gpu_triage.hardware.nvml_errors import EMPTY, GPU_GONE, MALFORMED, UNSUPPORTED, name_of
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.rounds import GpuRound
 
 SM_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_SM_UTIL

@@ -7,7 +7,7 @@ from typing import Final
 
 import pynvml
 
-from gpu_triage.hardware.nvml import Inquiry
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 
 MEMORY_V2: Final[int] = pynvml.nvmlMemory_v2
 """Version argument that makes nvmlDeviceGetMemoryInfo tell reserved memory apart."""

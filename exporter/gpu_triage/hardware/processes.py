@@ -11,7 +11,7 @@ from typing import Any, Final
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.hardware.modes import mig_mode
 from gpu_triage.hardware.numa import read_numa_nodes
-from gpu_triage.hardware.nvml import Inquiry
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.pci_bus import numa_node_of
 from gpu_triage.hardware.process_facts import (
     ProcessFacts,

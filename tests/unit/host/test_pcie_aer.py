@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from gpu_triage.collectors.contract import GpuLabels
 from gpu_triage.collectors.pcie_aer import render
-from gpu_triage.hardware.nvml import Device, DriverVersions, Inquiry
+from gpu_triage.hardware.nvml import Device, DriverVersions
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.pcie_aer import TOTALS, PcieAerReader, PcieAerReading, parse_aer_total
 from gpu_triage.hardware.rounds import GpuRound
 
