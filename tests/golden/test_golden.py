@@ -35,11 +35,14 @@ CASES = {
     "dual-a10": 180,
     "a100-power-capped": 180,
     "h100-8": 120,
+    "h100-mig": 120,
     "h100-8-bad-night-at-30m": 30 * 60,
     "h100-8-bad-night-at-75m": 75 * 60,
     "idle-downshift": 120,
     "lost-before-start": 120,
     "rtx-4070-ti-super": 120,
+    "v100-old-driver": 120,
+    "no-driver": 120,
 }
 """Page to the scenario time it shows; the scenario's name is what stands before ``-at-``."""
 

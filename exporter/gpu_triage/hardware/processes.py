@@ -9,8 +9,9 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.hardware.modes import mig_mode
 from gpu_triage.hardware.numa import read_numa_nodes
-from gpu_triage.hardware.nvml import Inquiry
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.pci_bus import numa_node_of
 from gpu_triage.hardware.process_facts import (
     ProcessFacts,
@@ -103,7 +104,8 @@ class ProcessesReader:
                 memory[pid] = max(memory.get(pid) or 0, used) if used is not None else memory.get(pid)
         compute = {**(listed["compute"] or {}), **(listed["mps"] or {})}
         largest = sorted(memory, key=lambda pid: (-(memory[pid] or 0), pid))[: self._most]
-        utilization = self._utilization(inquiry, gpu.at.wall) if memory else None
+        # In MIG mode no samples are kept, and no sample would say that the process did nothing.
+        utilization = self._utilization(inquiry, gpu.at.wall) if memory and not mig_mode(inquiry) else None
         judge = _LocalityJudge(gpu)
         # In a PID namespace of its own, procfs has other processes under these PIDs.
         readable = bool(largest) and names_are_host_pids(procfs) is not False

@@ -30,6 +30,10 @@ GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "removed": effects.Removed,
     "recovery_action": effects.RecoveryAction,
     "nvlink_down": effects.NvlinkDown,
+    "nvlink_errors": effects.NvlinkErrors,
+    "fabric": effects.Fabric,
+    "pulses": effects.Pulses,
+    "mig": effects.Mig,
     "xid": effects.Xid,
 }
 """Effects on GPUs: on those the event names, or on all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from ctypes import c_void_p
 from typing import Any, Final
 
@@ -14,7 +15,11 @@ from gpu_triage.simulator.nvml_library import CODES, Failure
 _FIRST_HANDLE: Final = 0x7F5A_0000_0000
 _HANDLE_SPACING: Final = 0x1000
 _EPOCH_SPACING: Final = 0x10_0000
+_MIG_HANDLE_SPACING: Final = 0x100
 _FIRST_ALLOCATION: Final = 0x7F5B_0000_0000
+
+MOST_MIG_DEVICES: Final = 7
+"""MIG devices that a GPU can be cut into."""
 
 
 class Device:
@@ -44,6 +49,11 @@ class Device:
         self.handle = handle
 
     @property
+    def uuid(self) -> str:
+        """What it is known by for good."""
+        return self.state.gpu.uuid
+
+    @property
     def model(self) -> GpuModel:
         """Its data sheet."""
         return self.state.gpu.model
@@ -64,6 +74,12 @@ class Device:
             raise Failure("INVALID_ARGUMENT")
         return device
 
+    def mig_device(self, slot: int) -> MigDevice | None:
+        """The MIG device with this index; None where there is none now."""
+        layout = self.state.conditions.mig
+        instance = layout.instances.get(slot) if layout else None
+        return None if layout is None or instance is None else MigDevice(self, slot, instance, layout.since)
+
     def require(self, feature: str) -> None:
         """Refuse where the model lacks a feature.
 
@@ -74,12 +90,33 @@ class Device:
             raise Failure("NOT_SUPPORTED")
 
 
+class MigDevice(Device):
+    """One MIG device of a GPU; the handle is that of its index, and goes to the next one that gets the index.
+
+    Attributes:
+        instance: what it is.
+    """
+
+    __slots__ = ("_since", "instance")
+
+    def __init__(self, parent: Device, slot: int, instance: effects.MigInstance, since: int) -> None:
+        super().__init__(parent.session, parent.state, parent.index, parent.handle + (slot + 1) * _MIG_HANDLE_SPACING)
+        self.instance = instance
+        self._since = since
+
+    @property
+    def uuid(self) -> str:
+        """Another one whenever the GPU is cut anew."""
+        origin = f"{self.state.gpu.uuid} {self._since} {self.instance.gi} {self.instance.ci}"
+        return f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, origin)}"
+
+
 class NvmlSession:
     """Reference-counted initialisation; handles die with the last shutdown. The host's lock guards it.
 
     Attributes:
         devices: the GPUs, by NVML's index.
-        samples: GPM samples by address, None until one is taken.
+        samples: GPM samples by address, None until one is taken; memory like any other, that only freeing gives back.
         event_sets: by address.
         abandoned_sets: how many were not freed before NVML was shut down, which a real library does not forgive.
     """
@@ -123,7 +160,6 @@ class NvmlSession:
         self._references -= 1
         if self._references == 0:
             self.devices = ()
-            self.samples = {}
             self.abandoned_sets += len(self.event_sets)
             self.event_sets = {}
             self._by_handle = {}
@@ -152,8 +188,15 @@ class NvmlSession:
         return self._next_address
 
     def find(self, handle: int | None) -> Device | None:
-        """The device of a handle that is alive."""
-        return self._by_handle.get(handle) if handle else None
+        """The device, or the MIG device, of a handle that is alive."""
+        if not handle:
+            return None
+        part = handle % _HANDLE_SPACING
+        device = self._by_handle.get(handle - part)
+        if device is None or part == 0:
+            return device
+        slot, rest = divmod(part, _MIG_HANDLE_SPACING)
+        return None if rest else device.mig_device(slot - 1)
 
     def resolve(self, handle: int | None) -> Device:
         """The device of a handle, ready to answer.

@@ -128,6 +128,7 @@ class Gpu:
         corrected_errors, uncorrected_errors: ECC errors of its life so far (aggregate).
         other_memory_mib: device memory in use that no process of the scenario holds.
         powered_seconds: how long the driver has been loaded: counters do not start at zero.
+        nvlinks_connected: how many of the model's NVLink links lead somewhere; all where not given.
     """
 
     model: GpuModel
@@ -144,6 +145,7 @@ class Gpu:
     uncorrected_errors: Count = 0
     powered_seconds: Count = 86_400
     other_memory_mib: Count = 0
+    nvlinks_connected: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ class Process:
 
     Attributes:
         sm: its share of the GPU's utilisation.
+        gi, ci: the MIG device it runs on; it is only on the GPU while that exists, or without one, while MIG is off.
         cpus: CPUs it may run on; all where not given.
         cgroup: its line in ``/proc/<pid>/cgroup``, after ``0::``.
     """
@@ -160,6 +163,8 @@ class Process:
     pid: Annotated[int, Between(1, 4_194_304)]
     name: Annotated[str, Matching(r"[^\n/]{1,15}", "a command name of at most 15 characters")]
     memory_mib: Count
+    gi: Annotated[int, Between(0, 14)] | None = None
+    ci: Annotated[int, Between(0, 6)] = 0
     sm: Utilization = 0.0
     memory: Utilization = 0.0
     uid: Count = 1000

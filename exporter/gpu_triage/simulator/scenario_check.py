@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from gpu_triage.errors import ScenarioError
 from gpu_triage.simulator import effects, host_effects
 from gpu_triage.simulator.nvml_library import CODES
+from gpu_triage.simulator.nvml_session import MOST_MIG_DEVICES
 from gpu_triage.simulator.scenario import Scenario, cpu_numbers
 from gpu_triage.simulator.simulated_nvml import FUNCTIONS
+
+_MINUTE_MILLISECONDS: Final = 60_000
 
 
 def check_references(scenario: Scenario, where: str) -> None:
@@ -21,6 +24,10 @@ def check_references(scenario: Scenario, where: str) -> None:
     _check_processes(scenario, where)
     for i, event in enumerate(scenario.events):
         _check_effect(scenario, event.effect, f"{where}.event[{i}].effect")
+        if isinstance(event.effect, effects.Mig):
+            for gpu in event.gpus:
+                if "mig" not in scenario.gpus[gpu].model.features:
+                    raise ScenarioError(f"{where}.event[{i}]: GPU {gpu} is of a model without MIG")
     known = {str(gpu) for gpu in range(len(scenario.gpus))}
     for i, expectation in enumerate(scenario.expectations):
         for key in (*expectation.bottleneck, *(key for key in expectation.findings if key != "host")):
@@ -80,5 +87,18 @@ def _check_effect(scenario: Scenario, effect: Any, where: str) -> None:
             raise ScenarioError(f"{where}.function: {effect.function!r} is no function that is simulated")
         if isinstance(effect, effects.CallError) and effect.code not in CODES:
             raise ScenarioError(f"{where}.code: there is no NVML_ERROR_{effect.code}")
+    if isinstance(effect, effects.Pulses) and effect.milliseconds * effect.per_minute > _MINUTE_MILLISECONDS:
+        raise ScenarioError(f"{where}.milliseconds: longer than the period that per_minute leaves for a pulse")
+    if isinstance(effect, effects.Mig):
+        _check_mig(effect, where)
     if isinstance(effect, host_effects.Cpu) and (effect.node or 0) >= len(scenario.machine.node):
         raise ScenarioError(f"{where}.node: there is no node {effect.node}")
+
+
+def _check_mig(effect: effects.Mig, where: str) -> None:
+    instances = effect.instances
+    if len({(mig.gi, mig.ci) for mig in instances}) < len(instances):
+        raise ScenarioError(f"{where}.instances: two of them have the same gi and ci")
+    slots = [i if mig.slot is None else mig.slot for i, mig in enumerate(instances)]
+    if len(set(slots)) < len(slots) or any(slot >= MOST_MIG_DEVICES for slot in slots):
+        raise ScenarioError(f"{where}.instances: each should have a slot of its own, 0 to {MOST_MIG_DEVICES - 1}")

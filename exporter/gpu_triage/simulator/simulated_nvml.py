@@ -10,6 +10,8 @@ from gpu_triage.simulator import (
     nvml_gpm,
     nvml_identity,
     nvml_load,
+    nvml_mig,
+    nvml_nvlink,
     nvml_pcie,
     nvml_processes,
 )
@@ -20,7 +22,17 @@ from gpu_triage.simulator.nvml_session import Gate, NvmlSession
 
 FUNCTIONS: Final[dict[str, Function]] = {
     function.name: function
-    for module in (nvml_identity, nvml_load, nvml_processes, nvml_pcie, nvml_fields, nvml_gpm, nvml_events)
+    for module in (
+        nvml_identity,
+        nvml_load,
+        nvml_processes,
+        nvml_pcie,
+        nvml_nvlink,
+        nvml_fields,
+        nvml_gpm,
+        nvml_mig,
+        nvml_events,
+    )
     for function in module.FUNCTIONS
 }
 """Every device and system function that the simulated library knows, by name."""

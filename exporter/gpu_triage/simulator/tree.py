@@ -44,7 +44,7 @@ class HostTree:
             with self._host.lock:
                 seconds = self._host.advance()
                 devices = sysfs.files(self._host, seconds)
-                unplugged = sysfs.removed(self._host)
+                unplugged = sysfs.removed(self._host, seconds)
             self._write(self.sysfs, devices)
             self._unplug(unplugged)
             self._write(self.procfs, procfs.files(self._host, seconds))
