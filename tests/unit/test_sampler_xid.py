@@ -225,6 +225,22 @@ def test_the_event_set_is_freed_before_nvml_is_shut_down(tmp_path: Path) -> None
         assert session(running).abandoned_sets == 0
 
 
+def test_letting_go_of_the_gpus_frees_the_event_set_and_the_kernel_log_is_read_on(tmp_path: Path) -> None:
+    kernel_alone = ', reported_by = "kmsg"'
+    with rig(host(tmp_path, xid(20, 0, 31, kernel_alone), xid(60, 0, 31, ', reported_by = "nvml"'))) as running:
+        running.run_to(10)
+        running.sampler.release()
+        running.run_to(30)
+        assert session(running).event_sets == {}
+        assert session(running).abandoned_sets == 0
+        assert sources(running) == {"kmsg": 1, "nvml": 0}
+        assert counts(running) == {("0", "31"): 1}
+        running.sampler.acquire()
+        running.run_to(70)
+        assert sources(running) == {"kmsg": 1, "nvml": 1}
+        assert counts(running) == {("0", "31"): 2}
+
+
 def test_a_gpu_that_was_gone_before_is_known_by_its_address_until_it_is_seen(tmp_path: Path) -> None:
     with rig(host(tmp_path, 'at = 0\nuntil = "60s"\ngpu = 1\neffect = { kind = "lost" }')) as running:
         running.run_to(10)
