@@ -81,10 +81,9 @@ class ActivityReader:
         if self._newest_us > latest_us:
             self._newest_us = 0
         fresh = self._fresh_samples(inquiry, latest_us)
-        if fresh is None:
-            return None
         if not fresh:
             if self._progress_at is not None and at.monotonic - self._progress_at < _SILENCE_SECONDS:
+                # The buffer still holds this time: the next answer tells of it, and polling would count it twice.
                 return 0.0
             self._newest_us = 0
             return None
