@@ -79,12 +79,12 @@ class Sampler:
             if self._gpus_idle():
                 self._driver.submit_closing()
         elif not reopen:
-            self._driver.submit(now, reopen=False)
+            self._driver.submit(now, reopen=False, gpus_idle=self._gpus_idle())
             for record in self._fleet:
                 self._submit_gpu(record, now)
         elif self._gpus_idle():
             # All handles die with the session: no GPU may be asked meanwhile.
-            self._driver.submit(now, reopen=True)
+            self._driver.submit(now, reopen=True, gpus_idle=True)
         self._submit_host(now)
 
     def publish(self) -> None:
