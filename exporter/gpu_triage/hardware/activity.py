@@ -49,6 +49,7 @@ class ActivityReader:
         self._busy_seconds = 0.0
         self._newest_us = 0
         self._progress_at: float | None = None
+        self._wall_ahead: float | None = None
 
     def read(self, gpu: GpuRound) -> ActivityReading:
         """Activity now (nvmlDeviceGetUtilizationRates, nvmlDeviceGetSamples, nvmlDeviceGetPerformanceState)."""
@@ -77,14 +78,15 @@ class ActivityReader:
 
     def _sampled_seconds(self, inquiry: Inquiry, at: Moment) -> float | None:
         """Busy seconds in the driver's samples not yet seen; None where polling must serve."""
-        latest_us = (at.wall + _AHEAD_SECONDS) * 1e6
-        if self._newest_us > latest_us:
-            self._newest_us = 0
-        fresh = self._fresh_samples(inquiry, latest_us)
-        if fresh is None:
-            return None
+        wall_ahead = at.wall - at.monotonic
+        if self._wall_ahead is not None and abs(wall_ahead - self._wall_ahead) > _AHEAD_SECONDS:
+            # The clock was set: which samples were seen already, their stamps no longer tell.
+            self._newest_us, self._progress_at = 0, None
+        self._wall_ahead = wall_ahead
+        fresh = self._fresh_samples(inquiry, (at.wall + _AHEAD_SECONDS) * 1e6)
         if not fresh:
             if self._progress_at is not None and at.monotonic - self._progress_at < _SILENCE_SECONDS:
+                # The buffer still holds this time: the next answer tells of it, and polling would count it twice.
                 return 0.0
             self._newest_us = 0
             return None

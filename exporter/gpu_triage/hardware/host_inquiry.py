@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_CUT_OFF = "the last line is cut off"
+
 
 class HostInquiry:
     """The questions of one reader in one round.
@@ -43,6 +45,8 @@ class HostInquiry:
             text = read_text(path)
             if text is None:
                 return None
+            if _is_cut_off(text):
+                raise HostReadFailed("malformed", path, _CUT_OFF)
             try:
                 return parser(text)
             except ValueError as error:
@@ -74,8 +78,8 @@ class HostInquiry:
         if text is None:
             return None
         understood: list[T] = []
-        first_error: ValueError | None = None
-        for line in text.split("\n"):
+        first_error = ValueError(_CUT_OFF) if _is_cut_off(text) else None
+        for line in text.split("\n")[:-1]:
             try:
                 fact = parse_line(line) if line.strip() else None
             except ValueError as error:
@@ -89,3 +93,8 @@ class HostInquiry:
                 raise malformed from first_error
             self._errors.append(malformed)
         return understood
+
+
+def _is_cut_off(text: str) -> bool:
+    """Whether a text ends within a line: the kernel ends every one, and half a number would pass for a whole one."""
+    return bool(text) and not text.endswith("\n")

@@ -89,6 +89,7 @@ class Session:
     def __init__(self, library: NvmlLibrary) -> None:
         self._library = library
         self.versions = DriverVersions(None, None, None)
+        self._references = 0
 
     def open(self) -> None:
         """Load the library and initialise NVML (nvmlInitWithFlags).
@@ -103,6 +104,7 @@ class Session:
                 # Looked-up functions outlive the library they came from.
                 pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
             pynvml.nvmlInit()
+            self._references += 1
         except pynvml.NVMLError as error:
             raise driver_unavailable(error) from error
         except (OSError, *MALFORMED) as error:
@@ -114,12 +116,15 @@ class Session:
         )
 
     def close(self) -> None:
-        """Shut NVML down (nvmlShutdown); handles of this session are dead afterwards. Never raises."""
-        try:
-            pynvml.nvmlShutdown()
-        except (pynvml.NVMLError, *MALFORMED):
-            # There is nothing left to shut down, or nobody to do it.
-            return
+        """Shut NVML down (nvmlShutdown), however often it was opened; handles are dead afterwards. Never raises."""
+        # NVML counts its users: as long as one is left, the GPUs stay held and a new nvmlInit changes nothing.
+        while self._references:
+            self._references -= 1
+            try:
+                pynvml.nvmlShutdown()
+            except (pynvml.NVMLError, *MALFORMED):
+                # There is nothing left to shut down, or nobody to do it.
+                continue
 
     def inventory(self) -> Inventory:
         """Every GPU that NVML counts now (nvmlDeviceGetCount, nvmlDeviceGetHandleByIndex).
@@ -141,7 +146,7 @@ class Session:
             try:
                 devices.append(_device(index))
             except pynvml.NVMLError as error:
-                if error.value in DRIVER_GONE:
+                if error.value in DRIVER_GONE or error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
                     raise driver_unavailable(error) from error
                 denied.append(DeniedDevice(index, name_of(error.value)))
             except MALFORMED:

@@ -41,7 +41,7 @@ NAMES: Final = {
     pynvml.NVML_ERROR_INVALID_STATE: "invalid_state",
     pynvml.NVML_ERROR_UNKNOWN: "unknown",
 }
-"""Code to the name it has in labels. A code not listed is called ``error_<code>``."""
+"""Code to the name it has in labels. A code not listed is called ``error_<code>``: see `name_of`."""
 
 UNSUPPORTED: Final = frozenset(
     {
@@ -78,8 +78,9 @@ MALFORMED: Final = (
 
 
 def name_of(code: int) -> str:
-    """The label for an NVML return code (nvml.h, nvmlReturn_t)."""
-    return NAMES.get(code, f"error_{code}")
+    """The label for an NVML return code (nvml.h, nvmlReturn_t); ``malformed`` for a number that can be none."""
+    # Random numbers as labels would fill the store with series.
+    return NAMES.get(code, f"error_{code}" if 0 <= code <= pynvml.NVML_ERROR_UNKNOWN else "malformed")
 
 
 def driver_unavailable(error: pynvml.NVMLError) -> DriverUnavailable:

@@ -110,8 +110,14 @@ class DriverWatch:
         # NVML counts the GPUs that were there when it was initialised.
         return self._open and (due or self._bus_changed)
 
-    def submit(self, now: float, *, reopen: bool) -> None:
-        """Start a look if one is due and the lane is idle."""
+    def submit(self, now: float, *, reopen: bool, quiet: bool) -> None:
+        """Start a look if one is due and the lane is idle.
+
+        Args:
+            now: monotonic second.
+            reopen: whether NVML is to be initialised again.
+            quiet: whether nobody has a call in flight, so that NVML may be shut down.
+        """
         if self._bus_event():
             self._look_at = now
         if self._let_go or self.lane.busy_since is not None or (now < self._look_at and not reopen):
@@ -122,8 +128,9 @@ class DriverWatch:
             # Lost GPUs may stay lost: try less and less often.
             self._reopen_at = None
             self._reopen_seconds = min(2 * self._reopen_seconds, _LAST_REOPEN_SECONDS)
-        was_open, self._ending = self._open, reopen
-        self.lane.submit(lambda: self._look(was_open=was_open, reopen=reopen))
+        opens = reopen or not self._open
+        self._ending = opens and quiet
+        self.lane.submit(lambda: self._look(opens=opens, quiet=quiet))
 
     def take(self, look: DriverLook, now: float) -> None:
         """Take in what a look found."""
@@ -158,16 +165,16 @@ class DriverWatch:
             self.session.close()
             self._open = False
 
-    def _look(self, *, was_open: bool, reopen: bool) -> None:
+    def _look(self, *, opens: bool, quiet: bool) -> None:
         bus = self._read_bus()
         inventory: Inventory | None = None
         error: DriverUnavailable | None = None
-        opened = not was_open or reopen
         try:
             self.lane.mark()
-            if was_open and reopen:
+            if opens and quiet:
+                # Also what a session that failed has left: while NVML has a user, opening it again changes nothing.
                 self.session.close()
-            if opened:
+            if opens:
                 self.session.open()
             self.lane.mark()
             inventory = self.session.inventory()
@@ -175,10 +182,10 @@ class DriverWatch:
             error = unavailable
         except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
             error = DriverUnavailable("exception", traceback.format_exc())
-        if error is not None and opened:
-            # Only here: in a session that was in use, GPU lanes may have calls in flight.
+        if error is not None and opens and quiet:
+            # Only then: in a session that was in use, GPU lanes may have calls in flight.
             self.session.close()
-        self._report(DriverLook(bus, inventory, error, opened))
+        self._report(DriverLook(bus, inventory, error, opens))
 
     def _give_back(self) -> None:
         self.session.close()

@@ -70,8 +70,7 @@ class Fleet:
         self._forget_surplus()
         if opened or before != {record.key: (record.labels, record.device is None) for record in self}:
             # Labels name indices and peers: what was read under other ones is read again.
-            for record in self:
-                record.schedule.all_due()
+            self._read_all_again()
 
     def fail(self, record: GpuRecord, error: str) -> None:
         """Note why a GPU does not answer, and log it if that is news."""
@@ -86,6 +85,8 @@ class Fleet:
         if record.error is not None:
             log.info("GPU answers again", extra={"fields": _fields(record, record.error)})
             record.error = None
+            # Readings of pairs were made without it.
+            self._read_all_again()
 
     def _see(self, device: Device, *, opened: bool) -> None:
         record = self._records.get(device.uuid)
@@ -126,6 +127,10 @@ class Fleet:
             if record.labels.gpu == str(index) and record.key not in present:
                 return record.key
         return _nameless_key(index)
+
+    def _read_all_again(self) -> None:
+        for record in self:
+            record.schedule.all_due()
 
     def _forget_surplus(self) -> None:
         """Bound what is remembered: a driver that invents UUIDs must not grow this process."""

@@ -158,9 +158,11 @@ class Sampler:
             if closing:
                 self._driver.submit_closing()
             else:
-                self._driver.submit(now, reopen=True)
+                self._driver.submit(now, reopen=True, quiet=True)
             return
-        self._driver.submit(now, reopen=False)
+        # While NVML is down there is no event set to keep; with one, a session that failed could not be shut down.
+        quiet = self._gpus_idle() and (self._driver.versions is not None or self._xid.let_go())
+        self._driver.submit(now, reopen=False, quiet=quiet)
         for record in self._fleet:
             self._submit_gpu(record, now)
         present = ((record.key, record.device) for record in self._fleet if record.device is not None)

@@ -80,6 +80,10 @@ class Timeline:
             tuple(self._resolve(gpu, index, edge) for edge in self.edges) for index, gpu in enumerate(scenario.gpus)
         ]
 
+        # As sets: a scenario may start thousands, and each is looked up whenever a GPU's processes are listed.
+        self._starts = [(event, frozenset(start.pids)) for event, start in self.host(host_effects.Start)]
+        self._kills = [(event, frozenset(kill.pids)) for event, kill in self.host(host_effects.Kill)]
+
     def segment(self, seconds: float) -> int:
         """Number of the stretch between two edges in which this time lies; before time 0, the first."""
         return max(0, bisect_right(self.edges, seconds) - 1)
@@ -141,8 +145,8 @@ class Timeline:
 
     def running(self, pid: int, seconds: float) -> bool:
         """Whether a process of the scenario runs."""
-        starts = [event for event, start in self.host(host_effects.Start) if pid in start.pids]
-        killed = any(event.active(seconds) for event, kill in self.host(host_effects.Kill) if pid in kill.pids)
+        starts = [event for event, pids in self._starts if pid in pids]
+        killed = any(event.active(seconds) for event, pids in self._kills if pid in pids)
         return not killed and (not starts or any(event.active(seconds) for event in starts))
 
     def _resolve(self, gpu: Gpu, index: int, seconds: float) -> GpuConditions:

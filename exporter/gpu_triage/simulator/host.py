@@ -44,8 +44,11 @@ class SimulatedHost:
         return max(0.0, self._clock.now().monotonic - self._start_monotonic)
 
     def wall(self, seconds: float) -> float:
-        """Seconds since the Unix epoch at a scenario time."""
-        return self._start_wall + seconds
+        """Seconds since the Unix epoch at a scenario time, as the wall clock is set now."""
+        now = self._clock.now()
+        set_by_seconds = now.wall - self._start_wall - (now.monotonic - self._start_monotonic)
+        # To the millisecond: what is left below that is how floating point adds up, no step of the clock.
+        return self._start_wall + seconds + round(set_by_seconds, 3)
 
     def uptime(self, seconds: float) -> float:
         """Seconds since boot at a scenario time, as the monotonic clock and the kernel log count them."""

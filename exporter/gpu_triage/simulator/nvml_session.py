@@ -151,12 +151,13 @@ class NvmlSession:
         self._references += 1
 
     def shut_down(self) -> None:
-        """Count one user less; with the last, every handle dies.
+        """Count one user less; with the last, every handle dies. It works without the driver too.
 
         Raises:
             Failure: UNINITIALIZED.
         """
-        self.require_initialised()
+        if self._references == 0:
+            raise Failure("UNINITIALIZED")
         self._references -= 1
         if self._references == 0:
             self.devices = ()

@@ -68,10 +68,16 @@ class HostTree:
         link.symlink_to(os.path.relpath(self.sysfs / target, link.parent))
 
     def _refresh_processes(self, processes: dict[int, dict[str, str]]) -> None:
-        for pid in self._processes.difference(processes):
-            prefix = f"{self.procfs}/{pid}/"
-            self._written = {path: text for path, text in self._written.items() if not path.startswith(prefix)}
-            shutil.rmtree(prefix, ignore_errors=True)
+        gone = {str(pid) for pid in self._processes.difference(processes)}
+        if gone:
+            root = f"{self.procfs}/"
+            self._written = {
+                path: text
+                for path, text in self._written.items()
+                if not path.startswith(root) or path.removeprefix(root).partition("/")[0] not in gone
+            }
+        for ended in gone:
+            shutil.rmtree(self.procfs / ended, ignore_errors=True)
         for pid, files in processes.items():
             self._write(self.procfs / str(pid), files)
         self._processes = frozenset(processes)

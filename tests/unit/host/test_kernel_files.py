@@ -188,11 +188,11 @@ def test_a_counter_that_wrapped_goes_on_and_one_that_wobbled_waits() -> None:
 def test_one_failed_part_is_noted_and_the_others_are_kept(tmp_path: Path) -> None:
     failures: list[str] = []
     inquiry = HostInquiry(failures)
-    (tmp_path / "good").write_text("7")
-    (tmp_path / "bad").write_text("seven")
-    assert inquiry.parse(tmp_path / "good", parse_count) == 7
-    assert inquiry.parse(tmp_path / "bad", parse_count) is None
-    assert inquiry.parse(tmp_path / "missing", parse_count) is None
+    (tmp_path / "good").write_text("7\n")
+    (tmp_path / "bad").write_text("seven\n")
+    assert inquiry.parse(tmp_path / "good", int) == 7
+    assert inquiry.parse(tmp_path / "bad", int) is None
+    assert inquiry.parse(tmp_path / "missing", int) is None
     inquiry.finish()
     assert failures == ["malformed"]
 
@@ -211,7 +211,7 @@ def test_when_nothing_is_read_the_last_failure_is_raised_and_the_others_noted(tm
 def test_malformed_lines_cost_only_themselves_and_are_noted_once_a_file(tmp_path: Path) -> None:
     failures: list[str] = []
     inquiry = HostInquiry(failures)
-    (tmp_path / "file").write_text("1\nx\n\ny\n2")
+    (tmp_path / "file").write_text("1\nx\n\ny\n2\n")
     assert inquiry.lines(tmp_path / "file", parse_count) == [1, 2]
     inquiry.finish()
     assert failures == ["malformed"]

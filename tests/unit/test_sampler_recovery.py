@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pynvml
+import pytest
+from tests.rig import rig, scenario_with
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def nvml_is_up() -> bool:
+    try:
+        pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        'effect = { kind = "driver_not_loaded" }',
+        'gpu = 0\neffect = { kind = "reset_required" }',
+        'gpu = 0\neffect = { kind = "error", function = "nvmlDeviceGetHandleByIndex_v2", code = "TIMEOUT" }',
+    ],
+)
+def test_peers_are_asked_about_again_as_soon_as_they_are_back(tmp_path: Path, event: str) -> None:
+    # The sample of the slow tier at second 60 must fall into the fault, where it says nothing of absent peers.
+    with rig(scenario_with(tmp_path, "h100-8", f'at = "55s"\nuntil = "65s"\n{event}')) as running:
+        running.run_to(50)
+        pairs = len(running.series("gpu_p2p_status"))
+        running.run_to(85)
+        assert {value for _, value in running.series("gpu_up")} == {1.0}
+        assert len(running.series("gpu_p2p_status")) == pairs
+
+
+def test_release_shuts_nvml_down_after_a_session_that_failed(tmp_path: Path) -> None:
+    effect = '{ kind = "error", function = "nvmlDeviceGetUtilizationRates", code = "DRIVER_NOT_LOADED" }'
+    event = f'at = "20s"\nuntil = "21s"\ngpu = 0\neffect = {effect}'
+    with rig(scenario_with(tmp_path, "dual-a10", event)) as running:
+        running.run_to(60)
+        assert running.value("gpu_driver_up") == 1
+        running.sampler.release()
+        running.run(3)
+        assert running.value("gpu_exporter_gpus_released") == 1
+        assert not nvml_is_up()
+
+
+def test_a_handle_refused_over_versions_asks_for_a_restart(tmp_path: Path) -> None:
+    effect = '{ kind = "error", function = "nvmlDeviceGetHandleByIndex_v2", code = "LIB_RM_VERSION_MISMATCH" }'
+    with rig(scenario_with(tmp_path, "dual-a10", f'at = "20s"\ngpu = 0\neffect = {effect}')) as running:
+        running.run_to(30)
+        assert running.sampler.fatal is not None
+        assert running.series("gpu_driver_error_info")[0][0]["error"] == "version_mismatch"
