@@ -15,6 +15,7 @@ SM, MEMORY = 1, 2
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "nvmlDeviceGetSamples": (1, 0),
     "nvmlDeviceGetClockInfo": (1,),
+    "nvmlDeviceGetMigDeviceHandleByIndex": (0,),
     "nvmlDeviceGetMaxClockInfo": (1,),
     "nvmlDeviceGetApplicationsClock": (1,),
     "nvmlDeviceGetDefaultApplicationsClock": (1,),

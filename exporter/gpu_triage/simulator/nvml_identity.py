@@ -138,7 +138,7 @@ FUNCTIONS: Final = (
     Function("nvmlDeviceGetP2PStatus", (c_void_p, c_uint, OUT), _p2p_status),
     Function("nvmlDeviceGetTopologyCommonAncestor", (c_void_p, OUT), _common_ancestor),
     text("nvmlDeviceGetName", lambda device: device.model.name),
-    text("nvmlDeviceGetUUID", lambda device: device.state.gpu.uuid),
+    text("nvmlDeviceGetUUID", lambda device: device.mig.uuid if device.mig else device.state.gpu.uuid),
     text("nvmlDeviceGetSerial", lambda device: device.state.gpu.serial, feature="serial"),
     text("nvmlDeviceGetVbiosVersion", lambda device: device.model.vbios_version),
     text("nvmlDeviceGetBoardPartNumber", lambda device: device.model.board_part_number),
@@ -148,5 +148,5 @@ FUNCTIONS: Final = (
     gauge("nvmlDeviceGetComputeMode", lambda _device: 0),
     gauge("nvmlDeviceGetBusType", lambda _device: _BUS_TYPE_PCIE),
     pair("nvmlDeviceGetCudaComputeCapability", _capability, c_int),
-    pair("nvmlDeviceGetMigMode", lambda _device: (0, 0), feature="mig"),
+    pair("nvmlDeviceGetMigMode", lambda device: (int(bool(device.state.gpu.mig)),) * 2, feature="mig"),
 )

@@ -45,12 +45,16 @@ def _running(kind: str) -> Callable[[Device, int | None, int | None], None]:
             info: Any = PROCESS_INFO.from_address((out or 0) + i * sizeof(PROCESS_INFO))
             info.pid = process.pid
             info.usedGpuMemory = process.memory_mib * _MIB
-            info.gpuInstanceId = info.computeInstanceId = _NO_INSTANCE
+            mig = None if process.mig is None else device.state.gpu.mig[process.mig]
+            info.gpuInstanceId = _NO_INSTANCE if mig is None else mig.gpu_instance
+            info.computeInstanceId = _NO_INSTANCE if mig is None else mig.compute_instance
 
     return body
 
 
 def _utilization(device: Device, out: int | None, count_out: int | None, since: int) -> None:
+    if device.state.gpu.mig:
+        raise Failure("NOT_SUPPORTED")
     gauges = device.gauges
     stamp = round(device.host.wall(gauges.step) * 1_000_000)
     usual = device.state.gpu.load.utilization or 0.0

@@ -10,9 +10,11 @@ from gpu_triage.simulator.gpu_state import Gauges, GpuState
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.model import GpuModel
 from gpu_triage.simulator.nvml_library import CODES, Failure
+from gpu_triage.simulator.scenario import MigDevice
 
 _FIRST_HANDLE: Final = 0x7F5A_0000_0000
 _HANDLE_SPACING: Final = 0x1000
+_MIG_SPACING: Final = 0x10
 _EPOCH_SPACING: Final = 0x10_0000
 _FIRST_SAMPLE: Final = 0x7F5B_0000_0000
 
@@ -26,22 +28,27 @@ class Device:
         state: the GPU.
         index: NVML's number of it.
         handle: address that callers know it by.
+        mig: which part of the GPU it is; None for the whole.
     """
 
-    __slots__ = ("handle", "host", "index", "session", "state")
+    __slots__ = ("handle", "host", "index", "mig", "session", "state")
 
     session: NvmlSession
     host: SimulatedHost
     state: GpuState
     index: int
     handle: int
+    mig: MigDevice | None
 
-    def __init__(self, session: NvmlSession, state: GpuState, index: int, handle: int) -> None:
+    def __init__(
+        self, session: NvmlSession, state: GpuState, index: int, handle: int, mig: MigDevice | None = None
+    ) -> None:
         self.session = session
         self.host = session.host
         self.state = state
         self.index = index
         self.handle = handle
+        self.mig = mig
 
     @property
     def model(self) -> GpuModel:
@@ -63,6 +70,16 @@ class Device:
         if device is None:
             raise Failure("INVALID_ARGUMENT")
         return device
+
+    def part(self, number: int) -> int:
+        """Handle of one of its MIG devices, numbered from 0.
+
+        Raises:
+            Failure: NOT_FOUND, where there is none of that number.
+        """
+        if number >= len(self.state.gpu.mig):
+            raise Failure("NOT_FOUND")
+        return self.handle + (number + 1) * _MIG_SPACING
 
     def require(self, feature: str) -> None:
         """Refuse where the model lacks a feature.
@@ -107,6 +124,10 @@ class NvmlSession:
             present = [gpu for gpu in self.host.gpus if not gpu.conditions.removed]
             self.devices = tuple(Device(self, gpu, i, first + i * _HANDLE_SPACING) for i, gpu in enumerate(present))
             self._by_handle = {device.handle: device for device in self.devices}
+            for device in self.devices:
+                for i, mig in enumerate(device.state.gpu.mig, start=1):
+                    handle = device.handle + i * _MIG_SPACING
+                    self._by_handle[handle] = Device(self, device.state, device.index, handle, mig)
         self._references += 1
 
     def shut_down(self) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from gpu_triage.simulator.effects import Load
-from gpu_triage.simulator.host_effects import Cpu, Disk, Network, Pressure
+from gpu_triage.simulator.host_effects import Cpu, Disk, Network, Nfs, Pressure
 from gpu_triage.simulator.model import GpuModel
 from gpu_triage.simulator.schema import (
     Amount,
@@ -73,7 +73,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A network interface."""
+    """A network interface; `infiniband` is the name of its RDMA device, if it is one."""
 
     name: str
     slot: Slot
@@ -91,6 +91,15 @@ class DiskDevice:
     load: Disk | None = None
     partitions: Annotated[int, Between(0, 16)] = 1
     size_gib: Count = 3576
+
+
+@dataclass(frozen=True, slots=True)
+class NfsMount:
+    """A file system mounted from an NFS server: `export` is ``server:/path``, `mount` where it is seen."""
+
+    mount: Annotated[str, Matching(r"/[^\n]*", "an absolute path")]
+    export: str
+    load: Nfs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +123,25 @@ class Machine:
     pressure: tuple[Pressure, ...] = ()
     nic: tuple[Nic, ...] = ()
     disk: tuple[DiskDevice, ...] = ()
+    nfs: tuple[NfsMount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MigDevice:
+    """A part of a GPU in MIG mode."""
+
+    uuid: Annotated[str, Matching(r"MIG-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "a UUID that begins with MIG-")]
+    gpu_instance: Count
+    compute_instance: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A container of a Kubernetes pod."""
+
+    name: str
+    namespace: str
+    container: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +156,7 @@ class Gpu:
         corrected_errors, uncorrected_errors: ECC errors of its life so far (aggregate).
         other_memory_mib: device memory in use that no process of the scenario holds.
         powered_seconds: how long the driver has been loaded: counters do not start at zero.
+        mig: what it is divided into; MIG mode is on where there is any.
     """
 
     model: GpuModel
@@ -144,6 +173,7 @@ class Gpu:
     uncorrected_errors: Count = 0
     powered_seconds: Count = 86_400
     other_memory_mib: Count = 0
+    mig: tuple[MigDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +184,9 @@ class Process:
         sm: its share of the GPU's utilisation.
         cpus: CPUs it may run on; all where not given.
         cgroup: its line in ``/proc/<pid>/cgroup``, after ``0::``.
+        mig: number of the GPU's MIG device it uses, from 0.
+        memory_node: NUMA node its memory is on; where not given, the nodes of its CPUs alike.
+        pod: the container that the kubelet gave the GPU to.
     """
 
     gpu: Count
@@ -166,6 +199,9 @@ class Process:
     type: Literal["compute", "graphics", "mps"] = "compute"
     cpus: CpuList | None = None
     cgroup: str = "/user.slice/user-1000.slice/session-1.scope"
+    mig: Count | None = None
+    memory_node: Count | None = None
+    pod: Pod | None = None
 
 
 @dataclass(frozen=True, slots=True)

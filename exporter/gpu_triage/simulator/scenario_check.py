@@ -47,6 +47,7 @@ def _check_machine(scenario: Scenario, where: str) -> None:
             raise ScenarioError(f"{where}: two devices at {slot.bus_id}")
     loads = [(nic.name, nic.load.device) for nic in machine.nic if nic.load]
     loads += [(disk.name, disk.load.device) for disk in machine.disk if disk.load]
+    loads += [(nfs.mount, nfs.load.mount) for nfs in machine.nfs if nfs.load]
     for name, device in loads:
         if device != name:
             raise ScenarioError(f"{where}: load.device of {name!r} is {device!r}")
@@ -62,6 +63,10 @@ def _check_processes(scenario: Scenario, where: str) -> None:
             raise ScenarioError(f"{where}.process[{i}].cpus: there are {cpus} CPUs, numbered from 0")
         if process.pid in pids:
             raise ScenarioError(f"{where}.process[{i}].pid: {process.pid} is taken")
+        if process.mig is not None and process.mig >= len(scenario.gpus[process.gpu].mig):
+            raise ScenarioError(f"{where}.process[{i}].mig: GPU {process.gpu} has no MIG device {process.mig}")
+        if process.memory_node is not None and process.memory_node >= len(scenario.machine.node):
+            raise ScenarioError(f"{where}.process[{i}].memory_node: there is no node {process.memory_node}")
         pids.add(process.pid)
 
 
@@ -75,6 +80,8 @@ def _check_effect(scenario: Scenario, effect: Any, where: str) -> None:
         known = disks if isinstance(effect, host_effects.Disk) else nics
         if effect.device not in known:
             raise ScenarioError(f"{where}.device: no {effect.device!r}; known are {', '.join(sorted(known)) or 'none'}")
+    if isinstance(effect, host_effects.Nfs) and effect.mount not in {nfs.mount for nfs in scenario.machine.nfs}:
+        raise ScenarioError(f"{where}.mount: nothing of NFS is mounted on {effect.mount!r}")
     if isinstance(effect, (effects.CallError, host_effects.MissingFunction)):
         if effect.function not in FUNCTIONS:
             raise ScenarioError(f"{where}.function: {effect.function!r} is no function that is simulated")

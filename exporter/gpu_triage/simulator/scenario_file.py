@@ -16,6 +16,7 @@ from gpu_triage.simulator.scenario import (
     Expectation,
     Gpu,
     Machine,
+    MigDevice,
     Process,
     Scenario,
     ScenarioSummary,
@@ -46,6 +47,7 @@ class _GpuTable:
     uncorrected_errors: Count = 0
     powered_seconds: Seconds = 86_400
     other_memory_mib: Count = 0
+    mig: tuple[MigDevice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,7 @@ def _gpu(table: _GpuTable, file: _File, where: str) -> Gpu:
         uncorrected_errors=table.uncorrected_errors,
         powered_seconds=table.powered_seconds,
         other_memory_mib=table.other_memory_mib,
+        mig=table.mig,
     )
 
 

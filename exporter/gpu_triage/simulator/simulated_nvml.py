@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gpu_triage.simulator import nvml_fields, nvml_gpm, nvml_identity, nvml_load, nvml_pcie, nvml_processes
+from gpu_triage.simulator import nvml_fields, nvml_gpm, nvml_identity, nvml_load, nvml_mig, nvml_pcie, nvml_processes
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.nvml_calls import ErrorString, Function, NvmlFunction
 from gpu_triage.simulator.nvml_library import CODES
@@ -12,7 +12,7 @@ from gpu_triage.simulator.nvml_session import Gate, NvmlSession
 
 FUNCTIONS: Final[dict[str, Function]] = {
     function.name: function
-    for module in (nvml_identity, nvml_load, nvml_processes, nvml_pcie, nvml_fields, nvml_gpm)
+    for module in (nvml_identity, nvml_load, nvml_processes, nvml_mig, nvml_pcie, nvml_fields, nvml_gpm)
     for function in module.FUNCTIONS
 }
 """Every device and system function that the simulated library knows, by name."""
