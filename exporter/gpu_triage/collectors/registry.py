@@ -10,8 +10,10 @@ from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHos
 from gpu_triage.collectors.ecc import ECC
 from gpu_triage.collectors.host_cpu import HOST_CPU
 from gpu_triage.collectors.host_disk import HOST_DISK
+from gpu_triage.collectors.host_infiniband import HOST_INFINIBAND
 from gpu_triage.collectors.host_memory import HOST_MEMORY
 from gpu_triage.collectors.host_network import HOST_NETWORK
+from gpu_triage.collectors.host_nfs import HOST_NFS
 from gpu_triage.collectors.host_pressure import HOST_PRESSURE
 from gpu_triage.collectors.identity import IDENTITY
 from gpu_triage.collectors.limits import LIMITS
@@ -23,6 +25,7 @@ from gpu_triage.collectors.modules import MODULES
 from gpu_triage.collectors.pcie import PCIE
 from gpu_triage.collectors.pcie_limits import PCIE_LIMITS
 from gpu_triage.collectors.pcie_throughput import PCIE_THROUGHPUT
+from gpu_triage.collectors.platform import PLATFORM
 from gpu_triage.collectors.power import POWER
 from gpu_triage.collectors.processes import PROCESSES
 from gpu_triage.collectors.textfile import TEXTFILE
@@ -52,11 +55,14 @@ GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
 
 HOST_COLLECTORS: Final[tuple[AnyHostCollector, ...]] = (
     MODULES,
+    PLATFORM,
     HOST_CPU,
     HOST_PRESSURE,
     HOST_MEMORY,
     HOST_DISK,
+    HOST_NFS,
     HOST_NETWORK,
+    HOST_INFINIBAND,
     TEXTFILE,
 )
 
