@@ -22,6 +22,7 @@ from gpu_triage.collectors.memory import MEMORY
 from gpu_triage.collectors.memory_repair import MEMORY_REPAIR
 from gpu_triage.collectors.modes import MODES
 from gpu_triage.collectors.modules import MODULES
+from gpu_triage.collectors.nic_topology import NIC_TOPOLOGY
 from gpu_triage.collectors.pcie import PCIE
 from gpu_triage.collectors.pcie_limits import PCIE_LIMITS
 from gpu_triage.collectors.pcie_throughput import PCIE_THROUGHPUT
@@ -50,6 +51,7 @@ GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
     LIMITS,
     PCIE_LIMITS,
     TOPOLOGY,
+    NIC_TOPOLOGY,
     MEMORY_REPAIR,
 )
 
