@@ -583,8 +583,24 @@ NVLINK_RECEIVE_BYTES = _gpu(
     "Data the GPU received over the NVLink link since the driver was loaded; protocol overhead counts only where the driver cannot leave it out.",
     "link",
 )
+NIC_TOPOLOGY_INFO = _gpu(
+    "gpu_nic_topology_info",
+    _I,
+    _S,
+    "PCI paths in /sys/class/{net,infiniband}/*/device",
+    "Nearest common ancestor of the GPU and a network adapter on the bus: pix (at most one PCIe switch), pxb (several), phb (the host bridge), node (another host bridge of the NUMA node) or sys. An RDMA adapter has a series under each of its names; virtual functions of this host have none.",
+    "nic",
+    "level",
+)
 HOST_NUMA_NODES = _host(
-    "gpu_host_numa_nodes", _G, _M, "/sys/devices/system/node", "NUMA nodes of the host that have CPUs."
+    "gpu_host_numa_nodes", _G, _S, "/sys/devices/system/node", "NUMA nodes of the host that have CPUs."
+)
+HOST_IOMMU_ACTIVE = _host(
+    "gpu_host_iommu_active",
+    _G,
+    _S,
+    "/sys/class/iommu, /sys/kernel/iommu_groups",
+    "1 when the kernel has an IOMMU in use, if only to pass accesses through, 0 when not; absent on kernels without IOMMU support.",
 )
 
 # Sickness
@@ -763,8 +779,8 @@ PROCESS_INFO = _gpu(
     "gpu_process_info",
     _I,
     _M,
-    "/proc/PID/{comm,status,cgroup}",
-    "Whose process it is; join on gpu, uuid and pid. What does not apply or cannot be read is an empty label.",
+    "/proc/PID/{comm,status,cgroup}; the kubelet's pod resources",
+    "Whose process it is; join on gpu, uuid and pid. What does not apply or cannot be read is an empty label. The workload's names are those of the one container that holds the GPU, or of the one pod whose containers do; empty where several pods share it and without --kubernetes.pod-resources-socket.",
     "pid",
     "process",
     "user",
@@ -781,6 +797,15 @@ PROCESS_NUMA_LOCAL = _gpu(
     _M,
     "/proc/PID/status Cpus_allowed_list against the GPU's NUMA node",
     "1 when every CPU the process may use is on the GPU's NUMA node, 0 when none is; absent when it spans nodes, on single-node hosts and when unknown.",
+    "pid",
+    "process",
+)
+PROCESS_NUMA_MEMORY_LOCAL = _gpu(
+    "gpu_process_numa_memory_local_ratio",
+    _G,
+    _S,
+    "/proc/PID/numa_maps against the GPU's NUMA node",
+    "Share of the process's resident memory that is on the GPU's NUMA node, 0-1; absent on single-node hosts, when unknown and where /proc/PID/numa_maps may not be read. Reading it walks the process's page tables under its memory lock, so the collector is off by default.",
     "pid",
     "process",
 )
@@ -1089,6 +1114,33 @@ HOST_DISK_QUEUE_SECONDS = _host(
     "Time requests were under way, summed over requests; its rate is the mean queue length.",
     "device",
 )
+HOST_NFS_OPERATIONS = _host(
+    "gpu_host_nfs_operations_total",
+    _C,
+    _M,
+    "/proc/1/mountstats, else /proc/self/mountstats",
+    "Requests of the NFS mount that were completed since it was mounted, by operation of the protocol; READ, WRITE and those that were ever used. Mounts of one export may share their counts: do not sum over mount.",
+    "mount",
+    "operation",
+)
+HOST_NFS_OPERATION_SECONDS = _host(
+    "gpu_host_nfs_operation_seconds_total",
+    _C,
+    _M,
+    "/proc/1/mountstats, else /proc/self/mountstats",
+    "Time requests of the NFS mount took from being made to being answered, summed over requests; over operations it is their mean latency. A request that still waits for a dead server is not in it yet.",
+    "mount",
+    "operation",
+)
+HOST_NFS_BYTES = _host(
+    "gpu_host_nfs_bytes_total",
+    _C,
+    _M,
+    "/proc/1/mountstats, else /proc/self/mountstats",
+    "Bytes the NFS mount read from and wrote to its server since it was mounted; what the page cache answers is not in it. Mounts of one export may share their counts: do not sum over mount.",
+    "mount",
+    "direction",
+)
 HOST_NETWORK_RECEIVE_BYTES = _host(
     "gpu_host_network_receive_bytes_total",
     _C,
@@ -1138,4 +1190,40 @@ HOST_NETWORK_NUMA_NODE = _host(
     "/sys/class/net/*/device/numa_node",
     "NUMA node the interface hangs off; absent when the firmware does not say, and for bonds.",
     "device",
+)
+HOST_INFINIBAND_RECEIVE_BYTES = _host(
+    "gpu_host_infiniband_receive_bytes_total",
+    _C,
+    _M,
+    "/sys/class/infiniband/*/ports/*/counters/port_rcv_data",
+    "Bytes the InfiniBand or RoCE port received, RDMA included; absent where the adapter does not count, and when a 32-bit counter is full until it is reset.",
+    "device",
+    "port",
+)
+HOST_INFINIBAND_TRANSMIT_BYTES = _host(
+    "gpu_host_infiniband_transmit_bytes_total",
+    _C,
+    _M,
+    "/sys/class/infiniband/*/ports/*/counters/port_xmit_data",
+    "Bytes the InfiniBand or RoCE port sent, RDMA included; absent where the adapter does not count, and when a 32-bit counter is full until it is reset.",
+    "device",
+    "port",
+)
+HOST_INFINIBAND_RATE = _host(
+    "gpu_host_infiniband_rate_bytes_per_second",
+    _G,
+    _M,
+    "/sys/class/infiniband/*/ports/*/rate",
+    "Rate of the port's link in each direction; absent while it is not up.",
+    "device",
+    "port",
+)
+HOST_INFINIBAND_UP = _host(
+    "gpu_host_infiniband_up",
+    _G,
+    _M,
+    "/sys/class/infiniband/*/ports/*/state",
+    "1 while the port is active, 0 while it is not, which a port without a cable never is.",
+    "device",
+    "port",
 )

@@ -5,7 +5,8 @@ from tests.nvml_bench import shown
 from gpu_triage.collectors import processes
 from gpu_triage.collectors.contract import GpuLabels
 from gpu_triage.hardware.process_facts import ProcessFacts
-from gpu_triage.hardware.processes import Locality, ProcessesReading, ProcessReading
+from gpu_triage.hardware.processes import NO_WORKLOAD, Locality, ProcessesReading, ProcessReading
+from gpu_triage.machine import Workload
 
 GPU = GpuLabels("0", "GPU-a")
 FACTS = ProcessFacts(
@@ -20,7 +21,7 @@ FACTS = ProcessFacts(
 
 
 def process(pid: int, locality: Locality, *, is_compute: bool = True) -> ProcessReading:
-    return ProcessReading(pid, is_compute, None, None, None, locality)
+    return ProcessReading(pid, is_compute, None, None, None, locality, NO_WORKLOAD)
 
 
 def counts_of(*localities: Locality, is_compute: bool = True, known: bool = True) -> list[str]:
@@ -40,6 +41,7 @@ def test_everything_known_of_a_process_shows() -> None:
                 sm_utilization_ratio=0.72,
                 facts=FACTS,
                 locality=Locality.LOCAL,
+                workload=Workload("bert-0", "research", "train"),
             ),
         ),
         truncated=2,

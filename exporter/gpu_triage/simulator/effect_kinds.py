@@ -50,6 +50,7 @@ HOST_EFFECTS: Final[dict[str, type[Any]]] = {
     "swap": host_effects.Swap,
     "disk": host_effects.Disk,
     "network": host_effects.Network,
+    "nfs": host_effects.Nfs,
 }
 """Effects on the host; their events name no GPU."""
 

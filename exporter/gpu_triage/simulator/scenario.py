@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from gpu_triage.simulator.effects import Load
-from gpu_triage.simulator.host_effects import Cpu, Disk, Network, Pressure
+from gpu_triage.simulator.host_effects import Cpu, Disk, Network, Nfs, Pressure
 from gpu_triage.simulator.model import GpuModel
 from gpu_triage.simulator.schema import (
     Amount,
@@ -73,7 +73,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A network interface."""
+    """A network interface; `infiniband` is the name of its RDMA device, if it is one."""
 
     name: str
     slot: Slot
@@ -91,6 +91,15 @@ class DiskDevice:
     load: Disk | None = None
     partitions: Annotated[int, Between(0, 16)] = 1
     size_gib: Count = 3576
+
+
+@dataclass(frozen=True, slots=True)
+class NfsMount:
+    """A file system mounted from an NFS server: `export` is ``server:/path``, `mount` where it is seen."""
+
+    mount: Annotated[str, Matching(r"/[^\n]*", "an absolute path")]
+    export: str
+    load: Nfs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +123,16 @@ class Machine:
     pressure: tuple[Pressure, ...] = ()
     nic: tuple[Nic, ...] = ()
     disk: tuple[DiskDevice, ...] = ()
+    nfs: tuple[NfsMount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A container of a Kubernetes pod."""
+
+    name: str
+    namespace: str
+    container: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +176,8 @@ class Process:
         gi, ci: the MIG device it runs on; it is only on the GPU while that exists, or without one, while MIG is off.
         cpus: CPUs it may run on; all where not given.
         cgroup: its line in ``/proc/<pid>/cgroup``, after ``0::``.
+        memory_node: NUMA node its memory is on; where not given, the nodes of its CPUs alike.
+        pod: the container that the kubelet gave the GPU to.
     """
 
     gpu: Count
@@ -171,6 +192,8 @@ class Process:
     type: Literal["compute", "graphics", "mps"] = "compute"
     cpus: CpuList | None = None
     cgroup: str = "/user.slice/user-1000.slice/session-1.scope"
+    memory_node: Count | None = None
+    pod: Pod | None = None
 
 
 @dataclass(frozen=True, slots=True)

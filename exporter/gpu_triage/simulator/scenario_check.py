@@ -54,6 +54,7 @@ def _check_machine(scenario: Scenario, where: str) -> None:
             raise ScenarioError(f"{where}: two devices at {slot.bus_id}")
     loads = [(nic.name, nic.load.device) for nic in machine.nic if nic.load]
     loads += [(disk.name, disk.load.device) for disk in machine.disk if disk.load]
+    loads += [(nfs.mount, nfs.load.mount) for nfs in machine.nfs if nfs.load]
     for name, device in loads:
         if device != name:
             raise ScenarioError(f"{where}: load.device of {name!r} is {device!r}")
@@ -69,19 +70,16 @@ def _check_processes(scenario: Scenario, where: str) -> None:
             raise ScenarioError(f"{where}.process[{i}].cpus: there are {cpus} CPUs, numbered from 0")
         if process.pid in pids:
             raise ScenarioError(f"{where}.process[{i}].pid: {process.pid} is taken")
+        if process.memory_node is not None and process.memory_node >= len(scenario.machine.node):
+            raise ScenarioError(f"{where}.process[{i}].memory_node: there is no node {process.memory_node}")
         pids.add(process.pid)
 
 
 def _check_effect(scenario: Scenario, effect: Any, where: str) -> None:
     pids = {process.pid for process in scenario.processes}
-    disks = {disk.name for disk in scenario.machine.disk}
-    nics = {nic.name for nic in scenario.machine.nic}
     if isinstance(effect, (host_effects.Start, host_effects.Kill)) and not pids.issuperset(effect.pids):
         raise ScenarioError(f"{where}.pids: not all of them are pids of [[process]]")
-    if isinstance(effect, (host_effects.Disk, host_effects.Network)):
-        known = disks if isinstance(effect, host_effects.Disk) else nics
-        if effect.device not in known:
-            raise ScenarioError(f"{where}.device: no {effect.device!r}; known are {', '.join(sorted(known)) or 'none'}")
+    _check_device(scenario, effect, where)
     if isinstance(effect, (effects.CallError, effects.Hang, host_effects.MissingFunction)):
         if effect.function not in FUNCTIONS and effect.function is not None:
             raise ScenarioError(f"{where}.function: {effect.function!r} is no function that is simulated")
@@ -93,6 +91,17 @@ def _check_effect(scenario: Scenario, effect: Any, where: str) -> None:
         _check_mig(effect, where)
     if isinstance(effect, host_effects.Cpu) and (effect.node or 0) >= len(scenario.machine.node):
         raise ScenarioError(f"{where}.node: there is no node {effect.node}")
+
+
+def _check_device(scenario: Scenario, effect: Any, where: str) -> None:
+    machine = scenario.machine
+    if isinstance(effect, (host_effects.Disk, host_effects.Network)):
+        devices = machine.disk if isinstance(effect, host_effects.Disk) else machine.nic
+        known = {device.name for device in devices}
+        if effect.device not in known:
+            raise ScenarioError(f"{where}.device: no {effect.device!r}; known are {', '.join(sorted(known)) or 'none'}")
+    if isinstance(effect, host_effects.Nfs) and effect.mount not in {nfs.mount for nfs in machine.nfs}:
+        raise ScenarioError(f"{where}.mount: nothing of NFS is mounted on {effect.mount!r}")
 
 
 def _check_mig(effect: effects.Mig, where: str) -> None:

@@ -14,6 +14,7 @@ from gpu_triage.simulator.scenario import Scenario, Slot, cpu_numbers
 _SPEEDS: Final = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
 _BRIDGE_CLASS, _NETWORK_CLASS, _NVME_CLASS = "0x060400", "0x020000", "0x010802"
 _NVIDIA, _MELLANOX, _SAMSUNG, _INTEL = "0x10de", "0x15b3", "0x144d", "0x8086"
+_LINKS: Final = {200_000: "HDR", 400_000: "NDR"}
 _DEAD_WIDTH: Final = 63
 """What a register of all ones says when a device no longer answers."""
 _AER_CORRECTABLE: Final = (
@@ -98,7 +99,8 @@ def links(scenario: Scenario) -> dict[str, str]:
 
 def directories(scenario: Scenario) -> list[str]:
     """Directories that are there although nothing is in them."""
-    return ["class/iommu/dmar0" if scenario.machine.iommu else "class/iommu", "class/infiniband", "class/net"]
+    iommu = ("class/iommu/dmar0", "kernel/iommu_groups/0") if scenario.machine.iommu else ("class/iommu",)
+    return [*iommu, "kernel/iommu_groups", "class/infiniband", "class/net"]
 
 
 def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
@@ -236,7 +238,7 @@ def _networks(host: SimulatedHost, seconds: float) -> dict[str, str]:
             sent = counters[f"net.{nic.name}.transmit_bytes"]
             found |= {
                 f"{port}/state": "4: ACTIVE\n",
-                f"{port}/rate": f"{nic.speed_mbps // 1000} Gb/sec (4X HDR)\n",
+                f"{port}/rate": f"{nic.speed_mbps // 1000} Gb/sec (4X {_LINKS.get(nic.speed_mbps, 'EDR')})\n",
                 # The ports count in words of four bytes.
                 f"{port}/counters/port_rcv_data": f"{int(received) // 4}\n",
                 f"{port}/counters/port_xmit_data": f"{int(sent) // 4}\n",
