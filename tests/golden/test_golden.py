@@ -40,7 +40,9 @@ CASES = {
 }
 """Page to the scenario time it shows; the scenario's name is what stands before ``-at-``."""
 
-CONFIG = Config(collectors={"pcie_throughput": True}, expect_gpu_count=8, expect_p2p=True)
+CONFIG = Config(
+    collectors={"pcie_throughput": True, "process_memory_locality": True}, expect_gpu_count=8, expect_p2p=True
+)
 
 OF_THIS_PROCESS = re.compile(r"^(# \w+ )?(process_\w+|python_\w+)\b.*\n", re.MULTILINE)
 BUILD = re.compile(r'(python_version|revision|version)="[^"]*"')

@@ -28,6 +28,7 @@ from gpu_triage.collectors.pcie_limits import PCIE_LIMITS
 from gpu_triage.collectors.pcie_throughput import PCIE_THROUGHPUT
 from gpu_triage.collectors.platform import PLATFORM
 from gpu_triage.collectors.power import POWER
+from gpu_triage.collectors.process_memory_locality import PROCESS_MEMORY_LOCALITY
 from gpu_triage.collectors.processes import PROCESSES
 from gpu_triage.collectors.textfile import TEXTFILE
 from gpu_triage.collectors.thermal import THERMAL
@@ -46,6 +47,7 @@ GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
     PCIE_THROUGHPUT,
     ECC,
     PROCESSES,
+    PROCESS_MEMORY_LOCALITY,
     IDENTITY,
     MODES,
     LIMITS,
