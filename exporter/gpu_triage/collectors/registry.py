@@ -27,6 +27,7 @@ from gpu_triage.collectors.pcie import PCIE
 from gpu_triage.collectors.pcie_limits import PCIE_LIMITS
 from gpu_triage.collectors.pcie_throughput import PCIE_THROUGHPUT
 from gpu_triage.collectors.platform import PLATFORM
+from gpu_triage.collectors.pod_names import POD_NAMES
 from gpu_triage.collectors.power import POWER
 from gpu_triage.collectors.process_memory_locality import PROCESS_MEMORY_LOCALITY
 from gpu_triage.collectors.processes import PROCESSES
@@ -68,6 +69,7 @@ HOST_COLLECTORS: Final[tuple[AnyHostCollector, ...]] = (
     HOST_NETWORK,
     HOST_INFINIBAND,
     TEXTFILE,
+    POD_NAMES,
 )
 
 ALL_COLLECTORS: Final[tuple[AnyCollector, ...]] = (*GPU_COLLECTORS, *HOST_COLLECTORS)
