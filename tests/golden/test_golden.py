@@ -46,7 +46,9 @@ CASES = {
 }
 """Page to the scenario time it shows; the scenario's name is what stands before ``-at-``."""
 
-CONFIG = Config(collectors={"pcie_throughput": True}, expect_gpu_count=8, expect_p2p=True)
+CONFIG = Config(
+    collectors={"pcie_throughput": True, "process_memory_locality": True}, expect_gpu_count=8, expect_p2p=True
+)
 
 JOBS = {
     "bert.prom": """# HELP gpu_job_steps_total Optimiser steps.

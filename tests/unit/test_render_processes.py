@@ -57,8 +57,8 @@ def test_everything_known_of_a_process_shows() -> None:
         'gpu_process_numa_local{gpu="0",uuid="GPU-a",pid="4711",process="python"} 1.0',
         (
             f'gpu_process_info{{gpu="0",uuid="GPU-a",pid="4711",process="python",user="alice",'
-            f'container_id="{"c" * 64}",pod_uid="11111111-2222-3333-4444-555555555555",workload_pod="",'
-            'workload_namespace="",workload_container="",slurm_job_id="42"} 1.0'
+            f'container_id="{"c" * 64}",pod_uid="11111111-2222-3333-4444-555555555555",workload_pod="bert-0",'
+            'workload_namespace="research",workload_container="train",slurm_job_id="42"} 1.0'
         ),
         'gpu_numa_mismatched_processes{gpu="0",uuid="GPU-a"} 0.0',
         'gpu_numa_unpinned_processes{gpu="0",uuid="GPU-a"} 0.0',
