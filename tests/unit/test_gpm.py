@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -277,3 +278,16 @@ def test_a_healthy_host_has_every_ratio_below_the_utilisation_and_no_error(inter
             ratios = [running.value(name, gpu=gpu) for name in METRICS]
             assert all(ratio is not None and 0 <= ratio < utilization for ratio in ratios)
         assert running.series("gpu_exporter_errors_total") == []
+
+
+def test_a_buffer_of_a_library_that_was_replaced_is_not_given_to_the_next_one() -> None:
+    with rig(load_scenario("h100-8")) as first:
+        first.run(3)
+        with rig(load_scenario("h100-8")) as second:
+            second.run(3)
+            # Both stand-ins count their buffers' addresses from the same start.
+            del first
+            gc.collect()
+            second.run(3)
+            assert second.series("gpu_exporter_errors_total", collector="gpm") == []
+            assert len(second.series("gpu_sm_active_ratio")) == 8

@@ -138,12 +138,15 @@ class _Sample:
 
     def __init__(self, pointer: Any) -> None:
         self.pointer = pointer
-        self.free = weakref.finalize(self, _free, pointer)
+        self.free = weakref.finalize(self, _free, pointer, pynvml.nvmlLib)
         # At the end of the process the memory goes anyway, and NVML may be gone before.
         self.free.atexit = False
 
 
-def _free(pointer: Any) -> None:
+def _free(pointer: Any, library: object) -> None:
+    if pynvml.nvmlLib is not library:
+        # Another library has taken its place, to which this address is nothing, or somebody else's buffer.
+        return
     try:
         pynvml.nvmlGpmSampleFree(pointer)
     except (pynvml.NVMLError, *MALFORMED):
