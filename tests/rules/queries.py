@@ -6,11 +6,13 @@ import re
 from collections.abc import Callable, Iterator
 
 from gpu_triage.catalogue import Kind
-from tests.rules.expressions import LabelError, Use, labels_of, uses
+from tests.rules.expressions import LabelError, RecordError, Use, labels_of, uses
 from tests.rules.vocabulary import kinds, words
 
 _COUNTER_FUNCTIONS = frozenset({"rate", "increase", "irate", "resets"})
 _PRESENCE_FUNCTIONS = frozenset({"absent", "absent_over_time", "present_over_time"})
+_LEVELS = frozenset({"gpu_ecc_volatile_errors_total"})
+"""Counters that say something as they stand: one error counts until the reset that clears it."""
 _BANNED = frozenset({"topk", "bottomk"})
 _ALTERNATIVES = re.compile(r"[A-Za-z0-9_]+(\|[A-Za-z0-9_]+)*")
 
@@ -32,6 +34,8 @@ def faults(expr: str, labels: Callable[[str], frozenset[str]]) -> list[str]:
             labels_of(expr, labels)
         except LabelError as error:
             lines.append(str(error))
+        except RecordError:
+            pass  # told of the rule that records it
     return lines
 
 
@@ -40,14 +44,15 @@ def _unknown(use: Use, labels: Callable[[str], frozenset[str]]) -> Iterator[str]
         labels(use.metric)
     except KeyError:
         yield f"nothing makes {use.metric}"
-    except LabelError:
-        return  # told where the recording rule itself is looked at
+    except RecordError:
+        return
 
 
 def _misused(use: Use) -> Iterator[str]:
     around = use.inside[0] if use.inside else "nothing"
     counter = kinds().get(use.metric) is Kind.COUNTER
-    if counter and around not in _COUNTER_FUNCTIONS | _PRESENCE_FUNCTIONS:
+    level = use.metric in _LEVELS and around in {"nothing", "max", "min"}
+    if counter and not level and around not in _COUNTER_FUNCTIONS | _PRESENCE_FUNCTIONS:
         yield f"{use.metric} is a counter under {around}; it means something under rate or increase"
     if not counter and any(function in _COUNTER_FUNCTIONS for function in use.inside[:2]):
         yield f"{use.metric} is a gauge under {around}; use delta or an average"
