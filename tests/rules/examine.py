@@ -76,9 +76,9 @@ def examine(
     expected = sorted({float(expectation.at) for expectation in scenario.expectations if expectation.at <= length})
     questions = [(FIRING, at) for at in sorted({*steps, *expected})]
     questions += [(UNDECIDED, at) for at in steps] + [(CLASSES, at) for at in expected]
-    answers = ask(
-        promtool, Run(rules, step_seconds, input_series(history, mentioned(rules)), tuple(questions)), directory
-    )
+    groups = tuple(dict.fromkeys(rule.group for rule in read_rules(rules)))
+    run = Run(rules, groups, step_seconds, input_series(history, mentioned(rules)), tuple(questions))
+    answers = ask(promtool, run, directory)
     return _examination(step_seconds, answers)
 
 
