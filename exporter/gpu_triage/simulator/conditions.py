@@ -80,6 +80,7 @@ class Timeline:
             tuple(self._resolve(gpu, index, edge) for edge in self.edges) for index, gpu in enumerate(scenario.gpus)
         ]
 
+        self._host_kinds = frozenset(type(event.effect) for event in scenario.events if not event.gpus)
         # As sets: a scenario may start thousands, and each is looked up whenever a GPU's processes are listed.
         self._starts = [(event, frozenset(start.pids)) for event, start in self.host(host_effects.Start)]
         self._kills = [(event, frozenset(kill.pids)) for event, kill in self.host(host_effects.Kill)]
@@ -106,7 +107,8 @@ class Timeline:
 
     def host_active(self, kind: type[E], seconds: float) -> bool:
         """Whether an effect on the host holds."""
-        return any(event.active(seconds) for event, _ in self.host(kind))
+        # Asked with every NVML call, and mostly of what the scenario does not have.
+        return kind in self._host_kinds and any(event.active(seconds) for event, _ in self.host(kind))
 
     def gpu_active(self, kind: type[E], gpu: int, seconds: float) -> bool:
         """Whether an effect on a GPU holds."""

@@ -139,6 +139,8 @@ class GpuState:
 
     def utilization_between(self, gauges: Gauges, begins: float, ends: float) -> float:
         """Share of a stretch of one step with a kernel running; the step's gauges are given."""
+        if not self._pulses:
+            return gauges.utilization
         return min(1.0, gauges.utilization + self._bursts(gauges, begins, ends) / (ends - begins))
 
     @property
@@ -203,6 +205,8 @@ class GpuState:
 
     def _bursts(self, gauges: Gauges, begins: float, ends: float) -> float:
         """Busy time that pulses add to what a step's gauges tell, in a stretch of that step."""
+        if not self._pulses:
+            return 0.0
         on = sum(t.on_seconds(ends) - t.on_seconds(begins) for t in self._pulses if t.of == "utilization")
         return min(on, max(ends - begins, 0.0)) * (1.0 - gauges.utilization)
 

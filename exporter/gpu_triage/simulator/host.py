@@ -37,6 +37,7 @@ class SimulatedHost:
         self._start_monotonic = start.monotonic - starting_at
         self._start_wall = start.wall - starting_at
         self.host = HostState(scenario, self.timeline, max(1.0, self._start_monotonic))
+        self._advanced_to = -1.0
         self._released = threading.Event()
 
     def seconds(self) -> float:
@@ -57,8 +58,10 @@ class SimulatedHost:
     def advance(self) -> float:
         """Bring every GPU to the present; returns the scenario time. The caller holds the lock."""
         seconds = self.seconds()
-        for gpu in self.gpus:
-            gpu.advance(seconds)
+        if seconds != self._advanced_to:
+            for gpu in self.gpus:
+                gpu.advance(seconds)
+            self._advanced_to = seconds
         return seconds
 
     def block(self, seconds: float) -> None:

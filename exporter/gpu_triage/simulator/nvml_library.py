@@ -28,7 +28,6 @@ PCI_INFO: Final[type[Structure]] = pynvml.nvmlPciInfo_t
 PROCESS_INFO: Final[type[Structure]] = pynvml.c_nvmlProcessInfo_v3_t
 PROCESS_SAMPLE: Final[type[Structure]] = pynvml.c_nvmlProcessUtilizationSample_t
 ROW_HISTOGRAM: Final[type[Structure]] = pynvml.c_nvmlRowRemapperHistogramValues
-SAMPLE: Final[type[Structure]] = pynvml.c_nvmlSample_t
 TEMPERATURE: Final[type[Structure]] = pynvml.c_nvmlTemperature_v1_t
 UTILIZATION: Final[type[Structure]] = pynvml.c_nvmlUtilization_t
 
