@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import click
 
 from gpu_triage import __version__
-from gpu_triage.collectors import xid
-from gpu_triage.collectors.registry import ALL_COLLECTORS, GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.collectors.registry import GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.collectors.switches import COLLECTOR_SWITCHES
 from gpu_triage.exposition import Exposition, Page
 from gpu_triage.hardware.pod_resources import PodDirectory, kubelet
 from gpu_triage.log import configure, fields
 from gpu_triage.machine import real_machine
-from gpu_triage.options import CollectorSwitch, OptionsCommand, run_cli, serve_options, version_option
+from gpu_triage.options import OptionsCommand, run_cli, serve_options, version_option
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.web.app import WebApp
@@ -26,18 +26,13 @@ from gpu_triage.web.landing import LandingFacts
 from gpu_triage.web.server import WebServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from gpu_triage.config import Config
     from gpu_triage.machine import Machine, PodNames
+    from gpu_triage.options.given import Given
 
 log = logging.getLogger(__name__)
-
-COLLECTOR_SWITCHES = (
-    *(CollectorSwitch(c.name, c.about, c.default) for c in ALL_COLLECTORS if getattr(c, "needs", None) is None),
-    CollectorSwitch(xid.NAME, xid.ABOUT, default=True),
-)
-"""What ``--collector.<name>`` can name; a collector that needs an option of its own is switched by that."""
 
 EXIT_RESTART_ME = 4
 """Exit code of a daemon that must be restarted because the driver was replaced underneath it."""
@@ -49,8 +44,14 @@ def group() -> None:
     """Tell why a GPU job is slow or sick: Prometheus metrics of NVIDIA GPUs and of what feeds them."""
 
 
+def _scenario_options(name: str) -> Mapping[str, Given]:
+    from gpu_triage.simulator import load_scenario  # noqa: PLC0415 - as in `simulate`
+
+    return load_scenario(name).exporter_options
+
+
 @group.command(cls=OptionsCommand)
-@serve_options(COLLECTOR_SWITCHES)
+@serve_options(COLLECTOR_SWITCHES, _scenario_options)
 def serve(config: Config) -> int:
     """Run the exporter until it is told to stop (SIGTERM, SIGINT).
 

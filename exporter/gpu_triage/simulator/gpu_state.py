@@ -77,11 +77,11 @@ class Gauges(NamedTuple):
 class GpuState:
     """A GPU's gauges and counters; `advance` before reading. Not thread-safe: the host holds the lock."""
 
-    def __init__(self, index: int, gpu: Gpu, timeline: Timeline, seed: int) -> None:
+    def __init__(self, index: int, gpu: Gpu, timeline: Timeline, seed: int, since: int = 0) -> None:
         self.index = index
         self.gpu = gpu
         self.timeline = timeline
-        self.seconds = 0.0
+        self.seconds = float(since)
         self.history: deque[Gauges] = deque(maxlen=HISTORY_STEPS)
         self._phase = (seed * 7919 + index * 104_729) % 1_000_003
         self._celsius = gpu.ambient_celsius + gpu.model.power.idle * gpu.model.thermal.celsius_per_watt
@@ -91,7 +91,8 @@ class GpuState:
         self._throttled = dict.fromkeys(COUNTED_REASONS, 0.0)
         self._link_down_joules: defaultdict[int, float] = defaultdict(float)
         self._pulses = tuple(pulse_train(event, effect, index) for event, effect in timeline.of(Pulses, index))
-        for step in range(-WARM_UP_SECONDS, 1):
+        # A card that is put in later is cold.
+        for step in range(since or -WARM_UP_SECONDS, since + 1):
             self._enter(step)
         first = self.gauges
         life = float(gpu.powered_seconds)

@@ -227,7 +227,7 @@ class NvmlSession:
         if self.host.timeline.lost(device.state.index, seconds, self._initialised_at):
             raise Failure("GPU_IS_LOST")
         conditions = device.state.conditions
-        if conditions.removed:
+        if conditions.removed or device.state is not self.host.gpus[device.state.index]:
             raise Failure("GPU_IS_LOST")
         if conditions.reset_required:
             raise Failure("RESET_REQUIRED")

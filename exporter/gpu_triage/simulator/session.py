@@ -7,6 +7,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +49,10 @@ class SimulatedMachine:
             simulated=True,
             pods=SimulatedPods(scenario),
         )
+
+    def for_another_process(self) -> Machine:
+        """The same machine as a process sees it that starts now: it loads the library anew."""
+        return replace(self.machine, nvml=SimulatedNvml(self.host))
 
     def close(self) -> None:
         """End it: blocked calls return, the files are removed. Closing again does nothing."""
