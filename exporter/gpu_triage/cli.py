@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpu_triage import __version__
-from gpu_triage.collectors.registry import GPU_COLLECTORS, HOST_COLLECTORS
-from gpu_triage.collectors.switches import COLLECTOR_SWITCHES
+from gpu_triage.collectors.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.exposition import Exposition, Page
 from gpu_triage.hardware.pod_resources import PodDirectory, kubelet
 from gpu_triage.log import configure, fields

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpu_triage.cli import group
-from gpu_triage.collectors.switches import COLLECTOR_SWITCHES
+from gpu_triage.collectors.registry import COLLECTOR_SWITCHES
 from gpu_triage.options import run_cli
 from gpu_triage.options.given import Given
 from gpu_triage.options.sources import build_config

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpu_triage.collectors.switches import COLLECTOR_SWITCHES
+from gpu_triage.collectors.registry import COLLECTOR_SWITCHES
 from gpu_triage.config import Config
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.sources import config_of, known_options
@@ -80,7 +80,7 @@ def record_history(
     labels = {"job": DEFAULT_JOB, "instance": scenario.name, **scenario.target.labels, **(target or {})}
     recorder = SeriesRecorder(labels, steps)
     clock = VirtualClock(wall=start_seconds)
-    with simulated_machine(scenario, clock=clock) as simulated:
+    with simulated_machine(scenario, clock=clock, when_looked_at=True) as simulated:
         observation = Observation(simulated, clock, config or history_config(scenario, step_seconds))
         for step in range(steps):
             observation.scrape(step * step_seconds, step, recorder)
