@@ -81,6 +81,8 @@ class Timeline:
             for index in range(len(scenario.gpus))
         ]
 
+        # Asked with every NVML call, and mostly in vain.
+        self._losses = [[event for event, _ in self.of(effects.Lost, index)] for index in range(len(scenario.gpus))]
         self._host_kinds = frozenset(type(event.effect) for event in scenario.events if not event.gpus)
         # As sets: a scenario may start thousands, and each is looked up whenever a GPU's processes are listed.
         self._starts = [(event, frozenset(start.pids)) for event, start in self.host(host_effects.Start)]
@@ -140,7 +142,7 @@ class Timeline:
         """Whether a GPU is lost; it comes back when NVML (last at `initialised`) starts after the event."""
         return any(
             event.at <= seconds and not (event.until is not None and initialised >= event.until)
-            for event, _ in self.of(effects.Lost, gpu)
+            for event in self._losses[gpu]
         )
 
     def off_the_bus(self, gpu: int, seconds: float) -> bool:

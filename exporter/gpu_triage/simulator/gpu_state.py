@@ -82,6 +82,7 @@ class GpuState:
         self.gpu = gpu
         self.timeline = timeline
         self.seconds = float(since)
+        self._conditions = timeline.conditions(index, self.seconds)
         self.history: deque[Gauges] = deque(maxlen=HISTORY_STEPS)
         self._phase = (seed * 7919 + index * 104_729) % 1_000_003
         self._celsius = gpu.ambient_celsius + gpu.model.power.idle * gpu.model.thermal.celsius_per_watt
@@ -107,7 +108,7 @@ class GpuState:
     @property
     def conditions(self) -> GpuConditions:
         """What acts on the GPU now."""
-        return self.timeline.conditions(self.index, self.seconds)
+        return self._conditions
 
     def advance(self, seconds: float) -> None:
         """Bring the state to this scenario time; a day of standing still costs under a second a GPU."""
@@ -116,6 +117,7 @@ class GpuState:
             self._settle()
             self._enter(step)
         self.seconds = max(seconds, self.seconds)
+        self._conditions = self.timeline.conditions(self.index, self.seconds)
 
     def energy_joules(self) -> float:
         """Energy since the driver was loaded."""
