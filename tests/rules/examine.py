@@ -70,7 +70,7 @@ def examine(
     """
     length = seconds or max(expectation.at for expectation in scenario.expectations) + MARGIN_SECONDS
     history = record_history(
-        scenario, seconds=length, step_seconds=step_seconds, target=DRILL if target is None else target
+        scenario, seconds=length, step_seconds=step_seconds, target={**DRILL, **scenario.target.labels, **(target or {})}
     )
     steps = [step * step_seconds for step in range(history.steps)]
     expected = sorted({float(expectation.at) for expectation in scenario.expectations if expectation.at <= length})
