@@ -10,11 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_triage.simulator.history import History, history_config, record_history
-from gpu_triage.simulator.scenario import Scenario
 from tests.rules.expressions import uses
 from tests.rules.promtool import Answers, Labels, Run, Sample, ask, selector
 from tests.rules.rulefile import read_rules
+
+from gpu_triage.simulator.history import History, history_config, record_history
+from gpu_triage.simulator.scenario import Scenario
 
 DRILL = {"drill": "true"}
 """The label of a target that is simulated on purpose."""
@@ -131,9 +132,7 @@ def _examination(step_seconds: float, answers: Answers) -> Examination:
             for at, samples in _of(answers, CLASSES)
         },
         undecided={
-            at: tuple(sample.labels["gpu"] for sample in samples)
-            for at, samples in _of(answers, UNDECIDED)
-            if samples
+            at: tuple(sample.labels["gpu"] for sample in samples) for at, samples in _of(answers, UNDECIDED) if samples
         },
     )
 

@@ -67,9 +67,7 @@ class Run:
     questions: tuple[tuple[str, float], ...] = ()
     alerts: tuple[tuple[str, float], ...] = ()
 
-    def asking(
-        self, questions: tuple[tuple[str, float], ...] = (), alerts: tuple[tuple[str, float], ...] = ()
-    ) -> Run:
+    def asking(self, questions: tuple[tuple[str, float], ...] = (), alerts: tuple[tuple[str, float], ...] = ()) -> Run:
         """This run with these questions instead of its own."""
         return replace(self, questions=questions, alerts=alerts)
 

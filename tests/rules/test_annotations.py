@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
 from tests.conftest import RequiresTool
 from tests.rules.cases import load_any
 from tests.rules.examine import prepare

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tests.conftest import RequiresTool
 from tests.rules.cases import every_name, load_any
 from tests.rules.examine import examine

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from tests.conftest import RequiresTool
 from tests.rules.expressions import labels_of
 from tests.rules.playbook import ALERTS, NAMES
@@ -125,7 +124,14 @@ def test_windows_of_a_day_are_evaluated_every_five_minutes_or_less_often() -> No
 
 
 def test_promtool_finds_nothing_to_object_to(requires_tool: RequiresTool) -> None:
-    command = [requires_tool("promtool"), "check", "rules", "--lint=all", "--lint-fatal", *rule_files()]
+    command: list[str | Path] = [
+        requires_tool("promtool"),
+        "check",
+        "rules",
+        "--lint=all",
+        "--lint-fatal",
+        *rule_files(),
+    ]
     result = subprocess.run(command, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -145,9 +151,9 @@ MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 
 
 def _inhibitions(repository: Path) -> list[dict[str, list[str]]]:
-    rules: list[dict[str, list[str]]] = yaml.safe_load(
-        (repository / "rules" / "alertmanager-inhibit.yml").read_text()
-    )["inhibit_rules"]
+    rules: list[dict[str, list[str]]] = yaml.safe_load((repository / "rules" / "alertmanager-inhibit.yml").read_text())[
+        "inhibit_rules"
+    ]
     return rules
 
 
@@ -186,7 +192,9 @@ def test_no_alert_inhibits_itself(repository: Path) -> None:
 
 def test_the_watchdog_is_never_inhibited(repository: Path) -> None:
     silenced = {
-        rule.name for inhibition in _inhibitions(repository) for rule in _selected(inhibition["target_matchers"])
+        rule.name
+        for inhibition in _inhibitions(repository)
+        for rule in _selected(inhibition["target_matchers"])
         if "instance" in inhibition["equal"] and "instance" in labels_of(rule.expr, LABELS)
     }
     assert "GpuTriageWatchdog" not in silenced
