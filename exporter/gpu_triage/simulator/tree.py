@@ -76,8 +76,8 @@ class HostTree:
                 for path, text in self._written.items()
                 if not path.startswith(root) or path.removeprefix(root).partition("/")[0] not in gone
             }
-        for pid in gone:
-            shutil.rmtree(self.procfs / pid, ignore_errors=True)
+        for name in gone:
+            shutil.rmtree(self.procfs / name, ignore_errors=True)
         for pid, files in processes.items():
             self._write(self.procfs / str(pid), files)
         self._processes = frozenset(processes)
