@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gpu_triage.machine import Machine
+    from gpu_triage.sampler.lanes import LaneMaker
     from gpu_triage.simulator import Scenario, SimulatedMachine
 
 Labels = dict[str, str]
@@ -27,12 +29,23 @@ Labels = dict[str, str]
 class Rig:
     """A running exporter without threads and sockets."""
 
-    def __init__(self, simulated: SimulatedMachine, clock: VirtualClock, config: Config) -> None:
+    def __init__(
+        self,
+        simulated: SimulatedMachine,
+        clock: VirtualClock,
+        config: Config,
+        machine: Machine | None = None,
+        make_lane: LaneMaker | None = None,
+    ) -> None:
         self.simulated = simulated
         self.clock = clock
         self.config = config
         self.sampler = Sampler(
-            simulated.machine, config, lambda _name: InlineLane(clock), GPU_COLLECTORS, HOST_COLLECTORS
+            machine or simulated.machine,
+            config,
+            make_lane or (lambda _name: InlineLane(clock)),
+            GPU_COLLECTORS,
+            HOST_COLLECTORS,
         )
         self.exposition = Exposition(self.sampler.store)
         self.elapsed = 0.0

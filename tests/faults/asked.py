@@ -1,0 +1,48 @@
+"""What the exporter asks the driver: recorded from its own readers, so that a new call has its rows by itself."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from tests.faults.hosts import HOSTS, USUAL
+from tests.faults.library import FaultyLibrary
+
+from gpu_triage.collectors.contract import runs
+from gpu_triage.collectors.registry import GPU_COLLECTORS
+from gpu_triage.hardware.nvml import Inquiry, Session
+from gpu_triage.hardware.rounds import GpuRound
+from gpu_triage.simulator import VirtualClock, simulated_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@cache
+def asked_by_collector() -> Mapping[str, tuple[str, ...]]:
+    """Functions by the collector that calls them, each in the order of the calls."""
+    clock = VirtualClock()
+    with simulated_machine(HOSTS["two"](), clock=clock) as simulated:
+        library = FaultyLibrary(simulated.machine.nvml)
+        session = Session(library)
+        session.open()
+        first, *others = session.inventory().devices
+        asked = {}
+        for collector in GPU_COLLECTORS:
+            if runs(collector, USUAL):
+                library.asked.clear()
+                round_ = GpuRound(Inquiry(first), session.versions, tuple(others), simulated.machine, clock.now())
+                collector.reader(USUAL)(round_)
+                asked[collector.name] = tuple(library.asked)
+        session.close()
+    return asked
+
+
+def callers_of(function: str) -> tuple[str, ...]:
+    """Collectors that call a function, in the order they run in."""
+    return tuple(name for name, functions in asked_by_collector().items() if function in functions)
+
+
+def every_function() -> tuple[str, ...]:
+    """Every function that a reader calls, by name."""
+    return tuple(sorted({function for functions in asked_by_collector().values() for function in functions}))

@@ -1,0 +1,135 @@
+"""Virtual time in which lanes have threads of their own, as in the daemon: a call that waits parks its thread."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import threading
+from itertools import count
+from typing import TYPE_CHECKING
+
+from gpu_triage.machine import Blocked, Moment
+from gpu_triage.sampler.lanes import ThreadLane
+from gpu_triage.simulator import VirtualClock
+
+if TYPE_CHECKING:
+    from gpu_triage.sampler.lanes import Job
+
+
+class ParkingClock(VirtualClock):
+    """A virtual clock on which threads can wait. One thread runs at a time, so that nothing is left to chance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changed = threading.Condition()
+        self._running = 0
+        self._parked: list[tuple[float, int]] = []
+        self._tickets = count()
+        self._called: set[int] = set()
+        self._closed = False
+        self._set_by_seconds = 0.0
+
+    def now(self) -> Moment:
+        """The present instant; the wall clock's face as it was last set."""
+        moment = super().now()
+        return Moment(moment.monotonic, moment.wall + self._set_by_seconds)
+
+    def set_wall_by(self, seconds: float) -> None:
+        """Set the wall clock forward, or back, against the monotonic one."""
+        self._set_by_seconds += seconds
+
+    def park(self, seconds: float) -> None:
+        """Let the calling lane wait so long in virtual time.
+
+        Raises:
+            Blocked: time has ended.
+        """
+        with self._changed:
+            ticket = next(self._tickets)
+            until = super().now().monotonic + seconds
+            heapq.heappush(self._parked, (until, ticket))
+            self._running -= 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: ticket in self._called)
+            self._called.discard(ticket)
+            if self._closed:
+                raise Blocked(math.inf)
+
+    def advance(self, seconds: float) -> None:
+        """Move on, stopping wherever a parked thread is to go on."""
+        end = super().now().monotonic + seconds
+        while self._parked and self._parked[0][0] <= end:
+            until, ticket = heapq.heappop(self._parked)
+            self._elapsed = until - self._start.monotonic
+            self._call(ticket)
+            self.settle()
+        super().advance(end - super().now().monotonic)
+
+    def wake(self) -> None:
+        """Let every parked thread go on when time does."""
+        now = super().now().monotonic
+        self._parked = [(now, ticket) for _, ticket in sorted(self._parked)]
+
+    def begin(self) -> None:
+        """Count one more thread that runs."""
+        with self._changed:
+            self._running += 1
+
+    def end(self) -> None:
+        """Count one less."""
+        with self._changed:
+            self._running -= 1
+            self._changed.notify_all()
+
+    def settle(self) -> None:
+        """Return when every thread is idle or parked."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._running == 0)
+
+    def close(self) -> None:
+        """End time: whoever is parked gives up."""
+        self._closed = True
+        for _, ticket in self._parked:
+            self._call(ticket)
+        self.settle()
+
+    def _call(self, ticket: int) -> None:
+        with self._changed:
+            self._called.add(ticket)
+            self._running += 1
+            self._changed.notify_all()
+
+
+class ParkingLane:
+    """A real lane, whose job has ended or is parked when `submit` returns."""
+
+    def __init__(self, name: str, clock: ParkingClock) -> None:
+        self._clock = clock
+        self._lane = ThreadLane(name, clock, clock.end)
+
+    @property
+    def busy_since(self) -> float | None:
+        """As Lane."""
+        return self._lane.busy_since
+
+    def submit(self, job: Job) -> None:
+        """As Lane."""
+        self._clock.begin()
+        self._lane.submit(lambda: _until_time_ends(job))
+        self._clock.settle()
+
+    def mark(self) -> None:
+        """As Lane."""
+        self._lane.mark()
+
+    def close(self) -> None:
+        """As Lane."""
+        self._lane.close()
+
+
+def _until_time_ends(job: Job) -> None:
+    try:
+        job()
+    except Blocked:
+        # The test is over; what the call would have answered concerns nobody.
+        return

@@ -1,0 +1,97 @@
+"""Damage to the simulated kernel's files, put on after each of its refreshes and taken off before the next."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+Damage = Callable[[Path], None]
+"""Does it to a file or directory, which is moved away first and comes back afterwards."""
+
+_ENORMOUS_BYTES = 3 << 20
+
+
+def missing(path: Path) -> None:
+    """There is none."""
+    assert not path.exists()
+
+
+def unreadable(path: Path) -> None:
+    """It cannot be opened: a link in a circle, since root may read whatever its mode says."""
+    path.symlink_to(path.name)
+
+
+def directory(path: Path) -> None:
+    """A directory stands in its place."""
+    path.mkdir()
+
+
+def empty(path: Path) -> None:
+    """It holds nothing."""
+    path.write_bytes(b"")
+
+
+def junk(path: Path) -> None:
+    """It holds what no kernel wrote."""
+    path.write_bytes(b"\x00\xff\xfe\x80 -1 nan \n" * 40)
+
+
+def enormous(path: Path) -> None:
+    """It holds megabytes."""
+    path.write_bytes(b"9 " * (_ENORMOUS_BYTES // 2))
+
+
+def truncated(path: Path) -> None:
+    """It ends in the middle of a word."""
+    whole = _aside(path).read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """Files and what is done to them.
+
+    Attributes:
+        pattern: relative to the simulation's directory, as in ``Path.glob``.
+        damage: what is done to each.
+    """
+
+    pattern: str
+    damage: Damage
+
+
+class Files:
+    """The simulated kernel's files, for whoever damages them.
+
+    Attributes:
+        damaged: what is damaged now.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.damaged: tuple[Damaged, ...] = ()
+        self._root = root
+        self._hurt: list[Path] = []
+
+    def hurt(self) -> None:
+        """Put the damage on."""
+        for damaged in self.damaged:
+            for path in sorted(self._root.glob(damaged.pattern)):
+                path.rename(_aside(path))
+                damaged.damage(path)
+                self._hurt.append(path)
+
+    def heal(self) -> None:
+        """Take it off again."""
+        for path in reversed(self._hurt):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+            _aside(path).rename(path)
+        self._hurt.clear()
+
+
+def _aside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.whole")

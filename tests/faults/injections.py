@@ -1,0 +1,151 @@
+"""Faults of calls: what the library answers instead, or when."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+from collections.abc import Callable, Collection
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pynvml
+
+if TYPE_CHECKING:
+    from tests.faults.library import Call
+    from tests.faults.stage import Stage
+
+Begin = Callable[["Stage"], None]
+
+CODES = {name: getattr(pynvml, name) for name in sorted(dir(pynvml)) if name.startswith("NVML_ERROR_")}
+"""Every error code of nvml.h by its C name."""
+
+FOREVER = float("inf")
+
+_IDENTIFYING = frozenset({"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3"})
+_LISTS = frozenset(
+    {
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+        "nvmlDeviceGetGraphicsRunningProcesses_v3",
+        "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+        "nvmlDeviceGetProcessUtilization",
+        "nvmlDeviceGetRetiredPages",
+        "nvmlDeviceGetSamples",
+    }
+)
+_OUTPUTS = (ctypes.Structure, ctypes.Array, ctypes.c_uint, ctypes.c_int, ctypes.c_ulonglong, ctypes.c_ulong)
+
+
+def nothing(_stage: Stage) -> None:
+    """Leave the host as it is."""
+
+
+def answers(code: int, *functions: str, gpus: Collection[int | None] = (0,)) -> Begin:
+    """These functions (every one, if none is named) answer a code when asked about these GPUs."""
+
+    def fault(call: Call) -> int:
+        return code if _meant(call, functions, gpus) else call.proceed()
+
+    return _putting(fault)
+
+
+def takes(seconds: float, *functions: str, gpus: Collection[int | None] = (0,)) -> Begin:
+    """These functions (every one, if none is named) take so long, when asked about these GPUs, as long as it holds."""
+
+    def begin(stage: Stage) -> None:
+        def fault(call: Call) -> int:
+            if _meant(call, functions, gpus):
+                stage.park(seconds)
+            return call.proceed()
+
+        stage.library.fault = fault
+
+    return begin
+
+
+def lacks(*functions: str) -> Begin:
+    """The library does not export these functions."""
+
+    def begin(stage: Stage) -> None:
+        stage.library.hide(*functions)
+
+    return begin
+
+
+def says_count(number: int) -> Begin:
+    """The driver counts so many GPUs."""
+
+    def fault(call: Call) -> int:
+        code = call.proceed()
+        if call.function == "nvmlDeviceGetCount_v2":
+            call.arguments[0]._obj.value = number
+        return code
+
+    return _putting(fault)
+
+
+def inventing_uuids(gpu: int, *, as_text: bool = True) -> Begin:
+    """A GPU has another UUID whenever it is asked; or one that is not text."""
+    invented = count()
+
+    def fault(call: Call) -> int:
+        code = call.proceed()
+        if call.function == "nvmlDeviceGetUUID" and call.gpu == gpu:
+            number = next(invented)
+            call.arguments[1].value = f"GPU-{number:08x}".encode() if as_text else b"\xff\xfe\xfd"
+        return code
+
+    return _putting(fault)
+
+
+def with_fields(
+    ids: Collection[int] | None, value: Callable[[int, int], int], *, value_type: int | None = None
+) -> Begin:
+    """Fields of GPU 0 (all, if None) have the value that a function of time in seconds and their own value says."""
+
+    def begin(stage: Stage) -> None:
+        def fault(call: Call) -> int:
+            code = call.proceed()
+            if call.function == "nvmlDeviceGetFieldValues" and call.gpu == 0:
+                for entry in getattr(call.arguments[2], "_obj", call.arguments[2]):
+                    if entry.nvmlReturn == pynvml.NVML_SUCCESS and (ids is None or entry.fieldId in ids):
+                        entry.value.ullVal = value(stage.seconds, entry.value.ullVal)
+                        entry.valueType = entry.valueType if value_type is None else value_type
+            return code
+
+        stage.library.fault = fault
+
+    return begin
+
+
+def garbled(seed: int) -> Begin:
+    """Whatever GPU 0's functions write is overwritten with random bits, but for how many elements a list has."""
+    chance = random.Random(seed)
+
+    def fault(call: Call) -> int:
+        code = call.proceed()
+        if call.gpu == 0 and code == pynvml.NVML_SUCCESS and call.function not in _IDENTIFYING:
+            pointed = [getattr(argument, "_obj", argument) for argument in call.arguments[1:]]
+            for target in pointed:
+                if isinstance(target, _OUTPUTS) and not _is_count(call.function, target):
+                    ctypes.memmove(
+                        ctypes.addressof(target), chance.randbytes(ctypes.sizeof(target)), ctypes.sizeof(target)
+                    )
+        return code
+
+    return _putting(fault)
+
+
+def _is_count(function: str, target: object) -> bool:
+    # A count that lies makes pynvml reserve as much memory as it says.
+    return function in _LISTS and isinstance(target, ctypes.c_uint)
+
+
+def _putting(fault: Callable[[Call], int]) -> Begin:
+    def begin(stage: Stage) -> None:
+        stage.library.fault = fault
+
+    return begin
+
+
+def _meant(call: Call, functions: Collection[str], gpus: Collection[int | None]) -> bool:
+    return (not functions or call.function in functions) and call.gpu in gpus

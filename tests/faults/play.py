@@ -1,0 +1,254 @@
+"""How a row is played: against a twin of the same host that stays healthy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+from tests.faults import page as pages
+from tests.faults.hosts import HOSTS
+from tests.faults.page import Difference, Page, difference, labels_of, name_of, readings
+from tests.faults.row import ALL_WELL, DRIVER, HOST, OTHERS, Row, Says, Seen
+from tests.faults.stage import Stage, Twin, staged
+
+if TYPE_CHECKING:
+    from gpu_triage.config import Config
+    from gpu_triage.simulator import Scenario
+
+_HORIZON_SECONDS = 240
+_BEAT_SECONDS = 6
+"""How far the beat of the medium tier may move, and one more."""
+
+_OF_THE_DRIVER = {"gpu_devices", "gpu_driver_info"}
+
+
+@cache
+def scenario_of(host: str) -> Scenario:
+    """The scenario of a key of HOSTS."""
+    return HOSTS[host]()
+
+
+@cache
+def twin_of(host: str, config: Config) -> Twin:
+    """A healthy host."""
+    return Twin(scenario_of(host), config, _HORIZON_SECONDS)
+
+
+class Play:
+    """One row on one stage."""
+
+    def __init__(self, stage: Stage, row: Row, twin: Twin, gpus: Mapping[str, str]) -> None:
+        self._stage = stage
+        self._row = row
+        self._twin = twin
+        self._gpus = gpus
+        self._lacking: dict[str, float] = {}
+        self._counters: dict[str, float] = {}
+        self._went_back: set[str] = set()
+
+    def run(self) -> Seen:
+        """Play it, from the next second on."""
+        row, stage = self._row, self._stage
+        before = pages.parsed(stage.page()) if stage.seconds >= 0 else {}
+        self._watch(before)
+        self._lacking = self._lacking_already(before) if before else {}
+        row.begin(stage)
+        absent: set[str] = set()
+        for _ in range(row.lasts - row.over):
+            stage.tick()
+        for _ in range(row.over):
+            page = self._second()
+            during = self._compare(page)
+            absent |= during.absent
+        says = said(page, before, self._gpus, restart=stage.sampler.fatal is not None)
+        over = row.ends and not says.restart
+        row.end(stage)
+        recovered = self._recover() if over else None
+        left = self._left() if over and recovered is None else ()
+        return Seen(
+            says=says,
+            cost=self._cost(absent),
+            kept=self._kept(absent),
+            extra=_names(series for series in during.extra if self._owner(series) != OTHERS),
+            changed=_names(during.changed),
+            strayed=self._strayed(during),
+            recovered=recovered,
+            went_back=tuple(sorted(self._went_back)),
+            left=left,
+        )
+
+    def _second(self) -> Page:
+        page = self._stage.second()
+        self._watch(page)
+        return page
+
+    def _watch(self, page: Page) -> None:
+        """Note counters that fall."""
+        for series, value in pages.counters(page).items():
+            if value < self._counters.get(series, 0.0):
+                self._went_back.add(series)
+            self._counters[series] = value
+
+    def _compare(self, page: Page) -> Difference:
+        now = self._stage.seconds
+        beat = _BEAT_SECONDS if self._row.config.sample_medium_seconds > 1 else 0
+        around = self._twin.pages[max(0, now - beat) : now + beat + 1]
+        return difference(self._readings(page), self._twin.pages[now], around)
+
+    def _readings(self, page: Page) -> Page:
+        """The readings of a page, what earlier rows on the stage have cost its counters made up for."""
+        return {series: value + self._lacking.get(series, 0.0) for series, value in readings(page).items()}
+
+    def _lacking_already(self, page: Page) -> dict[str, float]:
+        """By how much counters lack behind the healthy ones."""
+        changed, now = self._compare(page).changed, readings(page)
+        healthy = self._twin.pages[self._stage.seconds]
+        return {series: healthy[series] - now[series] for series in changed if name_of(series).endswith("_total")}
+
+    def _recover(self) -> int | None:
+        """Seconds until the page is a healthy one and stays so."""
+        recovered: int | None = None
+        stays = 0 if self._row.shared else _BEAT_SECONDS
+        for seconds in range(self._row.recovers_within + stays + 1):
+            if not self._healthy(self._second()):
+                recovered = None
+            elif recovered is None:
+                recovered = seconds
+            if recovered is not None and seconds >= recovered + stays:
+                break
+        return recovered if recovered is not None and recovered <= self._row.recovers_within else None
+
+    def _healthy(self, page: Page) -> bool:
+        return not self._remaining(page) and said(page, page, self._gpus) == ALL_WELL
+
+    def _remaining(self, page: Page) -> set[str]:
+        """Series that are not as on the healthy twin; a counter may lack what nobody could count."""
+        now = self._compare(page)
+        ours = self._readings(page)
+        missed = {series for series in now.changed if self._only_missed(series, ours[series])}
+        return set(now.absent | now.extra | now.changed) - missed
+
+    def _only_missed(self, series: str, value: float) -> bool:
+        healthy = self._twin.pages[self._stage.seconds][series]
+        counter = name_of(series).endswith("_total") and bool(self._subjects(series) & self._row.reach)
+        return counter and (value < healthy or self._row.inflates)
+
+    def _left(self) -> tuple[str, ...]:
+        page = pages.parsed(self._stage.page())
+        return (*sorted(self._remaining(page)), str(said(page, page, self._gpus)))
+
+    def _strayed(self, during: Difference) -> tuple[str, ...]:
+        """Series that differ although none of their subjects is in reach."""
+        differing = during.absent | during.extra | during.changed
+        return tuple(sorted(series for series in differing if not self._subjects(series) & self._row.reach))
+
+    def _subjects(self, series: str) -> frozenset[str]:
+        labels = labels_of(series)
+        named = [labels[label] for label in ("uuid", "peer_uuid") if label in labels]
+        if named:
+            return frozenset(self._gpus.get(uuid, OTHERS) for uuid in named)
+        return frozenset({DRIVER if name_of(series) in _OF_THE_DRIVER else HOST})
+
+    def _cost(self, absent: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Metrics lost by the subject whose they are."""
+        healthy = self._twin.pages[self._stage.seconds]
+        had: dict[tuple[str, str], int] = {}
+        for series in healthy:
+            had[self._owner(series), name_of(series)] = had.get((self._owner(series), name_of(series)), 0) + 1
+        lost: dict[tuple[str, str], int] = {}
+        for series in absent:
+            lost[self._owner(series), name_of(series)] = lost.get((self._owner(series), name_of(series)), 0) + 1
+        cost: dict[str, list[str]] = {}
+        for (subject, name), count in sorted(lost.items()):
+            cost.setdefault(subject, []).append(name if had[subject, name] == count else f"{name}*")
+        return {subject: tuple(names) for subject, names in cost.items()}
+
+    def _kept(self, absent: Iterable[str]) -> Mapping[str, tuple[str, ...]]:
+        """Metrics without a loss by the subject whose they are."""
+        lost = {(self._owner(series), name_of(series)) for series in absent}
+        had = {(self._owner(series), name_of(series)) for series in self._twin.pages[self._stage.seconds]}
+        kept: dict[str, list[str]] = {}
+        for subject, name in sorted(had - lost):
+            kept.setdefault(subject, []).append(name)
+        return {subject: tuple(names) for subject, names in kept.items()}
+
+    def _owner(self, series: str) -> str:
+        uuid = labels_of(series).get("uuid")
+        if uuid is not None:
+            return self._gpus.get(uuid, OTHERS)
+        return DRIVER if name_of(series) in _OF_THE_DRIVER else HOST
+
+
+def said(page: Page, before: Page, gpus: Mapping[str, str], *, restart: bool = False) -> Says:
+    """What a page says of the exporter's health.
+
+    Args:
+        page: as it is.
+        before: the page before the fault: what it counted is not the fault's.
+        gpus: index before the fault by UUID.
+        restart: whether the process asks for a restart.
+    """
+    errors = {labels["uuid"]: labels["error"] for labels, _ in pages.found(page, "gpu_error_info")}
+    down = [labels for labels, value in pages.found(page, "gpu_up") if value == 0]
+    assert {labels["uuid"] for labels in down} == set(errors), "gpu_error_info is there exactly while gpu_up is 0"
+    up = [value for _, value in pages.found(page, "gpu_driver_up")]
+    driver = [labels["error"] for labels, _ in pages.found(page, "gpu_driver_error_info")]
+    assert bool(driver) == (up == [0.0]), "gpu_driver_error_info is there exactly while gpu_driver_up is 0"
+    counted = {
+        f"{labels_of(series)['collector']}: {labels_of(series)['error']}"
+        for series, value in page.items()
+        if name_of(series) == "gpu_exporter_errors_total" and value > before.get(series, 0.0)
+    }
+    success = pages.found(page, "gpu_exporter_collector_success")
+    return Says(
+        gpus={gpus.get(labels["uuid"], labels["gpu"]): errors[labels["uuid"]] for labels in down},
+        driver=driver[0] if driver else "" if up else "unknown yet",
+        errors=frozenset(counted),
+        failing=frozenset(labels["collector"] for labels, value in success if value == 0),
+        restart=restart,
+    )
+
+
+def play_alone(row: Row) -> Seen:
+    """Play a row on a stage of its own."""
+    scenario = dataclasses.replace(scenario_of(row.host), events=row.events)
+    twin = twin_of(row.twin, row.config)
+    with staged(scenario, row.config) as stage:
+        if row.at:
+            stage.until(row.at - 1)
+        return Play(stage, row, twin, gpus_of(scenario_of(row.twin))).run()
+
+
+def play_together(rows: Iterable[Row]) -> dict[str, Seen]:
+    """Play rows one after the other, on as few stages as the twin's time allows; by key."""
+    seen: dict[str, Seen] = {}
+    left = list(rows)
+    while left:
+        first = left[0]
+        twin = twin_of(first.twin, first.config)
+        gpus = gpus_of(scenario_of(first.twin))
+        with staged(scenario_of(first.host), first.config) as stage:
+            stage.until(4)
+            usable = True
+            while left and usable and _fits(left[0], first, stage):
+                row = left.pop(0)
+                seen[row.key] = Play(stage, row, twin, gpus).run()
+                usable = seen[row.key].recovered is not None
+    return seen
+
+
+def _fits(row: Row, first: Row, stage: Stage) -> bool:
+    """Whether a row can be played on the stage made for an earlier one, in the time its twin has left."""
+    alike = (row.host, row.twin, row.config) == (first.host, first.twin, first.config)
+    return alike and stage.seconds + row.lasts + row.recovers_within + _BEAT_SECONDS + 1 < _HORIZON_SECONDS
+
+
+def gpus_of(scenario: Scenario) -> dict[str, str]:
+    """Index of each GPU by its UUID."""
+    return {gpu.uuid: str(index) for index, gpu in enumerate(scenario.gpus)}
+
+
+def _names(series: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted({name_of(one) for one in series}))

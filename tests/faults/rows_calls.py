@@ -1,0 +1,124 @@
+"""Rows of single calls that fail: each function with one code, each code on one function of each collector."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pynvml
+from tests.faults.asked import asked_by_collector, callers_of, every_function
+from tests.faults.hosts import GPUS_EVERY_SECOND
+from tests.faults.injections import CODES, answers, lacks
+from tests.faults.row import ALL_WELL, DRIVER, Row, Says
+
+from gpu_triage.hardware.nvml_errors import DRIVER_GONE, EMPTY, GPU_GONE, UNSUPPORTED, name_of
+from gpu_triage.simulator.simulated_nvml import FUNCTIONS
+
+ONE_CALL = "One call to the driver fails, on GPU 0"
+ONE_CODE = "Every error code"
+NO_SYMBOL = "The library lacks a function, as older drivers do"
+
+_A_READING = "every reading"
+_UNTIL_STALE_SECONDS = 4
+"""Until what a collector read before the fault, which it shows for three intervals, is withdrawn."""
+
+_UNLISTED = 250
+_FIRST_BRANCH = 510
+"""The simulated library knows since which driver branch it has a function, from this one on."""
+
+_NOBODY_KNOWS_IT = "a code that no header lists"
+_FOR_ROOT_ONLY = frozenset({"nvmlDeviceGetSramEccErrorStatus"})
+"""Being refused these is absence, not failure."""
+
+_OF_PAIRS = frozenset({"nvmlDeviceGetP2PStatus", "nvmlDeviceGetTopologyCommonAncestor"})
+"""They are asked about two GPUs at once."""
+
+
+def rows() -> Iterator[Row]:
+    """All of them."""
+    for function in every_function():
+        yield Row(
+            group=ONE_CALL,
+            fault=_unknown(function),
+            moment=_A_READING,
+            says=Says(errors=frozenset(f"{collector}: unknown" for collector in callers_of(function))),
+            reach=frozenset({"0"}),
+            begin=answers(pynvml.NVML_ERROR_UNKNOWN, function),
+            config=GPUS_EVERY_SECOND,
+            lasts=_UNTIL_STALE_SECONDS,
+            recovers_within=1,
+            shared=True,
+        )
+    for name, code in (*CODES.items(), (_NOBODY_KNOWS_IT, _UNLISTED)):
+        for collector, functions in asked_by_collector().items():
+            yield _of_code(name.removeprefix("NVML_ERROR_"), code, collector, functions[-1])
+    for function in every_function():
+        yield Row(
+            group=NO_SYMBOL,
+            fault=f"`{function}`",
+            moment="every reading",
+            reach=frozenset({"0", "1"}),
+            begin=lacks(function),
+            config=GPUS_EVERY_SECOND,
+            lasts=_UNTIL_STALE_SECONDS,
+            recovers_within=1,
+            shared=True,
+        )
+    yield _of_an_old_driver()
+
+
+def _of_an_old_driver() -> Row:
+    young = {name for name, function in FUNCTIONS.items() if function.since >= _FIRST_BRANCH}
+    return Row(
+        group=NO_SYMBOL,
+        fault=f"every one that r{_FIRST_BRANCH} or a later driver brought",
+        moment="every reading",
+        reach=frozenset({"0", "1"}),
+        begin=lacks(*young),
+        config=GPUS_EVERY_SECOND,
+        lasts=_UNTIL_STALE_SECONDS,
+        shared=True,
+    )
+
+
+def _of_code(name: str, code: int, collector: str, function: str) -> Row:
+    everything = code in DRIVER_GONE or code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+    return Row(
+        group=ONE_CODE,
+        fault=name,
+        moment=f"{collector} (`{function}`)",
+        says=says_of(code, callers_of(function), privileged=function in _FOR_ROOT_ONLY, pair=function in _OF_PAIRS),
+        reach=frozenset({"0", "1", DRIVER}) if everything else frozenset({"0"}),
+        begin=answers(code, function),
+        config=GPUS_EVERY_SECOND,
+        lasts=1,
+        recovers_within=3 if everything or code in GPU_GONE else 1,
+        words={name_of(code): "CODE"}
+        | dict.fromkeys((f"collector {name}" for name in callers_of(function)), "COLLECTOR"),
+        like=f"{ONE_CALL} / {_unknown(function)} / {_A_READING}",
+        shared=True,
+    )
+
+
+def _unknown(function: str) -> str:
+    return f"`{function}` answers UNKNOWN"
+
+
+def says_of(code: int, collectors: tuple[str, ...], *, privileged: bool = False, pair: bool = False) -> Says:
+    """What the page says when a call of these collectors on GPU 0 answers a code."""
+    if code in UNSUPPORTED | EMPTY or (privileged and code == pynvml.NVML_ERROR_NO_PERMISSION):
+        return ALL_WELL
+    error = name_of(code)
+    if code in GPU_GONE and pair:
+        # Which of the two is gone, the other questions will tell.
+        return Says(errors=frozenset({f"{collectors[0]}: peer_{error}"}))
+    if code in GPU_GONE:
+        return Says(gpus={"0": error}, errors=frozenset({f"{collectors[0]}: {error}"}))
+    if code in DRIVER_GONE or code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+        return Says(
+            gpus={"0": "driver_unavailable", "1": "driver_unavailable"},
+            driver=error,
+            errors=frozenset({f"{collectors[0]}: {error}"}),
+            failing=frozenset(asked_by_collector()),
+            restart=code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+        )
+    return Says(errors=frozenset(f"{collector}: {error}" for collector in collectors))

@@ -1,0 +1,134 @@
+"""Rows of the driver as a whole: initialisation, enumeration, the library and what is exchanged underneath."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pynvml
+from tests.faults.asked import asked_by_collector
+from tests.faults.hosts import GPUS_EVERY_SECOND
+from tests.faults.injections import CODES, FOREVER, Begin, answers, lacks, nothing, takes
+from tests.faults.row import DRIVER, HOST, Row, Says
+
+from gpu_triage.hardware.nvml_errors import DRIVER_GONE, name_of
+from gpu_triage.simulator import host_effects
+from gpu_triage.simulator.scenario import Event
+
+INIT = "NVML cannot be initialised"
+COUNT = "NVML cannot count the GPUs"
+HANDLE = "NVML gives no handle for GPU 0"
+UNDERNEATH = "The driver is exchanged underneath"
+
+_EVERYONE = frozenset({"0", "1", DRIVER})
+_INIT, _COUNT, _HANDLE = "nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"
+_UUID = "nvmlDeviceGetUUID"
+_AT_START, _LATER = "from the start", "while it runs"
+_UNLISTED = 250
+_MISMATCH = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+_RETRY_SECONDS = 16
+"""Of the retries after 1, 2, 4, 8 … s, how long the last may be away when the fault has lasted some seconds."""
+
+_EFFECTS = (
+    ("there is no `libnvidia-ml.so.1`", host_effects.LibraryMissing(), "library_not_found"),
+    ("the kernel module is not loaded", host_effects.DriverNotLoaded(), "driver_not_loaded"),
+    ("kernel module and library are of two versions", host_effects.VersionMismatch(), "version_mismatch"),
+)
+
+
+def rows() -> Iterator[Row]:
+    """All of them."""
+    codes = {name.removeprefix("NVML_ERROR_"): code for name, code in CODES.items()}
+    codes["a code that no header lists"] = _UNLISTED
+    for name, code in codes.items():
+        yield _coded(_down(INIT, name, _AT_START, name_of(code), answers(code, _INIT, gpus={None})))
+    yield from _other_ways_to_fail_at_init()
+    yield _down(COUNT, "UNKNOWN", _AT_START, "unknown", answers(pynvml.NVML_ERROR_UNKNOWN, _COUNT, gpus={None}))
+    yield _down(COUNT, f"`{_COUNT}` is not exported", _AT_START, "function_not_found", lacks(_COUNT))
+    for name, code in codes.items():
+        yield _coded(_soon(_down(COUNT, name, _LATER, name_of(code), answers(code, _COUNT, gpus={None}))))
+    for name in ("GPU_IS_LOST", "NO_PERMISSION", "UNKNOWN"):
+        yield _denied(_HANDLE, name, codes[name], _AT_START)
+    for function in (_HANDLE, _UUID):
+        for name, code in codes.items():
+            yield _soon(_denied(function, name, code, _LATER))
+    yield from _exchanged()
+
+
+def _soon(row: Row) -> Row:
+    """The row with every interval a second, so that many fit on one stage."""
+    return replace(row, config=GPUS_EVERY_SECOND, lasts=1, recovers_within=4, shared=True)
+
+
+def _coded(row: Row) -> Row:
+    """The row with its error printed as that of the code."""
+    assert isinstance(row.says, Says)
+    return replace(row, words={row.says.driver: "CODE"})
+
+
+def _down(group: str, fault: str, moment: str, error: str, begin: Begin) -> Row:
+    """The driver is down, and tried again."""
+    at_start = moment == _AT_START
+    restart = error == "version_mismatch" and not at_start
+    return Row(
+        group=group,
+        fault=fault,
+        moment=moment,
+        says=Says(
+            gpus={} if at_start else {"0": "driver_unavailable", "1": "driver_unavailable"},
+            driver=error,
+            failing=frozenset(asked_by_collector()),
+            restart=restart,
+        ),
+        reach=_EVERYONE,
+        begin=begin,
+        at=0 if at_start else 20,
+        lasts=10,
+        recovers_within=_RETRY_SECONDS,
+    )
+
+
+def _other_ways_to_fail_at_init() -> Iterator[Row]:
+    yield _down(INIT, f"`{_INIT}` is not exported", _AT_START, "function_not_found", lacks(_INIT))
+    for words, effect, error in _EFFECTS:
+        row = _down(INIT, words, _AT_START, error, nothing)
+        yield replace(row, events=(Event(0, row.lasts, (), effect),), reach=_EVERYONE | {HOST})
+    yield Row(
+        group=INIT,
+        fault=f"`{_INIT}` does not return",
+        moment=_AT_START,
+        says=Says(driver="stalled"),
+        # Which collectors there are to list is known when the first look at the driver ends.
+        reach=_EVERYONE | {HOST},
+        begin=takes(FOREVER, _INIT, gpus={None}),
+        at=0,
+        recovers_within=3,
+    )
+
+
+def _denied(function: str, name: str, code: int, moment: str) -> Row:
+    """The driver counts the GPU, but hands it out to nobody."""
+    where = f"`{function}`, {moment}"
+    if code in DRIVER_GONE or code == _MISMATCH:
+        row = _down(HANDLE, name, moment, name_of(code), answers(code, function))
+        return _coded(replace(row, moment=where))
+    return Row(
+        group=HANDLE,
+        fault=name,
+        moment=where,
+        says=Says(gpus={"0": name_of(code)}),
+        reach=frozenset({"0"}),
+        begin=answers(code, function),
+        at=0 if moment == _AT_START else 20,
+        lasts=10,
+        recovers_within=6,
+        words={name_of(code): "CODE"},
+    )
+
+
+def _exchanged() -> Iterator[Row]:
+    for words, effect, error in _EFFECTS[1:]:
+        row = _down(UNDERNEATH, words, _LATER, error, nothing)
+        # The collectors of the fast tier ask before the look that finds out is taken in.
+        says = replace(row.says, errors=frozenset({f"activity: {error}"}))
+        yield replace(row, says=says, events=(Event(20, 30, (), effect),), reach=_EVERYONE | {HOST})

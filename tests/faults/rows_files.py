@@ -1,0 +1,89 @@
+"""Rows of procfs and sysfs: each file that is read, damaged in each way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from tests.faults import files
+from tests.faults.files import Damage, Damaged
+from tests.faults.hosts import EVERY_SECOND
+from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says, Within
+from tests.faults.stage import Stage
+
+FILES = "Kernel files"
+TREES = "Whole file systems"
+
+DAMAGES: dict[str, Damage] = {
+    "missing": files.missing,
+    "unreadable": files.unreadable,
+    "a directory in its place": files.directory,
+    "empty": files.empty,
+    "truncated": files.truncated,
+    "binary junk": files.junk,
+    "enormous": files.enormous,
+}
+
+_HOST = frozenset({HOST})
+_GPUS = frozenset({"0", "1"})
+
+SUBJECTS: tuple[tuple[str, str, tuple[str, ...], frozenset[str]], ...] = (
+    ("`/proc/stat`", "proc/stat", ("host_cpu",), _HOST),
+    ("`/proc/loadavg`", "proc/loadavg", ("host_cpu",), _HOST),
+    ("`/proc/pressure/*`", "proc/pressure/*", ("host_pressure",), _HOST),
+    ("`/proc/meminfo`", "proc/meminfo", ("host_memory",), _HOST),
+    ("`/proc/vmstat`", "proc/vmstat", ("host_memory",), _HOST),
+    ("`/proc/diskstats`", "proc/diskstats", ("host_disk",), _HOST),
+    ("`/proc/net/dev`", "proc/net/dev", ("host_network",), _HOST),
+    ("`/proc/modules`", "proc/modules", ("modules",), _HOST),
+    ("`/proc/PID/stat`", "proc/[0-9]*/stat", ("processes",), _GPUS),
+    ("`/proc/PID/status`", "proc/[0-9]*/status", ("processes",), _GPUS),
+    ("`/proc/PID/comm`", "proc/[0-9]*/comm", ("processes",), _GPUS),
+    ("`/proc/PID/cgroup`", "proc/[0-9]*/cgroup", ("processes",), _GPUS),
+    ("`cpulist` of the NUMA nodes", "sys/devices/system/node/node*/cpulist", ("processes", "host_cpu"), _GPUS | _HOST),
+    ("`numa_node` of the PCI devices", "sys/devices/**/numa_node", ("topology", "host_network"), _GPUS | _HOST),
+    ("`max_link_speed` of the PCI devices", "sys/devices/**/max_link_speed", ("pcie_limits",), _GPUS),
+    ("`max_link_width` of the PCI devices", "sys/devices/**/max_link_width", ("pcie_limits",), _GPUS),
+    ("`vendor` of the PCI devices", "sys/devices/**/vendor", (), frozenset({DRIVER})),
+    ("`speed` of the network interfaces", "sys/devices/**/net/*/speed", ("host_network",), _HOST),
+)
+"""What it is, the files, the collectors that read them, and whose series they make."""
+
+_ERRORS = frozenset({"malformed", "io_error", "too_large", "missing"})
+_EVERY_READER = frozenset({"processes", "topology", "pcie_limits", "modules"}) | {
+    f"host_{name}" for name in ("cpu", "pressure", "memory", "disk", "network")
+}
+
+
+def rows() -> Iterator[Row]:
+    """All of them."""
+    for subject, pattern, collectors, reach in SUBJECTS:
+        for words, damage in DAMAGES.items():
+            says = Within(frozenset(collectors), _ERRORS) if collectors else ALL_WELL
+            yield _damaged(subject, words, Damaged(pattern, damage), says=says, reach=reach)
+    for subject, pattern in (("`/proc`", "proc"), ("`/sys`", "sys")):
+        for words in ("missing", "unreadable", "empty"):
+            damaged = Damaged(pattern, files.directory if words == "empty" else DAMAGES[words])
+            row = _damaged(subject, words, damaged, says=Within(_EVERY_READER, _ERRORS), reach=_GPUS | {HOST, DRIVER})
+            yield replace(row, group=TREES)
+
+
+def _damaged(subject: str, words: str, damaged: Damaged, *, says: Says | Within, reach: frozenset[str]) -> Row:
+    return Row(
+        group=FILES,
+        fault=words,
+        moment=subject,
+        says=says,
+        reach=reach,
+        begin=partial(_put, damaged=(damaged,)),
+        config=EVERY_SECOND,
+        lasts=4,
+        recovers_within=4,
+        inflates=True,
+        shared=True,
+    )
+
+
+def _put(stage: Stage, damaged: tuple[Damaged, ...]) -> None:
+    stage.files.damaged = damaged

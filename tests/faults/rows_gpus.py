@@ -1,0 +1,144 @@
+"""Rows of GPUs that are lost, come and go, or are not what the driver says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import pynvml
+from tests.faults.asked import asked_by_collector
+from tests.faults.injections import answers, inventing_uuids, says_count
+from tests.faults.row import DRIVER, OTHERS, Row, Says
+
+from gpu_triage.simulator import effects
+from gpu_triage.simulator.scenario import Event
+
+GPU = "A GPU is gone"
+FLEET = "GPUs come and go"
+IDENTITY = "The driver says what cannot be of its GPUs"
+
+_AT, _LASTS = 20, 30
+_REOPENED_WITHIN_SECONDS = 50
+"""NVML is initialised again 15 s after a GPU was lost, then 30 s, 60 s … after that."""
+
+
+def rows() -> Iterator[Row]:
+    """All of them."""
+    effects_by_words = {
+        "lost (fallen off the bus)": (effects.Lost(), "lost"),
+        "a reset is required": (effects.ResetRequired(), "reset_required"),
+        "its handle is denied": (effects.Denied(), "no_permission"),
+    }
+    for words, (effect, error) in effects_by_words.items():
+        # A handle that was given stays good: only those who ask for one are told.
+        noticed = frozenset({f"activity: {error}"}) if error != "no_permission" else frozenset()
+        row = _staged(effect, 0, Says(gpus={"0": error}, errors=noticed))
+        yield replace(row, group=GPU, fault=words)
+        yield replace(_from_the_start(row), group=GPU, fault=words)
+    lost = frozenset({"activity: lost"})
+    row = _staged(effects.Removed(), 1, Says(gpus={"1": "missing"}, errors=lost))
+    yield replace(row, fault="the last GPU is removed and returns")
+    row = _staged(effects.Removed(), 0, Says(gpus={"0": "missing"}, errors=lost))
+    yield replace(
+        row, fault="the first GPU is removed and returns: the other has its index meanwhile, and keeps its UUID"
+    )
+    yield from _counts()
+    yield from _identities()
+
+
+def _staged(effect: Any, gpu: int, says: Says) -> Row:
+    return Row(
+        group=FLEET,
+        fault="",
+        moment="while it runs",
+        says=says,
+        reach=frozenset({str(gpu), DRIVER}),
+        events=(Event(_AT, _AT + _LASTS, (gpu,), effect),),
+        at=_AT,
+        lasts=_LASTS,
+        recovers_within=_REOPENED_WITHIN_SECONDS,
+    )
+
+
+def _from_the_start(row: Row) -> Row:
+    """The row of a GPU that was never there: no reading can have failed."""
+    assert isinstance(row.says, Says)
+    events = tuple(replace(event, at=0, until=_LASTS) for event in row.events)
+    return replace(row, moment="from the start", at=0, events=events, says=replace(row.says, errors=frozenset()))
+
+
+def _counts() -> Iterator[Row]:
+    counts: Mapping[int, tuple[str, Says]] = {
+        0: ("the driver counts no GPU", Says(gpus={"0": "missing", "1": "missing"}, failing=_everything())),
+        1: ("the driver counts one GPU less", Says(gpus={"1": "missing"})),
+        3: ("the driver counts one GPU more than it gives handles for", Says(gpus={"2": "invalid_argument"})),
+    }
+    for count, (words, says) in counts.items():
+        yield Row(
+            group=FLEET,
+            fault=words,
+            moment="while it runs",
+            says=says,
+            reach=frozenset({"0", "1", DRIVER}) if not count else frozenset({"1", DRIVER}),
+            begin=says_count(count),
+            recovers_within=7,
+            ends=count != 3,
+        )
+    yield Row(
+        group=FLEET,
+        fault="the driver counts four billion GPUs",
+        moment="while it runs",
+        says=Says(
+            gpus={"0": "driver_unavailable", "1": "driver_unavailable"},
+            driver="library_invalid",
+            failing=_everything(),
+        ),
+        reach=frozenset({"0", "1", DRIVER}),
+        begin=says_count(0xFFFF_FFFF),
+        recovers_within=20,
+    )
+
+
+def _identities() -> Iterator[Row]:
+    yield Row(
+        group=IDENTITY,
+        fault="two GPUs have one UUID",
+        moment="from the start",
+        reach=frozenset({"1"}),
+        host="one UUID",
+        at=0,
+        ends=False,
+    )
+    yield Row(
+        group=IDENTITY,
+        fault="GPU 0 has another UUID whenever it is asked",
+        moment="while it runs",
+        says=Says(gpus={"0": "missing"}),
+        reach=frozenset({"0", OTHERS, DRIVER}),
+        begin=inventing_uuids(0),
+        lasts=11,
+        ends=False,
+    )
+    yield Row(
+        group=IDENTITY,
+        fault="GPU 0 has a UUID that is no text",
+        moment="while it runs",
+        says=Says(gpus={"0": "malformed"}),
+        reach=frozenset({"0"}),
+        begin=inventing_uuids(0, as_text=False),
+        recovers_within=7,
+    )
+    yield Row(
+        group=IDENTITY,
+        fault="GPU 0 has no address on the bus",
+        moment="from the start",
+        reach=frozenset({"0"}),
+        begin=answers(pynvml.NVML_ERROR_UNKNOWN, "nvmlDeviceGetPciInfo_v3"),
+        at=0,
+        ends=False,
+    )
+
+
+def _everything() -> frozenset[str]:
+    return frozenset(asked_by_collector())

@@ -1,0 +1,83 @@
+"""Rows of processes, of time, and of size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+from tests.faults import files
+from tests.faults.files import Damaged
+from tests.faults.hosts import CROWD, EVERY_SECOND
+from tests.faults.row import DRIVER, OTHERS, Row
+from tests.faults.stage import Stage
+
+from gpu_triage.simulator import host_effects
+from gpu_triage.simulator.scenario import Event
+
+PROCESSES = "Processes come and go"
+TIME = "The wall clock is set"
+SIZE = "More than usual"
+
+_PID = 41000
+_HOUR_SECONDS = 3600.0
+
+
+def rows() -> Iterator[Row]:
+    """All of them."""
+    yield _of_a_process("a PID is reused by another process", another_process)
+    yield _of_a_process("the driver lists a process that is gone from `/proc`", files.missing)
+    for hours in (-3, 3):
+        yield Row(
+            group=TIME,
+            fault=f"{abs(hours)} hours {'back' if hours < 0 else 'forward'}, then the other way",
+            moment="while it runs",
+            reach=frozenset({"0", "1"}),
+            begin=partial(Stage.set_wall_by, seconds=hours * _HOUR_SECONDS),
+            end=partial(Stage.set_wall_by, seconds=-hours * _HOUR_SECONDS),
+            config=EVERY_SECOND,
+            recovers_within=6,
+        )
+    yield Row(
+        group=SIZE,
+        fault="16 GPUs",
+        moment="from the start",
+        reach=frozenset({OTHERS, DRIVER}),
+        host="sixteen",
+        at=0,
+        ends=False,
+    )
+    yield Row(
+        group=SIZE,
+        fault=f"{len(CROWD):,} processes start on GPU 0, and end",
+        moment="while it runs",
+        reach=frozenset({"0"}),
+        events=(Event(20, 30, (), host_effects.Start(CROWD)),),
+        host="crowded",
+        lasts=10,
+        recovers_within=6,
+    )
+
+
+def _of_a_process(fault: str, damage: files.Damage) -> Row:
+    return Row(
+        group=PROCESSES,
+        fault=fault,
+        moment="between two readings",
+        reach=frozenset({"0"}),
+        begin=partial(_put, damaged=(Damaged(f"proc/{_PID}", damage),)),
+        recovers_within=6,
+    )
+
+
+def another_process(path: Path) -> None:
+    """Another process under the same PID, started later."""
+    path.mkdir()
+    (path / "comm").write_text("nvtop\n")
+    (path / "stat").write_text(f"{path.name} (nvtop) S 1 {' '.join(['0'] * 17)} 99999999 0 0\n")
+    (path / "status").write_text("Name:\tnvtop\nUid:\t1001\t1001\t1001\t1001\nCpus_allowed_list:\t0-7\n")
+    (path / "cgroup").write_text("0::/user.slice/user-1001.slice/session-7.scope\n")
+
+
+def _put(stage: Stage, damaged: tuple[Damaged, ...]) -> None:
+    stage.files.damaged = damaged

@@ -1,0 +1,99 @@
+"""A host on which a fault is staged, second by second, and its healthy twin to compare it with."""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tests.faults.clock import ParkingClock, ParkingLane
+from tests.faults.files import Files
+from tests.faults.library import FaultyLibrary, no_fault
+from tests.faults.page import Page, parsed, readings
+from tests.rig import Rig
+
+from gpu_triage.simulator import simulated_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpu_triage.config import Config
+    from gpu_triage.simulator import Scenario, SimulatedMachine
+
+
+class Stage(Rig):
+    """A running exporter, and what can be done to its host.
+
+    Attributes:
+        library: where faults of calls are put.
+        files: where files are damaged.
+        time: the clock.
+        seconds: scenario time; the page shows the sample taken then.
+    """
+
+    def __init__(self, simulated: SimulatedMachine, time: ParkingClock, config: Config) -> None:
+        self.library = FaultyLibrary(simulated.machine.nvml)
+        self.files = Files(simulated.root)
+        self.time = time
+        machine = dataclasses.replace(simulated.machine, nvml=self.library)
+        super().__init__(simulated, time, config, machine, lambda name: ParkingLane(name, time))
+        self.seconds = -1
+
+    def second(self) -> Page:
+        """Sample the next second; the page as it is then."""
+        self.tick()
+        self.exposition.refresh()
+        return parsed(self.page())
+
+    def tick(self) -> None:
+        """Sample the next second, without a look at the page."""
+        if self.seconds >= 0:
+            self.files.heal()
+            self.time.advance(1.0)
+        self.files.hurt()
+        self.seconds += 1
+        self.sampler.step()
+        self.sampler.publish()
+
+    def until(self, seconds: int) -> Page:
+        """Sample up to and with this scenario time; the page as it is then."""
+        while self.seconds < seconds - 1:
+            self.tick()
+        return self.second()
+
+    def park(self, seconds: float) -> None:
+        """Let the calling lane wait, in virtual time and until the fault is cured."""
+        self.time.park(seconds)
+
+    def set_wall_by(self, seconds: float) -> None:
+        """Set the wall clock forward, or back."""
+        self.time.set_wall_by(seconds)
+
+    def cure(self) -> None:
+        """End every fault of calls and files."""
+        self.library.fault = no_fault
+        self.library.hide()
+        self.time.wake()
+        self.files.damaged = ()
+
+
+@contextmanager
+def staged(scenario: Scenario, config: Config) -> Iterator[Stage]:
+    """A stage for the length of a ``with`` block."""
+    time = ParkingClock()
+    with simulated_machine(scenario, clock=time) as simulated:
+        stage = Stage(simulated, time, config)
+        try:
+            yield stage
+        finally:
+            time.close()
+            stage.files.heal()
+            stage.sampler.close(lambda condition: condition())
+
+
+class Twin:
+    """The same host without a fault: its readings by second, taken once and ahead of time."""
+
+    def __init__(self, scenario: Scenario, config: Config, seconds: int) -> None:
+        with staged(scenario, config) as stage:
+            self.pages = tuple(readings(stage.second()) for _ in range(seconds))
