@@ -64,6 +64,14 @@ docs: $(DEV) ## regenerate docs/METRICS.md and docs/configuration.md
 bench: $(DEV) $(PEER) ## measure what the exporter costs, beside another one
 	$(BIN)/python -m tests.bench.run $(ARGS)
 
+.PHONY: scale
+scale: $(DEV) ## measure what more GPUs and processes cost
+	$(BIN)/python -m tests.bench.scale
+
+.PHONY: soak
+soak: $(DEV) ## watch the memory for an hour of virtual and ten minutes of real time; ARGS=--quick for a tenth
+	$(BIN)/python -m tests.bench.soak $(ARGS)
+
 .PHONY: lock
 lock: $(DEV) ## resolve requirements/*.txt anew; ARGS=--upgrade takes the newest versions
 	requirements/lock.sh $(BIN)/uv $(ARGS)

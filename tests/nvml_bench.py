@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from gpu_triage.hardware.nvml import DriverVersions, Inquiry, Session
+from gpu_triage.hardware.nvml import DriverVersions, Session
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.rounds import GpuRound
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.simulator import VirtualClock

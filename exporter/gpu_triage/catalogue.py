@@ -182,6 +182,55 @@ BUSY_SECONDS = _gpu(
     "nvmlDeviceGetSamples(GPU_UTILIZATION), else the integral of nvmlDeviceGetUtilizationRates.gpu",
     "Seconds in which at least one kernel ran, integrated since the exporter started; misses nothing between scrapes.",
 )
+SM_ACTIVE = _gpu(
+    "gpu_sm_active_ratio",
+    _G,
+    _F,
+    "GPM metric 2 (SM_UTIL)",
+    "Share of the SMs that were busy, averaged since the last round, 0-1. Hopper and later; absent in the first round and without permission for GPM.",
+)
+SM_OCCUPANCY = _gpu(
+    "gpu_sm_occupancy_ratio",
+    _G,
+    _F,
+    "GPM metric 3 (SM_OCCUPANCY)",
+    "Warps resident on the SMs as a share of the most there can be, averaged since the last round, 0-1. Presence as gpu_sm_active_ratio.",
+)
+TENSOR_ACTIVE = _gpu(
+    "gpu_tensor_active_ratio",
+    _G,
+    _F,
+    "GPM metric 5 (ANY_TENSOR_UTIL)",
+    "Share of time the SMs did tensor operations of any kind, averaged since the last round, 0-1. Presence as gpu_sm_active_ratio.",
+)
+DRAM_ACTIVE = _gpu(
+    "gpu_dram_active_ratio",
+    _G,
+    _F,
+    "GPM metric 10 (DRAM_BW_UTIL)",
+    "Device memory bandwidth in use as a share of the most there can be, averaged since the last round, 0-1. Presence as gpu_sm_active_ratio.",
+)
+FP64_ACTIVE = _gpu(
+    "gpu_fp64_active_ratio",
+    _G,
+    _F,
+    "GPM metric 11 (FP64_UTIL)",
+    "Share of time the SMs did FP64 arithmetic outside the tensor cores, averaged since the last round, 0-1. Presence as gpu_sm_active_ratio.",
+)
+FP32_ACTIVE = _gpu(
+    "gpu_fp32_active_ratio",
+    _G,
+    _F,
+    "GPM metric 12 (FP32_UTIL)",
+    "Share of time the SMs did FP32 arithmetic outside the tensor cores, averaged since the last round, 0-1. Presence as gpu_sm_active_ratio.",
+)
+FP16_ACTIVE = _gpu(
+    "gpu_fp16_active_ratio",
+    _G,
+    _F,
+    "GPM metric 13 (FP16_UTIL)",
+    "Share of time the SMs did FP16 arithmetic outside the tensor cores, averaged since the last round, 0-1. Presence as gpu_sm_active_ratio.",
+)
 ENCODER_UTILIZATION = _gpu(
     "gpu_encoder_utilization_ratio",
     _G,
@@ -446,6 +495,23 @@ PCIE_REPLAYS = _gpu(
     "nvmlDeviceGetPcieReplayCounter",
     "PCIe packets sent again after a link error, as the driver counts them since it was loaded.",
 )
+PCIE_ERRORS = _gpu(
+    "gpu_pcie_errors_total",
+    _C,
+    _M,
+    "NVML fields 173-183 and 169",
+    "Errors of the PCIe link as the GPU counts them, by type: correctable, naks_received, receiver, bad_tlp, naks_sent, bad_dllp, non_fatal, fatal, unsupported_request, lcrc, lane, l0_to_recovery. The last also grows when the link changes its speed. What the driver or the board does not count is absent.",
+    "type",
+)
+PCIE_AER_ERRORS = _gpu(
+    "gpu_pcie_aer_errors_total",
+    _C,
+    _M,
+    "sysfs aer_dev_{correctable,nonfatal,fatal} of the GPU and of the port above it",
+    "PCIe errors the kernel was told of (AER), by who reported them (gpu, or the port at the other end of its link) and severity (correctable, nonfatal, fatal). An error may show at one end only. Read without the driver, so kept while the GPU does not answer. Absent where the kernel has no AER for the device, as in most virtual machines.",
+    "device",
+    "severity",
+)
 
 # Topology
 
@@ -484,8 +550,57 @@ NUMA_NODE = _gpu(
     "sysfs numa_node of the PCI device",
     "NUMA node the GPU hangs off; -1 when the firmware does not say.",
 )
+NVLINK_UP = _gpu(
+    "gpu_nvlink_up",
+    _G,
+    _M,
+    "NVML field 165, else nvmlDeviceGetNvLinkState",
+    "1 while the NVLink link is active or asleep (it wakes by itself), 0 while it is inactive or its traffic is disabled. Absent for links the GPU does not have, and for those that lead nowhere (no bridge, unused by the board): down ever since the exporter started, without traffic or errors counted, and without a far end that the driver could name.",
+    "link",
+)
+NVLINK_ERRORS = _gpu(
+    "gpu_nvlink_errors_total",
+    _C,
+    _M,
+    "NVML fields 161-163, else 215 for recoveries, else 32-59 and 96-119",
+    "Errors of the NVLink link by type (replay, recovery, crc), as the driver counts them since it was loaded; absent for what it does not count, such as replay and crc on Blackwell.",
+    "link",
+    "type",
+)
+NVLINK_TRANSMIT_BYTES = _gpu(
+    "gpu_nvlink_transmit_bytes_total",
+    _C,
+    _M,
+    "NVML field 138, else 202",
+    "Data the GPU sent over the NVLink link since the driver was loaded; protocol overhead counts only where the driver cannot leave it out.",
+    "link",
+)
+NVLINK_RECEIVE_BYTES = _gpu(
+    "gpu_nvlink_receive_bytes_total",
+    _C,
+    _M,
+    "NVML field 139, else 204",
+    "Data the GPU received over the NVLink link since the driver was loaded; protocol overhead counts only where the driver cannot leave it out.",
+    "link",
+)
+NIC_TOPOLOGY_INFO = _gpu(
+    "gpu_nic_topology_info",
+    _I,
+    _S,
+    "PCI paths in /sys/class/{net,infiniband}/*/device",
+    "Nearest common ancestor of the GPU and a network adapter on the bus: pix (at most one PCIe switch), pxb (several), phb (the host bridge), node (another host bridge of the NUMA node) or sys. An RDMA adapter has a series under each of its names; virtual functions of this host have none.",
+    "nic",
+    "level",
+)
 HOST_NUMA_NODES = _host(
-    "gpu_host_numa_nodes", _G, _M, "/sys/devices/system/node", "NUMA nodes of the host that have CPUs."
+    "gpu_host_numa_nodes", _G, _S, "/sys/devices/system/node", "NUMA nodes of the host that have CPUs."
+)
+HOST_IOMMU_ACTIVE = _host(
+    "gpu_host_iommu_active",
+    _G,
+    _S,
+    "/sys/class/iommu, /sys/kernel/iommu_groups",
+    "1 when the kernel has an IOMMU in use, if only to pass accesses through, 0 when not; absent on kernels without IOMMU support.",
 )
 
 # Sickness
@@ -568,6 +683,62 @@ ROW_REMAP_BANKS = _gpu(
     "Memory banks by how many spare rows they have left.",
     "availability",
 )
+XID_ERRORS = _gpu(
+    "gpu_xid_errors_total",
+    _C,
+    _E,
+    "nvmlEventSetWait_v2; /dev/kmsg, NVRM: Xid",
+    "Xid errors of the GPU by code, each counted once though NVML and the kernel log report it. Starts with what the kernel log still holds; absent until there is one. Codes beyond the first 64 of a GPU are counted as other.",
+    "xid",
+)
+XID_LAST_TIMESTAMP = _gpu(
+    "gpu_xid_last_timestamp_seconds",
+    _G,
+    _E,
+    "nvmlEventSetWait_v2; /dev/kmsg, NVRM: Xid",
+    "Unix time of the last Xid error of this code, as the kernel stamped it, else when NVML told of it. Alert on its age: the count starts anew with the exporter.",
+    "xid",
+)
+XID_UNASSIGNED_ERRORS = _host(
+    "gpu_xid_unassigned_errors_total",
+    _C,
+    _E,
+    "/dev/kmsg, NVRM: Xid",
+    "As gpu_xid_errors_total, for a GPU that the driver has not shown since the exporter started, as when it fell off the bus before; moves there once the GPU is seen.",
+    "pci_bus_id",
+    "xid",
+)
+XID_UNASSIGNED_LAST_TIMESTAMP = _host(
+    "gpu_xid_unassigned_last_timestamp_seconds",
+    _G,
+    _E,
+    "/dev/kmsg, NVRM: Xid",
+    "As gpu_xid_last_timestamp_seconds, for a GPU that the driver has not shown since the exporter started.",
+    "pci_bus_id",
+    "xid",
+)
+
+RECOVERY_ACTION = _gpu(
+    "gpu_recovery_action",
+    _G,
+    _M,
+    "NVML field 230",
+    "What the driver asks for to get this GPU well: 0 nothing, 1 GPU reset, 2 node reboot, 3 drain peer-to-peer work, 4 drain and reset, 5 recover the IMEX domain, 6 reset the bus, 7 reboot the system. Absent before driver 570.",
+)
+FABRIC_STATE = _gpu(
+    "gpu_fabric_state",
+    _G,
+    _S,
+    "nvmlDeviceGetGpuFabricInfoV state",
+    "How far the GPU has joined the NVSwitch fabric: 1 not started, 2 in progress, 3 completed; absent on systems without one.",
+)
+FABRIC_HEALTH = _gpu(
+    "gpu_fabric_health",
+    _G,
+    _S,
+    "nvmlDeviceGetGpuFabricInfoV healthSummary",
+    "Health of the GPU's part of the NVSwitch fabric: 1 healthy, 2 unhealthy, 3 limited capacity; absent without a fabric and on drivers that give no summary.",
+)
 
 # Processes and locality
 
@@ -608,8 +779,8 @@ PROCESS_INFO = _gpu(
     "gpu_process_info",
     _I,
     _M,
-    "/proc/PID/{comm,status,cgroup}",
-    "Whose process it is; join on gpu, uuid and pid. What does not apply or cannot be read is an empty label.",
+    "/proc/PID/{comm,status,cgroup}; the kubelet's pod resources",
+    "Whose process it is; join on gpu, uuid and pid. What does not apply or cannot be read is an empty label. The workload's names are those of the one container that holds the GPU, or of the one pod whose containers do; empty where several pods share it and without --kubernetes.pod-resources-socket.",
     "pid",
     "process",
     "user",
@@ -629,6 +800,15 @@ PROCESS_NUMA_LOCAL = _gpu(
     "pid",
     "process",
 )
+PROCESS_NUMA_MEMORY_LOCAL = _gpu(
+    "gpu_process_numa_memory_local_ratio",
+    _G,
+    _S,
+    "/proc/PID/numa_maps against the GPU's NUMA node",
+    "Share of the process's resident memory that is on the GPU's NUMA node, 0-1; absent on single-node hosts, when unknown and where /proc/PID/numa_maps may not be read. Reading it walks the process's page tables under its memory lock, so the collector is off by default.",
+    "pid",
+    "process",
+)
 NUMA_MISMATCHED_PROCESSES = _gpu(
     "gpu_numa_mismatched_processes",
     _G,
@@ -642,6 +822,60 @@ NUMA_UNPINNED_PROCESSES = _gpu(
     _M,
     "/proc/PID/status",
     "Compute processes that may run on every CPU of a host with several NUMA nodes; absent when unknown or single-node.",
+)
+
+# MIG
+
+MIG_INFO = _gpu(
+    "gpu_mig_info",
+    _I,
+    _M,
+    "nvmlDeviceGetMigDeviceHandleByIndex; nvmlDeviceGetName, else nvmlDeviceGetAttributes_v2",
+    "A MIG device that exists now: its GPU instance, its compute instance, and its profile as nvidia-smi names it; join on gpu, uuid and mig_uuid. Absent outside MIG mode.",
+    "mig_uuid",
+    "gi",
+    "ci",
+    "profile",
+)
+MIG_MEMORY_USED = _gpu(
+    "gpu_mig_memory_used_bytes",
+    _G,
+    _M,
+    "nvmlDeviceGetMemoryInfo_v2.used of the MIG device",
+    "Device memory allocated on the GPU instance; compute instances that share one show the same.",
+    "mig_uuid",
+)
+MIG_MEMORY_TOTAL = _gpu(
+    "gpu_mig_memory_total_bytes",
+    _G,
+    _M,
+    "nvmlDeviceGetMemoryInfo_v2.total of the MIG device",
+    "Device memory of the GPU instance; compute instances that share one show the same.",
+    "mig_uuid",
+)
+MIG_SM_ACTIVE = _gpu(
+    "gpu_mig_sm_active_ratio",
+    _G,
+    _M,
+    "nvmlGpmMigSampleGet, GPM metric 2 (SM_UTIL)",
+    "Share of the GPU instance's SMs that were busy, averaged since the last round, 0-1; compute instances that share one show the same. Hopper and later; absent in an instance's first round and without permission for GPM.",
+    "mig_uuid",
+)
+MIG_TENSOR_ACTIVE = _gpu(
+    "gpu_mig_tensor_active_ratio",
+    _G,
+    _M,
+    "nvmlGpmMigSampleGet, GPM metric 5 (ANY_TENSOR_UTIL)",
+    "Share of time the GPU instance's SMs did tensor operations of any kind, averaged since the last round, 0-1. Presence as gpu_mig_sm_active_ratio.",
+    "mig_uuid",
+)
+MIG_DRAM_ACTIVE = _gpu(
+    "gpu_mig_dram_active_ratio",
+    _G,
+    _M,
+    "nvmlGpmMigSampleGet, GPM metric 10 (DRAM_BW_UTIL)",
+    "The GPU instance's memory bandwidth in use as a share of the most there can be, averaged since the last round, 0-1. Presence as gpu_mig_sm_active_ratio.",
+    "mig_uuid",
 )
 
 # The exporter itself
@@ -730,6 +964,14 @@ EXPORTER_GPUS_RELEASED = _host(
     _F,
     "the sampler",
     "1 while the exporter holds no GPU handle because it was asked to let go, 0 else.",
+)
+EXPORTER_XID_SOURCE_UP = _host(
+    "gpu_exporter_xid_source_up",
+    _G,
+    _E,
+    "the sampler",
+    "1 while Xid errors are heard from this source (kmsg, nvml), 0 while not: where all are 0, no Xid means that nobody listens. The kernel log needs permission; NVML hears only what happens while it listens.",
+    "source",
 )
 
 # Host: is something else starving it?
@@ -872,6 +1114,33 @@ HOST_DISK_QUEUE_SECONDS = _host(
     "Time requests were under way, summed over requests; its rate is the mean queue length.",
     "device",
 )
+HOST_NFS_OPERATIONS = _host(
+    "gpu_host_nfs_operations_total",
+    _C,
+    _M,
+    "/proc/1/mountstats, else /proc/self/mountstats",
+    "Requests of the NFS mount that were completed since it was mounted, by operation of the protocol; READ, WRITE and those that were ever used. Mounts of one export may share their counts: do not sum over mount.",
+    "mount",
+    "operation",
+)
+HOST_NFS_OPERATION_SECONDS = _host(
+    "gpu_host_nfs_operation_seconds_total",
+    _C,
+    _M,
+    "/proc/1/mountstats, else /proc/self/mountstats",
+    "Time requests of the NFS mount took from being made to being answered, summed over requests; over operations it is their mean latency. A request that still waits for a dead server is not in it yet.",
+    "mount",
+    "operation",
+)
+HOST_NFS_BYTES = _host(
+    "gpu_host_nfs_bytes_total",
+    _C,
+    _M,
+    "/proc/1/mountstats, else /proc/self/mountstats",
+    "Bytes the NFS mount read from and wrote to its server since it was mounted; what the page cache answers is not in it. Mounts of one export may share their counts: do not sum over mount.",
+    "mount",
+    "direction",
+)
 HOST_NETWORK_RECEIVE_BYTES = _host(
     "gpu_host_network_receive_bytes_total",
     _C,
@@ -921,4 +1190,40 @@ HOST_NETWORK_NUMA_NODE = _host(
     "/sys/class/net/*/device/numa_node",
     "NUMA node the interface hangs off; absent when the firmware does not say, and for bonds.",
     "device",
+)
+HOST_INFINIBAND_RECEIVE_BYTES = _host(
+    "gpu_host_infiniband_receive_bytes_total",
+    _C,
+    _M,
+    "/sys/class/infiniband/*/ports/*/counters/port_rcv_data",
+    "Bytes the InfiniBand or RoCE port received, RDMA included; absent where the adapter does not count, and when a 32-bit counter is full until it is reset.",
+    "device",
+    "port",
+)
+HOST_INFINIBAND_TRANSMIT_BYTES = _host(
+    "gpu_host_infiniband_transmit_bytes_total",
+    _C,
+    _M,
+    "/sys/class/infiniband/*/ports/*/counters/port_xmit_data",
+    "Bytes the InfiniBand or RoCE port sent, RDMA included; absent where the adapter does not count, and when a 32-bit counter is full until it is reset.",
+    "device",
+    "port",
+)
+HOST_INFINIBAND_RATE = _host(
+    "gpu_host_infiniband_rate_bytes_per_second",
+    _G,
+    _M,
+    "/sys/class/infiniband/*/ports/*/rate",
+    "Rate of the port's link in each direction; absent while it is not up.",
+    "device",
+    "port",
+)
+HOST_INFINIBAND_UP = _host(
+    "gpu_host_infiniband_up",
+    _G,
+    _M,
+    "/sys/class/infiniband/*/ports/*/state",
+    "1 while the port is active, 0 while it is not, which a port without a cable never is.",
+    "device",
+    "port",
 )

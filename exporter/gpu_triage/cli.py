@@ -6,13 +6,16 @@ import logging
 import signal
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from gpu_triage import __version__
+from gpu_triage.collectors import xid
 from gpu_triage.collectors.registry import ALL_COLLECTORS, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.exposition import Exposition, Page
+from gpu_triage.hardware.pod_resources import PodDirectory, kubelet
 from gpu_triage.log import configure, fields
 from gpu_triage.machine import real_machine
 from gpu_triage.options import CollectorSwitch, OptionsCommand, run_cli, serve_options, version_option
@@ -26,12 +29,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpu_triage.config import Config
-    from gpu_triage.machine import Machine
+    from gpu_triage.machine import Machine, PodNames
 
 log = logging.getLogger(__name__)
 
-COLLECTOR_SWITCHES = tuple(
-    CollectorSwitch(c.name, c.about, c.default) for c in ALL_COLLECTORS if getattr(c, "needs", None) is None
+COLLECTOR_SWITCHES = (
+    *(CollectorSwitch(c.name, c.about, c.default) for c in ALL_COLLECTORS if getattr(c, "needs", None) is None),
+    CollectorSwitch(xid.NAME, xid.ABOUT, default=True),
 )
 """What ``--collector.<name>`` can name; a collector that needs an option of its own is switched by that."""
 
@@ -88,7 +92,7 @@ def main() -> None:
 
 def _machine(config: Config, stack: ExitStack) -> Machine:
     if config.simulate is None:
-        return real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg)
+        return replace(real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg), pods=_pods(config))
     from gpu_triage.simulator import load_scenario, simulated_machine  # noqa: PLC0415 - as in `simulate`
 
     scenario = load_scenario(config.simulate)
@@ -97,6 +101,13 @@ def _machine(config: Config, stack: ExitStack) -> Machine:
         extra=fields(scenario=scenario.name, description=scenario.description),
     )
     return stack.enter_context(simulated_machine(scenario)).machine
+
+
+def _pods(config: Config) -> PodNames | None:
+    socket = config.kubernetes_pod_resources_socket
+    if socket is None:
+        return None
+    return PodDirectory(kubelet(socket), config.stale_after * config.sample_medium_seconds)
 
 
 class Front:

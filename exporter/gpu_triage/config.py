@@ -43,6 +43,7 @@ class Config:
         collectors: explicit choices only, by collector name or the group name ``host``;
             ask `collector_enabled`.
         collector_textfile_directory: where jobs write ``*.prom`` files to republish; None republishes none.
+        kubernetes_pod_resources_socket: the kubelet's socket to learn pods' names from, absolute; None asks no kubelet.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_format: ``logfmt`` or ``json``.
         simulate: the scenario to run instead of the real host; None on the real host.
@@ -67,6 +68,7 @@ class Config:
     process_max: int = 32
     collectors: Mapping[str, bool] = field(default_factory=dict, hash=False)
     collector_textfile_directory: Path | None = None
+    kubernetes_pod_resources_socket: Path | None = None
     log_level: str = "info"
     log_format: str = "logfmt"
     simulate: str | None = None

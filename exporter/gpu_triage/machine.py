@@ -6,9 +6,10 @@ There are makers for the real host and for a simulated one; nothing else in the 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,31 @@ class SystemNvml:
         return
 
 
+class Workload(NamedTuple):
+    """A container of a Kubernetes pod, by the names of its manifest; empty for a name that is not known."""
+
+    pod: str
+    namespace: str
+    container: str
+
+
+class PodNames(Protocol):
+    """Which container holds which GPU, as the kubelet last said."""
+
+    def refresh(self, at: Moment) -> None:
+        """Ask the kubelet anew; takes as long as its deadline at most.
+
+        Raises:
+            HostReadFailed: it does not answer, or not as it should.
+        """
+
+    def holders(self, devices: Collection[str], at: Moment) -> frozenset[Workload]:
+        """Containers that hold any of these devices, GPUs or MIG devices by UUID. Asks nobody.
+
+        Empty too when the kubelet has not answered for a while: by then they may be others.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """The seams of one host.
@@ -78,6 +104,7 @@ class Machine:
         clock: where time comes from.
         simulated: whether any of it is made up; published as gpu_exporter_simulated.
         hotplug: whether the kernel's device events concern this machine (only a real ``/sys``).
+        pods: who holds the GPUs in Kubernetes' terms; None where no kubelet is to be asked.
     """
 
     nvml: NvmlLibrary
@@ -87,6 +114,7 @@ class Machine:
     clock: Clock
     simulated: bool = False
     hotplug: bool = False
+    pods: PodNames | None = None
 
 
 def real_machine(sysfs: Path, procfs: Path, kmsg: Path | None) -> Machine:

@@ -24,6 +24,7 @@ SECTION_STARTS: Final[tuple[tuple[str, MetricSpec], ...]] = (
     ("Topology", catalogue.P2P_STATUS),
     ("Sickness", catalogue.ECC_MODE),
     ("Processes and locality", catalogue.PROCESSES),
+    ("MIG", catalogue.MIG_INFO),
     ("The exporter itself", catalogue.EXPORTER_BUILD_INFO),
     ("Host: is something else starving it?", catalogue.HOST_CPU_SECONDS),
 )

@@ -7,10 +7,12 @@ import json
 import signal
 import subprocess
 import sys
+from threading import Event
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.e2e.processes import exporter, wait_for
+from tests.kubelet import kubelet
 
 from gpu_triage.simulator.scenario_file import SCENARIOS
 
@@ -141,3 +143,24 @@ def test_scenarios_are_listed_and_described() -> None:
 
 def page_value(page: str, start: str) -> float:
     return next(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(start))
+
+
+def test_a_kubelet_is_asked_and_one_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    socket, hanging, released = tmp_path / "kubelet.sock", Event(), Event()
+
+    def answer() -> bytes:
+        if hanging.is_set():
+            released.wait()
+        return b""
+
+    success = 'gpu_exporter_collector_success{collector="pod_names"}'
+    flags = ("--kubernetes.pod-resources-socket", str(socket), "--sample.medium", "1s")
+    with kubelet(socket, answer), exporter(tmp_path, *flags) as running:
+        try:
+            wait_for(lambda: page_value(running.metrics(), success) == 1)
+            hanging.set()
+            wait_for(lambda: page_value(running.metrics(), success) == 0)
+            running.process.send_signal(signal.SIGTERM)
+            assert running.process.wait(10) == 0
+        finally:
+            released.set()

@@ -10,7 +10,8 @@ from tests.faults.library import FaultyLibrary
 
 from gpu_triage.collectors.contract import runs
 from gpu_triage.collectors.registry import GPU_COLLECTORS
-from gpu_triage.hardware.nvml import Inquiry, Session
+from gpu_triage.hardware.nvml import Session
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.rounds import GpuRound
 from gpu_triage.simulator import VirtualClock, simulated_machine
 
@@ -33,9 +34,15 @@ def asked_by_collector() -> Mapping[str, tuple[str, ...]]:
                 library.asked.clear()
                 round_ = GpuRound(Inquiry(first), session.versions, tuple(others), simulated.machine, clock.now())
                 collector.reader(USUAL)(round_)
-                asked[collector.name] = tuple(library.asked)
+                if library.asked:  # some ask the kernel alone
+                    asked[collector.name] = tuple(library.asked)
         session.close()
     return asked
+
+
+def every_collector() -> frozenset[str]:
+    """Collectors that read GPUs, those that ask the kernel alone included: without a driver none of them runs."""
+    return frozenset(collector.name for collector in GPU_COLLECTORS if runs(collector, USUAL))
 
 
 def callers_of(function: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tests.faults.asked import asked_by_collector
+from tests.faults.asked import every_collector
 from tests.faults.notes import INTRODUCTION, NOTES
 from tests.faults.row import DRIVER, HOST, Row, Says, Seen
 
@@ -82,7 +82,7 @@ def _says(row: Row, says: Says) -> str:
         counted.setdefault(_word(row, error), []).append(_word(row, f"collector {collector}"))
     for error, collectors in counted.items():
         parts.append(f"`gpu_exporter_errors_total` counts `{error}` for {_codes(dict.fromkeys(collectors))}")
-    if says.failing == frozenset(asked_by_collector()):
+    if says.failing == every_collector():
         parts.append("`gpu_exporter_collector_success` 0 for every collector that reads GPUs")
     elif says.failing:
         parts.append(f"`gpu_exporter_collector_success` 0 for {_codes(sorted(says.failing))}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.faults.asked import asked_by_collector
+from tests.faults.asked import every_collector
 from tests.faults.hosts import EVERY_SECOND
 from tests.faults.injections import Begin, garbled, with_fields
 from tests.faults.row import ALL_WELL, Row, Says, Within
@@ -43,14 +43,14 @@ def rows() -> Iterator[Row]:
     yield _fields(
         "every field has a value type that no header lists",
         with_fields(None, lambda _seconds, value: value, value_type=99),
-        Within(frozenset(asked_by_collector()), frozenset({"malformed"})),
+        Within(every_collector(), frozenset({"malformed"})),
     )
     for seed in range(_SEEDS):
         yield Row(
             group=GARBAGE,
             fault=f"random bits in every value (seed {seed})",
             moment="while it runs, GPU 0",
-            says=Within(frozenset(asked_by_collector()), frozenset({"implausible", "malformed"})),
+            says=Within(every_collector(), frozenset({"implausible", "malformed"})),
             reach=frozenset({"0"}),
             begin=garbled(seed),
             config=EVERY_SECOND,

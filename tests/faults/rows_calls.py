@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pynvml
-from tests.faults.asked import asked_by_collector, callers_of, every_function
+from tests.faults.asked import asked_by_collector, callers_of, every_collector, every_function
 from tests.faults.hosts import GPUS_EVERY_SECOND
 from tests.faults.injections import CODES, answers, lacks
 from tests.faults.row import ALL_WELL, DRIVER, Row, Says
@@ -118,7 +118,7 @@ def says_of(code: int, collectors: tuple[str, ...], *, privileged: bool = False,
             gpus={"0": "driver_unavailable", "1": "driver_unavailable"},
             driver=error,
             errors=frozenset({f"{collectors[0]}: {error}"}),
-            failing=frozenset(asked_by_collector()),
+            failing=every_collector(),
             restart=code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
         )
     return Says(errors=frozenset(f"{collector}: {error}" for collector in collectors))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pynvml
-from tests.faults.asked import asked_by_collector
+from tests.faults.asked import every_collector
 from tests.faults.hosts import GPUS_EVERY_SECOND
 from tests.faults.injections import CODES, FOREVER, Begin, answers, lacks, nothing, takes
 from tests.faults.row import DRIVER, HOST, Row, Says
@@ -77,7 +77,7 @@ def _down(group: str, fault: str, moment: str, error: str, begin: Begin) -> Row:
         says=Says(
             gpus={} if at_start else {"0": "driver_unavailable", "1": "driver_unavailable"},
             driver=error,
-            failing=frozenset(asked_by_collector()),
+            failing=every_collector(),
             restart=restart,
         ),
         reach=_EVERYONE,

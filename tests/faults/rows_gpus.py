@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pynvml
-from tests.faults.asked import asked_by_collector
+from tests.faults.asked import every_collector
 from tests.faults.injections import answers, inventing_uuids, says_count
 from tests.faults.row import DRIVER, OTHERS, Row, Says
 
@@ -141,4 +141,4 @@ def _identities() -> Iterator[Row]:
 
 
 def _everything() -> frozenset[str]:
-    return frozenset(asked_by_collector())
+    return every_collector()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.faults.asked import asked_by_collector
+from tests.faults.asked import asked_by_collector, every_collector
 from tests.faults.hosts import SLOW_TIER_EVERY_TEN_SECONDS
 from tests.faults.injections import FOREVER, takes
 from tests.faults.row import DRIVER, HOST, Row, Says
@@ -41,7 +41,7 @@ def rows() -> Iterator[Row]:
         group=HANG,
         fault="every call",
         moment="while it runs",
-        says=Says(gpus={"0": "stalled", "1": "stalled"}, driver="stalled", failing=frozenset(asked_by_collector())),
+        says=Says(gpus={"0": "stalled", "1": "stalled"}, driver="stalled", failing=every_collector()),
         reach=frozenset({"0", "1"}),
         begin=takes(FOREVER, gpus={None, 0, 1}),
         lasts=_DEADLINE_AND_A_ROUND_SECONDS,
@@ -88,7 +88,7 @@ def _slow() -> Iterator[Row]:
         group=SLOW,
         fault="each call takes 3 s",
         moment="from the start",
-        says=Says(gpus={"0": "stalled", "1": "stalled"}, driver="stalled", failing=frozenset(asked_by_collector())),
+        says=Says(gpus={"0": "stalled", "1": "stalled"}, driver="stalled", failing=every_collector()),
         reach=frozenset({"0", "1", DRIVER, HOST}),
         begin=takes(3.0, gpus={None, 0, 1}),
         at=0,

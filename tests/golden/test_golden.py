@@ -6,9 +6,11 @@ Regenerate with ``make golden`` and read the diff.
 from __future__ import annotations
 
 import http.client
+import os
 import re
 import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +22,7 @@ from gpu_triage import catalogue
 from gpu_triage.catalogue import MetricSpec
 from gpu_triage.cli import Front
 from gpu_triage.config import Config
-from gpu_triage.simulator import load_scenario
+from gpu_triage.simulator import START_OF_TIME, load_scenario
 from gpu_triage.web.server import WebServer
 
 if TYPE_CHECKING:
@@ -33,14 +35,29 @@ CASES = {
     "dual-a10": 180,
     "a100-power-capped": 180,
     "h100-8": 120,
+    "h100-mig": 120,
     "h100-8-bad-night-at-30m": 30 * 60,
     "h100-8-bad-night-at-75m": 75 * 60,
     "idle-downshift": 120,
+    "lost-before-start": 120,
     "rtx-4070-ti-super": 120,
+    "v100-old-driver": 120,
+    "no-driver": 120,
 }
 """Page to the scenario time it shows; the scenario's name is what stands before ``-at-``."""
 
-CONFIG = Config(collectors={"pcie_throughput": True}, expect_gpu_count=8, expect_p2p=True)
+CONFIG = Config(
+    collectors={"pcie_throughput": True, "process_memory_locality": True}, expect_gpu_count=8, expect_p2p=True
+)
+
+JOBS = {
+    "bert.prom": """# HELP gpu_job_steps_total Optimiser steps.
+# TYPE gpu_job_steps_total counter
+gpu_job_steps_total{job_name="bert"} 1200
+""",
+    "broken.prom": "gpu_up 1\n",
+}
+"""What jobs wrote into the folder that is republished."""
 
 OF_THIS_PROCESS = re.compile(r"^(# \w+ )?(process_\w+|python_\w+)\b.*\n", re.MULTILINE)
 BUILD = re.compile(r'(python_version|revision|version)="[^"]*"')
@@ -75,12 +92,18 @@ def steady(page: str) -> str:
 
 
 @pytest.fixture(scope="module", params=CASES)
-def case(request: pytest.FixtureRequest) -> tuple[str, str]:
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     """A page's name and its text as served now."""
+    jobs = tmp_path_factory.mktemp("jobs")
+    for file, text in JOBS.items():
+        (jobs / file).write_text(text)
+        os.utime(jobs / file, (START_OF_TIME, START_OF_TIME))
     name: str = request.param
     seconds = CASES[name]
     # Long runs take coarser steps: the page shows a moment, not the way there.
-    config = CONFIG if seconds <= 300 else Config(sample_fast_seconds=5.0, expect_gpu_count=8)
+    config = replace(CONFIG, collector_textfile_directory=jobs)
+    if seconds > 300:
+        config = replace(config, sample_fast_seconds=5.0)
     with rig(load_scenario(name.split("-at-", maxsplit=1)[0]), config) as running:
         running.run_to(seconds)
         return name, scraped(running).decode()

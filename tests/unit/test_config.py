@@ -83,6 +83,12 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
     ("expect.p2p", "false", "expect_p2p", False),
     ("collector.textfile.directory", "/run/jobs", "collector_textfile_directory", Path("/run/jobs")),
     ("process.max", "0", "process_max", 0),
+    (
+        "kubernetes.pod-resources-socket",
+        "/run/kubelet.sock",
+        "kubernetes_pod_resources_socket",
+        Path("/run/kubelet.sock"),
+    ),
     ("log.level", "debug", "log_level", "debug"),
     ("log.format", "json", "log_format", "json"),
     ("simulate", "pcie-downtrained", "simulate", "pcie-downtrained"),
@@ -152,6 +158,8 @@ BAD = (
     ("collector.host", "off", "true or false"),
     ("log.level", "INFO", "one of debug, info, warning, error"),
     ("log.format", "xml", "one of logfmt, json"),
+    ("kubernetes.pod-resources-socket", "kubelet.sock", "the absolute path of the socket"),
+    ("kubernetes.pod-resources-socket", "/run/kubelet\n.sock", "the absolute path of the socket"),
     ("simulate", "a\nb", "the name of a scenario or the path of its file"),
 )
 
@@ -242,6 +250,10 @@ def test_variables_of_others_are_left_alone(variable: str) -> None:
             ("path.sysfs (--path.sysfs)", "simulated host (--simulate)", "leave one of them out"),
         ),
         (
+            {"simulate": "healthy", "kubernetes__pod_resources_socket": "/run/kubelet.sock"},
+            ("kubernetes.pod-resources-socket (--kubernetes", "simulated host (--simulate)", "leave one of them out"),
+        ),
+        (
             {"collector__host": "false", "collector__process": "false"},
             ("every collector is switched off", "leave at least one on"),
         ),
@@ -251,6 +263,16 @@ def test_a_useless_combination_is_refused_naming_both_sides(flags: dict[str, str
     message = refusal({}, **flags)
     for part in parts:
         assert part in message
+
+
+def test_pods_cannot_be_named_when_no_process_is_collected() -> None:
+    options = all_options((*SWITCHES, CollectorSwitch("processes", "Processes.", default=True)))
+    variables = {
+        "GPU_TRIAGE_KUBERNETES_POD_RESOURCES_SOCKET": "/run/kubelet.sock",
+        "GPU_TRIAGE_COLLECTOR_PROCESSES": "false",
+    }
+    with pytest.raises(ConfigError, match=r"POD_RESOURCES_SOCKET.*COLLECTOR_PROCESSES.*leave one of them out"):
+        build_config(options, {}, variables)
 
 
 def test_equal_intervals_and_a_default_path_beside_a_simulation_are_fine() -> None:

@@ -217,6 +217,7 @@ def test_help_is_grouped_by_subject(capsys: pytest.CaptureFixture[str]) -> None:
         "Sampling",
         "Expectations",
         "Collectors",
+        "Kubernetes",
         "Paths",
         "Logging",
         "Simulation",

@@ -10,7 +10,7 @@ def test_a_code_that_is_newer_than_this_program_shows_its_number() -> None:
     assert name_of(250) == "error_250"
 
 
-@pytest.mark.parametrize("code", [-0x1_0000, 0x1_0000, 0xFFFF_FFFF])
+@pytest.mark.parametrize("code", [-1, 1000, 0xFFFF_FFFF])
 def test_a_number_that_can_be_no_code_makes_no_label_of_its_own(code: int) -> None:
     assert name_of(code) == "malformed"
 

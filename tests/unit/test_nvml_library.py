@@ -53,8 +53,8 @@ REFUSALS = {
     "version_mismatch": 18,
     "no_permission": 4,
     "unknown": 999,
-    "error_12345": 12345,
-    "error_-1": -1,
+    "malformed": 12345,
+    "error_345": 345,
 }
 CASES = {
     "absent": Case("absent", 'error="library_not_found"'),

@@ -5,7 +5,8 @@ from tests.nvml_bench import shown
 from gpu_triage.collectors import processes
 from gpu_triage.collectors.contract import GpuLabels
 from gpu_triage.hardware.process_facts import ProcessFacts
-from gpu_triage.hardware.processes import Locality, ProcessesReading, ProcessReading
+from gpu_triage.hardware.processes import NO_WORKLOAD, Locality, ProcessesReading, ProcessReading
+from gpu_triage.machine import Workload
 
 GPU = GpuLabels("0", "GPU-a")
 FACTS = ProcessFacts(
@@ -20,7 +21,7 @@ FACTS = ProcessFacts(
 
 
 def process(pid: int, locality: Locality, *, is_compute: bool = True) -> ProcessReading:
-    return ProcessReading(pid, is_compute, None, None, None, locality)
+    return ProcessReading(pid, is_compute, None, None, None, locality, NO_WORKLOAD)
 
 
 def counts_of(*localities: Locality, is_compute: bool = True, known: bool = True) -> list[str]:
@@ -40,6 +41,7 @@ def test_everything_known_of_a_process_shows() -> None:
                 sm_utilization_ratio=0.72,
                 facts=FACTS,
                 locality=Locality.LOCAL,
+                workload=Workload("bert-0", "research", "train"),
             ),
         ),
         truncated=2,
@@ -55,8 +57,8 @@ def test_everything_known_of_a_process_shows() -> None:
         'gpu_process_numa_local{gpu="0",uuid="GPU-a",pid="4711",process="python"} 1.0',
         (
             f'gpu_process_info{{gpu="0",uuid="GPU-a",pid="4711",process="python",user="alice",'
-            f'container_id="{"c" * 64}",pod_uid="11111111-2222-3333-4444-555555555555",workload_pod="",'
-            'workload_namespace="",workload_container="",slurm_job_id="42"} 1.0'
+            f'container_id="{"c" * 64}",pod_uid="11111111-2222-3333-4444-555555555555",workload_pod="bert-0",'
+            'workload_namespace="research",workload_container="train",slurm_job_id="42"} 1.0'
         ),
         'gpu_numa_mismatched_processes{gpu="0",uuid="GPU-a"} 0.0',
         'gpu_numa_unpinned_processes{gpu="0",uuid="GPU-a"} 0.0',

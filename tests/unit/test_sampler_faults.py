@@ -16,7 +16,7 @@ FAST_METRICS = ("gpu_sm_utilization_ratio", "gpu_power_watts", "gpu_throttle_act
 
 def readings_of(running: Rig, gpu: str) -> set[str]:
     """Names of the series a GPU has, less those it keeps when it is gone."""
-    kept = {"gpu_up", "gpu_error_info", "gpu_info"}
+    kept = {"gpu_up", "gpu_error_info", "gpu_info", "gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"}
     lines = (line for line in running.page().splitlines() if not line.startswith("#"))
     return {line.split("{")[0] for line in lines if f'{{gpu="{gpu}"' in line or f',gpu="{gpu}"' in line} - kept
 
@@ -94,6 +94,16 @@ def test_a_lost_gpu_keeps_its_identity_and_loses_its_readings_at_once(tmp_path: 
         assert readings_of(running, "6") == set()
         assert running.value("gpu_power_watts", gpu="5") is not None
         assert running.value("gpu_devices", source="nvml") == 8
+
+
+def test_a_gpu_that_left_the_bus_has_no_link_to_tell_of(tmp_path: Path) -> None:
+    scenario = scenario_with(tmp_path, "h100-8", 'at = "20s"\ngpu = 7\neffect = { kind = "removed" }')
+    with rig(scenario) as running:
+        running.run_to(10)
+        uuid = running.series("gpu_info", gpu="7")[0][0]["uuid"]
+        running.run_to(30)
+        assert running.error_of("7") == "missing"
+        assert running.series("gpu_pcie_aer_errors_total", uuid=uuid) == []
 
 
 def test_a_gpu_that_was_lost_comes_back_without_a_restart(tmp_path: Path) -> None:
@@ -249,3 +259,62 @@ def test_a_collector_that_is_switched_off_does_not_run() -> None:
         assert "pcie_throughput" in listed
         assert running.series("gpu_power_watts") == []
         assert len(running.series("gpu_pcie_throughput_bytes_per_second")) == 4
+
+
+def test_the_path_works_without_the_identity_of_gpus() -> None:
+    with rig(load_scenario("dual-a10"), Config(collectors={"identity": False})) as running:
+        running.run(5)
+        assert [value for _, value in running.series("gpu_up")] == [1.0, 1.0]
+        assert running.series("gpu_info") == []
+
+
+def test_a_host_without_its_driver_says_why_and_shows_the_gpus_on_its_bus() -> None:
+    with rig(load_scenario("no-driver")) as running:
+        running.run(70)
+        assert running.value("gpu_driver_up") == 0
+        assert running.series("gpu_driver_error_info") == [({"error": "driver_not_loaded"}, 1.0)]
+        assert running.value("gpu_devices", source="pci") == 2
+        assert running.series("gpu_devices", source="nvml") == []
+        assert running.series("gpu_up") == []
+        assert running.value("gpu_kernel_module_loaded", module="nvidia") == 0
+        assert running.series("gpu_exporter_errors_total") == []
+
+
+def test_an_old_driver_and_gpu_lack_much_and_fail_at_nothing() -> None:
+    with rig(load_scenario("v100-old-driver")) as running:
+        running.run(70)
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 4
+        assert running.series("gpu_exporter_errors_total") == []
+        assert {value for _, value in running.series("gpu_exporter_collector_success")} == {1.0}
+        lacking = (
+            "gpu_recovery_action",
+            "gpu_fabric_state",
+            "gpu_fabric_health",
+            "gpu_pcie_errors_total",
+            "gpu_pcie_transmit_bytes_total",
+            "gpu_memory_reserved_bytes",
+            "gpu_temperature_margin_celsius",
+            "gpu_remapped_rows",
+            "gpu_row_remap_pending",
+            "gpu_row_remap_failure",
+            "gpu_row_remap_banks",
+            "gpu_ecc_sram_threshold_exceeded",
+            "gpu_mig_mode",
+        )
+        assert {name for name in lacking if running.series(name)} == set()
+
+
+def test_an_old_driver_is_asked_in_the_ways_it_knows() -> None:
+    with rig(load_scenario("v100-old-driver")) as running:
+        running.run(70)
+        assert running.value("gpu_power_watts", gpu="0") == pytest.approx(200, abs=50)
+        assert running.value("gpu_throttle_active", gpu="0", reason="sw_power_cap") == 0
+        assert running.value("gpu_processes", gpu="0", type="compute") == 1
+        assert running.value("gpu_memory_total_bytes", gpu="0") == 16160 * 2**20
+        assert running.value("gpu_temperature_celsius", gpu="0", sensor="gpu") is not None
+        pages = {labels["cause"]: value for labels, value in running.series("gpu_retired_pages", gpu="2")}
+        assert pages == {"single_bit": 0, "double_bit": 1}
+        assert [value for _, value in running.series("gpu_retired_pages_pending")] == [0, 0, 1, 0]
+        assert [value for _, value in running.series("gpu_nvlink_up")] == [1.0] * 24
+        errors = {labels["type"] for labels, _ in running.series("gpu_nvlink_errors_total", gpu="3", link="5")}
+        assert errors == {"replay", "recovery", "crc"}

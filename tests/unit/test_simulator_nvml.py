@@ -27,6 +27,8 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "nvmlDeviceGetRetiredPages": (0,),
     "nvmlDeviceGetProcessUtilization": (0,),
     "nvmlDeviceGetFieldValues": ([74, 230],),
+    "nvmlDeviceGetNvLinkState": (0,),
+    "nvmlDeviceGetMigDeviceHandleByIndex": (0,),
 }
 ANSWERED_OR_ABSENT = {
     pynvml.NVML_SUCCESS,
@@ -38,11 +40,16 @@ NOT_OF_ONE_DEVICE = {
     "nvmlDeviceGetCount_v2",
     "nvmlDeviceGetHandleByIndex_v2",
     "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceRegisterEvents",
     "nvmlDeviceGetP2PStatus",
     "nvmlDeviceGetTopologyCommonAncestor",
     "nvmlDeviceGetGpuFabricInfoV",
     "nvmlDeviceGetSramEccErrorStatus",
     "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetNvLinkRemotePciInfo_v2",
+    "nvmlDeviceGetGpuInstanceId",
+    "nvmlDeviceGetComputeInstanceId",
+    "nvmlDeviceGetAttributes_v2",
 }
 
 
@@ -58,7 +65,10 @@ def code_of(name: str, handle: Any) -> int:
     return int(pynvml.NVML_SUCCESS)
 
 
-@pytest.mark.parametrize("scenario", ["h100-8", "dual-a10", "a100-power-capped", "rtx-4070-ti-super", "idle-downshift"])
+@pytest.mark.parametrize(
+    "scenario",
+    ["h100-8", "dual-a10", "a100-power-capped", "rtx-4070-ti-super", "idle-downshift", "v100-old-driver"],
+)
 def test_every_wrapper_of_pynvml_gets_an_answer_or_is_told_that_there_is_none(scenario: str) -> None:
     with driver(scenario) as nvml:
         codes = {name: code_of(name, nvml.handles[0]) for name in device_functions()}

@@ -25,7 +25,6 @@ def render(reading: HostCpuReading) -> Iterator[Sample]:
             yield catalogue.HOST_CPU_BUSIEST.sample(node.busiest_ratio, numa_node)
         yield catalogue.HOST_CPUS.sample(node.cpus, numa_node)
     for spec, value in (
-        (catalogue.HOST_NUMA_NODES, reading.numa_nodes),
         (catalogue.HOST_LOAD1, reading.load1),
         (catalogue.HOST_PROCESSES_BLOCKED, reading.processes_blocked),
         (catalogue.HOST_CONTEXT_SWITCHES, reading.context_switches),
@@ -42,7 +41,6 @@ HOST_CPU = HostCollector(
         catalogue.HOST_CPU_SECONDS,
         catalogue.HOST_CPU_BUSIEST,
         catalogue.HOST_CPUS,
-        catalogue.HOST_NUMA_NODES,
         catalogue.HOST_LOAD1,
         catalogue.HOST_PROCESSES_BLOCKED,
         catalogue.HOST_CONTEXT_SWITCHES,

@@ -34,7 +34,7 @@ def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]
     yield from present(catalogue.PROCESS_NUMA_LOCAL, _LOCAL.get(process.locality), *gpu, pid, name)
     owner = (facts.user, facts.container_id, facts.pod_uid) if facts else ("", "", "")
     job = facts.slurm_job_id if facts else ""
-    yield catalogue.PROCESS_INFO.sample(1, *gpu, pid, name, *owner, "", "", "", job)
+    yield catalogue.PROCESS_INFO.sample(1, *gpu, pid, name, *owner, *process.workload, job)
 
 
 PROCESSES = GpuCollector(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_triage.hardware.integrals import Integral
-from gpu_triage.hardware.nvml import Inquiry
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.rounds import GpuRound
 from gpu_triage.machine import Moment
 

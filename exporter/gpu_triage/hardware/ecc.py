@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_triage.hardware.integrals import Confirmed
-from gpu_triage.hardware.nvml import Inquiry
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.rounds import GpuRound
 
 SEVERITIES: Final = {"corrected": 0, "uncorrected": 1}

@@ -53,14 +53,12 @@ class HostCpuReading:
 
     Attributes:
         nodes: by NUMA node, in order.
-        numa_nodes: how many NUMA nodes have CPUs.
         load1: runnable and uninterruptible tasks, one-minute average.
         processes_blocked: tasks waiting for I/O now.
         context_switches: since boot.
     """
 
     nodes: tuple[NodeCpu, ...]
-    numa_nodes: int | None
     load1: float | None
     processes_blocked: int | None
     context_switches: int | None
@@ -100,7 +98,6 @@ class HostCpuReader:
         cpus_by_node = _numa_nodes(round_)
         return HostCpuReading(
             nodes=self._nodes(stat.ticks, cpus_by_node) if stat else (),
-            numa_nodes=len(cpus_by_node) if cpus_by_node else None,
             load1=load1,
             processes_blocked=stat.processes_blocked if stat else None,
             context_switches=stat.context_switches if stat else None,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_triage.hardware.clocks import APPLICATION_CLOCKS, CLOCKS, read_clock_table
-from gpu_triage.hardware.nvml import Inquiry
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.power import watts
 from gpu_triage.hardware.rounds import GpuRound
 

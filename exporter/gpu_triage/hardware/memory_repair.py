@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpu_triage.hardware.nvml import Inquiry
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.nvml_structs import sram_threshold_exceeded
 from gpu_triage.hardware.rounds import GpuRound
 

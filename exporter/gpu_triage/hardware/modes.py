@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.rounds import GpuRound
 
 COMPUTE_MODES: Final = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3: "exclusive_process"}
@@ -29,10 +30,15 @@ class ModesReading:
 def read_modes(gpu: GpuRound) -> ModesReading:
     """Modes (nvmlDeviceGetPersistenceMode, nvmlDeviceGetMigMode, nvmlDeviceGetComputeMode)."""
     persistence = gpu.inquiry.ask("nvmlDeviceGetPersistenceMode")
-    mig = gpu.inquiry.ask("nvmlDeviceGetMigMode")  # [now, after the next reset]
     compute = gpu.inquiry.ask("nvmlDeviceGetComputeMode")
     return ModesReading(
         persistence=gpu.inquiry.flag(persistence),
-        mig=gpu.inquiry.flag(mig[0]) if mig else None,
+        mig=mig_mode(gpu.inquiry),
         compute=None if compute is None else COMPUTE_MODES.get(compute, f"unknown_{compute}"),
     )
+
+
+def mig_mode(inquiry: Inquiry) -> bool | None:
+    """Whether MIG partitions the GPU now (nvmlDeviceGetMigMode); None where MIG does not exist."""
+    mode = inquiry.ask("nvmlDeviceGetMigMode")  # [now, after the next reset]
+    return inquiry.flag(mode[0]) if mode else None

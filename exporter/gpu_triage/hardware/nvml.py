@@ -1,21 +1,16 @@
-"""The driver through NVML: a session, its GPUs, and questions to one GPU that fail one by one."""
+"""The driver through NVML: a session and its GPUs."""
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import pynvml
 
-from gpu_triage.errors import DriverUnavailable, GpuUnavailable
+from gpu_triage.errors import DriverUnavailable
 from gpu_triage.hardware.nvml_errors import (
     DRIVER_GONE,
-    EMPTY,
-    GPU_GONE,
     MALFORMED,
-    UNSUPPORTED,
     driver_unavailable,
     name_of,
 )
@@ -26,16 +21,6 @@ MAX_GPUS: Final = 256
 """More than any host has; a count above it is junk and not followed."""
 
 _MOST_CUDA_VERSION: Final = 100_000
-
-_NO_VALUE: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
-"""NVML_VALUE_NOT_AVAILABLE in its two widths."""
-
-FieldId = int | tuple[int, int]
-"""A field id of nvmlDeviceGetFieldValues, or a pair with its scope id (link, GPU or module)."""
-
-N = TypeVar("N", bound=float)
-
-_VALUE_MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 @dataclass(eq=False, slots=True)
@@ -167,157 +152,6 @@ class Session:
             except MALFORMED:
                 denied.append(DeniedDevice(index, "malformed"))
         return Inventory(tuple(devices), tuple(denied))
-
-
-class Inquiry:
-    """Questions to one GPU. Notes by name what failed; what is not supported is simply None.
-
-    Attributes:
-        device: the GPU asked.
-        failures: names of errors so far, one entry a failed question.
-        answered: questions the driver answered, "not supported" included.
-    """
-
-    __slots__ = ("answered", "device", "failures")
-
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        self.failures: list[str] = []
-        self.answered = 0
-
-    def ask(self, function: str, *args: Any) -> Any | None:
-        """What `pynvml.<function>(handle, *args)` answers; None where unsupported, failed or not available.
-
-        Raises:
-            GpuUnavailable: the GPU is lost or must be reset; nothing more can be asked.
-            DriverUnavailable: NVML as a whole is gone.
-        """
-        question = _question(function, args)
-        if question in self.device.unsupported:
-            return None
-        try:
-            answer = getattr(pynvml, function)(self.device.handle, *args)
-        except pynvml.NVMLError as error:
-            self._failed(function, error.value, question)
-            return None
-        except MALFORMED as error:
-            self._malformed(error, question)
-            return None
-        self.answered += 1
-        return None if isinstance(answer, int) and answer in _NO_VALUE else answer
-
-    def ask_pair(self, function: str, peer: Device, *args: Any) -> Any | None:
-        """As `ask`, of this GPU and a peer at once: a GPU that is gone may be the peer, and is noted as ``peer_…``."""
-        try:
-            return self.ask(function, peer.handle, *args)
-        except GpuUnavailable as gone:
-            self.failures.append(f"peer_{gone.reason}")
-            return None
-
-    def ask_privileged(self, function: str, *args: Any) -> Any | None:
-        """As `ask`, for questions the driver answers to root only: being refused is absence, not failure."""
-        before = len(self.failures)
-        answer = self.ask(function, *args)
-        if self.failures[before:] == [name_of(pynvml.NVML_ERROR_NO_PERMISSION)]:
-            del self.failures[before:]
-            self.answered += 1
-            self.device.unsupported.add(_question(function, args))
-        return answer
-
-    def first(self, *functions: str, args: tuple[Any, ...] = ()) -> Any | None:
-        """What the first of several functions answers that has an answer: the newest API first."""
-        for function in functions:
-            answer = self.ask(function, *args)
-            if answer is not None:
-                return answer
-        return None
-
-    def many(self, function: str, *args: Any) -> list[Any] | None:
-        """A list that `pynvml.<function>` answers; empty where there is nothing to list, None as in `ask`."""
-        question = (function,)
-        if question in self.device.unsupported:
-            return None
-        try:
-            answer = list(getattr(pynvml, function)(self.device.handle, *args))
-        except pynvml.NVMLError as error:
-            if error.value in EMPTY:
-                self.answered += 1
-                return []
-            self._failed(function, error.value, question)
-            return None
-        except MALFORMED as error:
-            self._malformed(error, question)
-            return None
-        self.answered += 1
-        return answer
-
-    def fields(self, ids: Iterable[FieldId]) -> Mapping[FieldId, float]:
-        """Values of the fields that this GPU has, in NVML's units; one driver call for all of them.
-
-        Fields the driver or the board lacks are left out and not asked again.
-        """
-        wanted = [i for i in ids if ("field", i) not in self.device.unsupported]
-        if not wanted:
-            return {}
-        answers = self.ask("nvmlDeviceGetFieldValues", wanted)
-        values: dict[FieldId, float] = {}
-        for wanted_id, answer in zip(wanted, answers or (), strict=False):
-            code = answer.nvmlReturn
-            if code == pynvml.NVML_SUCCESS:
-                if not 0 <= answer.valueType < len(_VALUE_MEMBERS):
-                    self.failures.append("malformed")
-                    continue
-                value: float = getattr(answer.value, _VALUE_MEMBERS[answer.valueType])
-                if value not in _NO_VALUE:
-                    values[wanted_id] = value
-            elif code in UNSUPPORTED or code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
-                # A driver older than the field calls its id an invalid argument.
-                self.device.unsupported.add(("field", wanted_id))
-            elif code not in EMPTY:
-                self._failed(f"field {wanted_id}", code, ("field", wanted_id))
-        return values
-
-    def within(self, value: N | None, low: float, high: float) -> N | None:
-        """`value` if it lies in [low, high]; else None, noted as ``implausible``: a sentinel or garbage."""
-        if value is None or low <= value <= high:
-            return value
-        self.failures.append("implausible")
-        return None
-
-    def flag(self, value: int | None) -> bool | None:
-        """`value` as a truth (nvmlEnableState_t: 0 or 1); None for any other, noted as in `within`."""
-        state = self.within(value, 0, 1)
-        return None if state is None else bool(state)
-
-    def _failed(self, function: str, code: int, question: tuple[object, ...]) -> None:
-        if code in UNSUPPORTED:
-            self.answered += 1
-            self.device.unsupported.add(question)
-            return
-        if code in EMPTY:
-            self.answered += 1
-            return
-        if code in GPU_GONE:
-            raise GpuUnavailable(name_of(code), function)
-        if code in DRIVER_GONE or code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-            raise driver_unavailable(pynvml.NVMLError(code))
-        self.failures.append(name_of(code))
-
-    def _malformed(self, error: Exception, question: tuple[object, ...]) -> None:
-        if isinstance(error, pynvml.NVMLLibraryMismatchError):
-            # The unversioned process lists raise this where the symbol is missing.
-            self.answered += 1
-            self.device.unsupported.add(question)
-            return
-        self.failures.append("malformed")
-
-
-def _question(function: str, args: tuple[Any, ...]) -> tuple[object, ...]:
-    """What identifies a question that the GPU may not support: its numbers and the peer, not structs to fill."""
-    numbers = (
-        ctypes.cast(arg, ctypes.c_void_p).value if isinstance(arg, pynvml.c_nvmlDevice_t) else arg for arg in args
-    )
-    return (function, *(number for number in numbers if isinstance(number, int)))
 
 
 def _device(index: int) -> Device:

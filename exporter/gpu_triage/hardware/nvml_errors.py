@@ -77,14 +77,10 @@ MALFORMED: Final = (
 """What pynvml's wrappers raise, other than NVMLError, over an answer or a library they did not expect."""
 
 
-_HIGHEST_CODE: Final = 0xFFFF
-"""Far above any code that NVML has had."""
-
-
 def name_of(code: int) -> str:
     """The label for an NVML return code (nvml.h, nvmlReturn_t); ``malformed`` for a number that can be none."""
     # Random numbers as labels would fill the store with series.
-    return NAMES.get(code, f"error_{code}" if abs(code) <= _HIGHEST_CODE else "malformed")
+    return NAMES.get(code, f"error_{code}" if 0 <= code <= pynvml.NVML_ERROR_UNKNOWN else "malformed")
 
 
 def driver_unavailable(error: pynvml.NVMLError) -> DriverUnavailable:

@@ -83,7 +83,7 @@ def link_of(sysfs: Path, bus_id: str) -> PcieLink:
         sysfs: root of sysfs.
         bus_id: as sysfs writes it.
     """
-    device = _device(sysfs, bus_id)
+    device = device_directory(sysfs, bus_id)
     return PcieLink(
         current_generation=parse_link_speed(_text(device / "current_link_speed")),
         current_width=parse_link_width(_text(device / "current_link_width")),
@@ -102,7 +102,7 @@ def port_above(sysfs: Path, bus_id: str) -> str | None:
         bus_id: as sysfs writes it.
     """
     try:
-        port = _device(sysfs, bus_id).resolve(strict=True).parent
+        port = device_directory(sysfs, bus_id).resolve(strict=True).parent
     except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13
         return None
     is_bridge = _text(port / "class").startswith(_BRIDGE_CLASS)
@@ -117,7 +117,7 @@ def numa_node_of(sysfs: Path, bus_id: str) -> int | None:
         bus_id: as sysfs writes it.
     """
     try:
-        node = read_int(_device(sysfs, bus_id) / "numa_node")
+        node = read_int(device_directory(sysfs, bus_id) / "numa_node")
     except HostReadFailed:
         return None
     return node if node is not None and node >= -1 else None
@@ -151,7 +151,13 @@ def parse_link_width(text: str) -> int | None:
     return width if width in _WIDTHS else None
 
 
-def _device(sysfs: Path, bus_id: str) -> Path:
+def device_directory(sysfs: Path, bus_id: str) -> Path:
+    """Where sysfs has the files of a device, whether or not it exists.
+
+    Args:
+        sysfs: root of sysfs.
+        bus_id: as sysfs writes it.
+    """
     return sysfs / "bus" / "pci" / "devices" / bus_id
 
 

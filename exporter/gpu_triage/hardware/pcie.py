@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_triage.hardware.integrals import Continued, Unwrapped
-from gpu_triage.hardware.nvml import Inquiry
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.rounds import GpuRound
 
 TRANSMIT_BYTES_FIELD: Final = 197

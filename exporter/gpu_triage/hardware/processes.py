@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.hardware.mig_uuids import read_mig_uuids
+from gpu_triage.hardware.modes import mig_mode
 from gpu_triage.hardware.numa import read_numa_nodes
-from gpu_triage.hardware.nvml import Inquiry
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.pci_bus import numa_node_of
 from gpu_triage.hardware.process_facts import (
     ProcessFacts,
@@ -18,23 +19,16 @@ from gpu_triage.hardware.process_facts import (
     read_process_facts,
     read_user_names,
 )
+from gpu_triage.hardware.process_list import ListedProcess, list_processes
 from gpu_triage.hardware.rounds import GpuRound
+from gpu_triage.machine import Workload
 
-KINDS: Final = MappingProxyType(
-    {
-        "compute": ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"),
-        "graphics": ("nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2"),
-        "mps": ("nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2"),
-    }
-)
-"""Label to the calls that list such processes, newest first."""
-
-_MOST_BYTES: Final = 1 << 50
 _AHEAD_SECONDS: Final = 1.0
 """Samples carry the time of day; one of a later time is from before the clock was set back."""
 _MOST_PERCENT: Final = 100
-_MOST_PID: Final = 1 << 22
-"""PID_MAX_LIMIT of the kernel."""
+
+NO_WORKLOAD: Final = Workload("", "", "")
+"""Of a process in no pod, or in one whose name is not known."""
 
 
 class Locality(Enum):
@@ -58,6 +52,7 @@ class ProcessReading:
         sm_utilization_ratio: share of time its kernels ran in the last round; None where not reported.
         facts: from procfs; None when it vanished or this procfs is of another PID namespace.
         locality: of its CPU affinity.
+        workload: the pod and container it runs in; empty names for what is not known for certain.
     """
 
     pid: int
@@ -66,6 +61,7 @@ class ProcessReading:
     sm_utilization_ratio: float | None
     facts: ProcessFacts | None
     locality: Locality
+    workload: Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,39 +90,30 @@ class ProcessesReader:
 
     def read(self, gpu: GpuRound) -> ProcessesReading:
         """Processes now (nvmlDeviceGet*RunningProcesses, nvmlDeviceGetProcessUtilization, /proc/PID)."""
-        inquiry, procfs = gpu.inquiry, gpu.machine.procfs
-        listed = {kind: _memory_by_pid(inquiry, functions) for kind, functions in KINDS.items()}
-        memory: dict[int, float | None] = {}
-        for by_pid in listed.values():
-            for pid, used in (by_pid or {}).items():
-                # A process in two lists is listed with the same memory twice.
-                memory[pid] = max(memory.get(pid) or 0, used) if used is not None else memory.get(pid)
-        compute = {**(listed["compute"] or {}), **(listed["mps"] or {})}
-        largest = sorted(memory, key=lambda pid: (-(memory[pid] or 0), pid))[: self._most]
-        utilization = self._utilization(inquiry, gpu.at.wall) if memory else None
+        listed = list_processes(gpu.inquiry)
+        # In MIG mode no samples are kept, and no sample would say that the process did nothing.
+        sampled = bool(listed.processes) and not mig_mode(gpu.inquiry)
+        utilization = self._utilization(gpu.inquiry, gpu.at.wall) if sampled else None
         judge = _LocalityJudge(gpu)
-        # In a PID namespace of its own, procfs has other processes under these PIDs.
-        readable = bool(largest) and names_are_host_pids(procfs) is not False
-        user_names = read_user_names(procfs) if readable else {}
-        processes = []
-        for pid in largest:
-            facts = read_process_facts(procfs, pid, user_names) if readable else None
-            processes.append(
-                ProcessReading(
-                    pid=pid,
-                    is_compute=pid in compute,
-                    memory_bytes=memory[pid],
-                    sm_utilization_ratio=None if utilization is None else utilization.get(pid, 0.0),
-                    facts=facts,
-                    locality=judge.locality(facts),
-                )
+        workloads = _WorkloadFinder(gpu)
+        processes = tuple(
+            ProcessReading(
+                pid=process.pid,
+                is_compute=process.is_compute,
+                memory_bytes=process.memory_bytes,
+                sm_utilization_ratio=None if utilization is None else utilization.get(process.pid, 0.0),
+                facts=facts,
+                locality=judge.locality(facts),
+                workload=workloads.workload(process, facts),
             )
+            for process, facts in _with_facts(gpu, listed.processes[: self._most])
+        )
         return ProcessesReading(
-            counts={kind: len(by_pid) for kind, by_pid in listed.items() if by_pid is not None},
-            processes=tuple(processes),
-            truncated=len(memory) - len(processes),
+            counts=listed.counts,
+            processes=processes,
+            truncated=len(listed.processes) - len(processes),
             # Where there are processes and none could be looked at, nobody knows that none is misplaced.
-            locality_known=judge.can_tell and (not memory or any(process.facts for process in processes)),
+            locality_known=judge.can_tell and (not listed.processes or any(process.facts for process in processes)),
         )
 
     def _utilization(self, inquiry: Inquiry, wall: float) -> Mapping[int, float | None] | None:
@@ -173,22 +160,47 @@ class _LocalityJudge:
         return Locality.SPANNING if allowed & self._local_cpus else Locality.REMOTE
 
 
-def _memory_by_pid(inquiry: Inquiry, functions: tuple[str, ...]) -> Mapping[int, float | None] | None:
-    """Bytes by PID, None for bytes the driver cannot tell; None as a whole where such a list is not to be had."""
-    for function in functions:
-        entries = inquiry.many(function)
-        if entries is not None:
-            return _sum_instances(inquiry, entries)
-    return None
+class _WorkloadFinder:
+    """Finds the pods and containers of one GPU's processes, as far as the kubelet says who holds what."""
+
+    def __init__(self, gpu: GpuRound) -> None:
+        self._gpu = gpu
+        self._mig_uuids: Mapping[tuple[int, int], str] | None = None
+
+    def workload(self, process: ListedProcess, facts: ProcessFacts | None) -> Workload:
+        """Whose process it is; empty names where that is not certain.
+
+        The kubelet knows pods by name, the process's cgroup by UID, and nothing here translates: what is certain is
+        what everybody who holds the device has in common.
+        """
+        pods = self._gpu.machine.pods
+        if pods is None or facts is None or not facts.pod_uid:
+            return NO_WORKLOAD
+        return in_common(pods.holders(self._devices(process), self._gpu.at))
+
+    def _devices(self, process: ListedProcess) -> frozenset[str]:
+        whole = frozenset({self._gpu.inquiry.device.uuid})
+        if not process.instances:
+            return whole
+        if self._mig_uuids is None:
+            self._mig_uuids = read_mig_uuids(self._gpu.inquiry)
+        return frozenset(self._mig_uuids[i] for i in process.instances if i in self._mig_uuids)
 
 
-def _sum_instances(inquiry: Inquiry, entries: list[Any]) -> Mapping[int, float | None] | None:
-    # Under MIG a process has an entry for each instance it uses.
-    memory: dict[int, float | None] = {}
-    for entry in entries:
-        if inquiry.within(entry.pid, 0, _MOST_PID) is None:
-            continue
-        used = inquiry.within(entry.usedGpuMemory, 0, _MOST_BYTES)
-        known = memory.get(entry.pid)
-        memory[entry.pid] = known if used is None else (known or 0) + used
-    return memory if memory or not entries else None
+def in_common(workloads: Collection[Workload]) -> Workload:
+    """What all of them have in common: the container, else the pod, else nothing."""
+    if len(workloads) == 1:
+        return next(iter(workloads))
+    pods = {(workload.pod, workload.namespace) for workload in workloads}
+    return Workload(*pods.pop(), container="") if len(pods) == 1 else NO_WORKLOAD
+
+
+def _with_facts(
+    gpu: GpuRound, processes: Sequence[ListedProcess]
+) -> Iterator[tuple[ListedProcess, ProcessFacts | None]]:
+    procfs = gpu.machine.procfs
+    # In a PID namespace of its own, procfs has other processes under these PIDs.
+    readable = bool(processes) and names_are_host_pids(procfs) is not False
+    user_names = read_user_names(procfs) if readable else {}
+    for process in processes:
+        yield process, read_process_facts(procfs, process.pid, user_names) if readable else None

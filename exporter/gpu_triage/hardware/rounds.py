@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gpu_triage.hardware.nvml import Device, DriverVersions, Inquiry
+from gpu_triage.hardware.nvml import Device, DriverVersions
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.machine import Machine, Moment
 
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.hardware.integrals import Continued, Integral
-from gpu_triage.hardware.nvml import Inquiry
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.rounds import GpuRound
 
 REASONS: Final = MappingProxyType(

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.hardware.nvml import Device, Inquiry
+from gpu_triage.hardware.nvml import Device
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.pci_bus import numa_node_of
 from gpu_triage.hardware.rounds import GpuRound
 

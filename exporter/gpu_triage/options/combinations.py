@@ -26,6 +26,7 @@ def refuse_useless_combinations(config: Config, given: Mapping[str, Given], opti
     _check_addresses(config, given)
     _check_expectations(config, given)
     _check_simulation(config, given)
+    _check_kubernetes(config, given)
     _check_collectors(config, options)
 
 
@@ -94,6 +95,22 @@ def _check_simulation(config: Config, given: Mapping[str, Given]) -> None:
                 f"{name} ({_origin(name, given)}) has no effect on a simulated host "
                 f"({_origin('simulate', given)}), which brings its own; leave one of them out"
             )
+
+
+def _check_kubernetes(config: Config, given: Mapping[str, Given]) -> None:
+    if config.kubernetes_pod_resources_socket is None:
+        return
+    name = "kubernetes.pod-resources-socket"
+    if config.simulate is not None:
+        raise ConfigError(
+            f"{name} ({_origin(name, given)}) has no effect on a simulated host ({_origin('simulate', given)}), "
+            "which brings its own pods; leave one of them out"
+        )
+    if not collector_enabled(config, "processes", default=True):
+        raise ConfigError(
+            f"{name} ({_origin(name, given)}) names processes, which are not collected "
+            f"({_origin('collector.processes', given)}); leave one of them out"
+        )
 
 
 def _check_collectors(config: Config, options: Sequence[Option]) -> None:

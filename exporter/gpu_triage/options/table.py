@@ -198,6 +198,14 @@ _LEADING = (
 )
 
 _TRAILING = (
+    Option(
+        "kubernetes.pod-resources-socket",
+        "kubernetes_pod_resources_socket",
+        "Kubernetes",
+        values.SOCKET,
+        "The kubelet's pod-resources socket, to name the pod and container of each GPU process; "
+        "needs pip install gpu-triage-exporter[kubernetes].",
+    ),
     Option("path.procfs", "path_procfs", "Paths", values.DIRECTORY, "Where the host's procfs is mounted."),
     Option("path.sysfs", "path_sysfs", "Paths", values.DIRECTORY, "Where the host's sysfs is mounted."),
     Option("path.kmsg", "path_kmsg", "Paths", values.EXISTING_PATH, "The kernel log device, for Xid events."),

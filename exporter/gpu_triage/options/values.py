@@ -233,3 +233,16 @@ def _parse_folder_name(text: str) -> Path:
 
 FOLDER_NAME = ValueKind("PATH", _parse_folder_name)
 """A folder that may come to be later."""
+
+
+def _parse_socket(text: str) -> Path:
+    if not text.startswith("/") or not text.isprintable():
+        raise ValueError(
+            f"{quoted(text)} will not do; write the absolute path of the socket, "
+            "such as /var/lib/kubelet/pod-resources/kubelet.sock"
+        )
+    return Path(text)
+
+
+SOCKET = ValueKind("PATH", _parse_socket)
+"""A Unix socket whose server may come to be later."""

@@ -62,6 +62,7 @@ class DriverWatch:
         self._open = False
         self._look_at = 0.0
         self._retry_seconds = _FIRST_RETRY_SECONDS
+        self._ending = False
         self._reopen_at: float | None = None
         self._reopen_seconds = _FIRST_REOPEN_SECONDS
         self._bus_changed = False
@@ -72,6 +73,11 @@ class DriverWatch:
     def versions(self) -> DriverVersions | None:
         """Versions of the driver; None while it is unavailable."""
         return self.session.versions if self._open else None
+
+    @property
+    def ending_session(self) -> bool:
+        """Whether NVML is being shut down right now, to be opened again or not: its handles are dead or dying."""
+        return self._ending and self.lane.busy_since is not None
 
     @property
     def released(self) -> bool:
@@ -95,6 +101,7 @@ class DriverWatch:
     def submit_closing(self) -> None:
         """Shut NVML down in its lane, if that is idle."""
         if self.lane.busy_since is None:
+            self._ending = True
             self.lane.submit(self._give_back)
 
     def wants_reopening(self, now: float) -> bool:
@@ -103,13 +110,13 @@ class DriverWatch:
         # NVML counts the GPUs that were there when it was initialised.
         return self._open and (due or self._bus_changed)
 
-    def submit(self, now: float, *, reopen: bool, gpus_idle: bool) -> None:
+    def submit(self, now: float, *, reopen: bool, quiet: bool) -> None:
         """Start a look if one is due and the lane is idle.
 
         Args:
             now: monotonic second.
             reopen: whether NVML is to be initialised again.
-            gpus_idle: whether no GPU has a call in flight, so that NVML may be shut down.
+            quiet: whether nobody has a call in flight, so that NVML may be shut down.
         """
         if self._bus_event():
             self._look_at = now
@@ -121,9 +128,9 @@ class DriverWatch:
             # Lost GPUs may stay lost: try less and less often.
             self._reopen_at = None
             self._reopen_seconds = min(2 * self._reopen_seconds, _LAST_REOPEN_SECONDS)
-        was_open = self._open
-        opens = reopen or not was_open
-        self.lane.submit(lambda: self._look(opens=opens, gpus_idle=gpus_idle))
+        opens = reopen or not self._open
+        self._ending = opens and quiet
+        self.lane.submit(lambda: self._look(opens=opens, quiet=quiet))
 
     def take(self, look: DriverLook, now: float) -> None:
         """Take in what a look found."""
@@ -158,13 +165,13 @@ class DriverWatch:
             self.session.close()
             self._open = False
 
-    def _look(self, *, opens: bool, gpus_idle: bool) -> None:
+    def _look(self, *, opens: bool, quiet: bool) -> None:
         bus = self._read_bus()
         inventory: Inventory | None = None
         error: DriverUnavailable | None = None
         try:
             self.lane.mark()
-            if opens and gpus_idle:
+            if opens and quiet:
                 # Also what a session that failed has left: while NVML has a user, opening it again changes nothing.
                 self.session.close()
             if opens:
@@ -175,7 +182,7 @@ class DriverWatch:
             error = unavailable
         except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
             error = DriverUnavailable("exception", traceback.format_exc())
-        if error is not None and opens and gpus_idle:
+        if error is not None and opens and quiet:
             # Only then: in a session that was in use, GPU lanes may have calls in flight.
             self.session.close()
         self._report(DriverLook(bus, inventory, error, opens))

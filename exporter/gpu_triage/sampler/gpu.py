@@ -10,7 +10,8 @@ from typing import Any
 
 from gpu_triage.collectors.contract import AnyGpuCollector, GpuLabels
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable, HostReadFailed
-from gpu_triage.hardware.nvml import Device, DriverVersions, Inquiry
+from gpu_triage.hardware.nvml import Device, DriverVersions
+from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.rounds import GpuRound
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.sampler.lanes import Lane

@@ -88,8 +88,8 @@ class OutcomeStore:
         return tuple(self._outcomes[collector].values())
 
     def get(self, collector: str, subject: str) -> Outcome | None:
-        """A collector's outcome for one subject."""
-        return self._outcomes[collector].get(subject)
+        """A collector's outcome for one subject; None where it has none, or the collector does not run."""
+        return self._outcomes.get(collector, {}).get(subject)
 
     def version(self, collector: str) -> int:
         """A number that changes whenever the collector's outcomes do."""

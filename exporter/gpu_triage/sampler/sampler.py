@@ -8,8 +8,9 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from gpu_triage.catalogue import Sample
-from gpu_triage.collectors import exporter, presence
-from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, runs
+from gpu_triage.collectors import exporter, presence, xid
+from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, runs
+from gpu_triage.collectors.exporter import CollectorHealth
 from gpu_triage.collectors.presence import PresenceReading
 from gpu_triage.config import Config
 from gpu_triage.machine import Machine, Moment
@@ -21,10 +22,11 @@ from gpu_triage.sampler.lanes import LaneMaker
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
 from gpu_triage.sampler.schedule import Schedule, interval_seconds
 from gpu_triage.sampler.status import Status
+from gpu_triage.sampler.xid import XidNews, XidWatch
 
 log = logging.getLogger(__name__)
 
-Report = Outcome | GpuRoundResult | DriverLook
+Report = Outcome | GpuRoundResult | DriverLook | XidNews
 
 
 class Sampler:
@@ -51,7 +53,9 @@ class Sampler:
         self._gpu_collectors = tuple(c for c in gpu_collectors if runs(c, config))
         self._host_collectors = tuple(c for c in host_collectors if runs(c, config))
         enabled: tuple[AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
-        self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), exporter.NAME))
+        self._xid = XidWatch(machine, config, make_lane, self._reports.put)
+        pushed = (xid.NAME,) if self._xid.enabled else ()
+        self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, exporter.NAME))
         self._make_reader = {c.name: partial(c.reader, config) for c in self._gpu_collectors}
         self._host_readers: dict[str, HostReader] = {c.name: c.reader(config) for c in self._host_collectors}
         self._fleet = Fleet(config, make_lane)
@@ -72,19 +76,13 @@ class Sampler:
 
     def step(self) -> None:
         """Take in what came back and start what is due. Never waits."""
+        # Asked before draining: a look that is over by now has reported, and is taken in.
+        ending_session = self._driver.ending_session
         self._drain()
         now = self._machine.clock.now().monotonic
-        reopen = self._driver.wants_reopening(now)
-        if self._driver.wants_closing:
-            if self._gpus_idle():
-                self._driver.submit_closing()
-        elif not reopen:
-            self._driver.submit(now, reopen=False, gpus_idle=self._gpus_idle())
-            for record in self._fleet:
-                self._submit_gpu(record, now)
-        elif self._gpus_idle():
-            # All handles die with the session: no GPU may be asked meanwhile.
-            self._driver.submit(now, reopen=True, gpus_idle=True)
+        if not ending_session:
+            self._submit_driver_and_gpus(now)
+        self._xid.submit_kmsg(now)
         self._submit_host(now)
 
     def publish(self) -> None:
@@ -96,7 +94,12 @@ class Sampler:
         self._driver.someone_is_gone(now.monotonic, gone=gone)
         self._expire(now.monotonic)
         self.presence = self.status.presence(self._fleet, self._driver, self.store, now.monotonic)
-        exporter_reading = self.status.exporter(self._fleet, self._driver)
+        pushed: tuple[CollectorHealth, ...] = ()
+        if self._xid.enabled:
+            pushed = (self._xid.health(now.monotonic),)
+            xids = self._xid.reading(self._labels_of, now.monotonic)
+            self._put_own(xid.NAME, checked(xid.render(xids), frozenset(xid.METRICS)), now)
+        exporter_reading = self.status.exporter(self._fleet, self._driver, pushed)
         self._put_own(presence.NAME, checked(presence.render(self.presence), frozenset(presence.METRICS)), now)
         self._put_own(exporter.NAME, checked(exporter.render(exporter_reading), frozenset(exporter.METRICS)), now)
         self.published_at = now.monotonic
@@ -114,7 +117,7 @@ class Sampler:
 
     def idle(self) -> bool:
         """Whether every lane has finished what it was given."""
-        lanes = (*(record.lane for record in self._fleet), self._driver.lane, self._host_lane)
+        lanes = (*(record.lane for record in self._fleet), self._driver.lane, self._host_lane, *self._xid.lanes)
         return all(lane.busy_since is None for lane in lanes)
 
     def close(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
@@ -123,11 +126,10 @@ class Sampler:
         Args:
             wait: waits until the given condition holds, at most as long as there is time; says whether it does.
         """
-        for record in self._fleet:
-            record.lane.close()
-        self._host_lane.close()
+        for lane in (*(record.lane for record in self._fleet), self._host_lane, *self._xid.lanes):
+            lane.close()
         if wait(self.idle):
-            self._driver.lane.submit(self._driver.close)
+            self._driver.lane.submit(self._end_session)
             wait(self.idle)
         else:
             # Shutting NVML down under a call that hangs would hang as well.
@@ -141,6 +143,30 @@ class Sampler:
     def acquire(self) -> None:
         """Take the GPUs back; from any thread or signal handler."""
         self._driver.acquire()
+
+    def _end_session(self) -> None:
+        # An event set outlives no session; all lanes are idle, so this one may free it.
+        self._xid.close()
+        self._driver.close()
+
+    def _submit_driver_and_gpus(self, now: float) -> None:
+        closing, reopening = self._driver.wants_closing, self._driver.wants_reopening(now)
+        if closing or reopening:
+            # All handles die with the session, and the event set before it: no GPU may be asked meanwhile.
+            if not self._gpus_idle() or not self._xid.let_go():
+                return
+            if closing:
+                self._driver.submit_closing()
+            else:
+                self._driver.submit(now, reopen=True, quiet=True)
+            return
+        # While NVML is down there is no event set to keep; with one, a session that failed could not be shut down.
+        quiet = self._gpus_idle() and (self._driver.versions is not None or self._xid.let_go())
+        self._driver.submit(now, reopen=False, quiet=quiet)
+        for record in self._fleet:
+            self._submit_gpu(record, now)
+        present = ((record.key, record.device) for record in self._fleet if record.device is not None)
+        self._xid.submit_nvml(present, session=self._driver.versions is not None)
 
     def _gpus_idle(self) -> bool:
         return all(record.lane.busy_since is None for record in self._fleet)
@@ -191,6 +217,9 @@ class Sampler:
                 self._take_outcome(report)
             elif isinstance(report, GpuRoundResult):
                 self._take_round(report, now)
+            elif isinstance(report, XidNews):
+                self.status.count(xid.NAME, report.failures)
+                self._xid.take(report)
             else:
                 self._take_look(report, now)
 
@@ -235,6 +264,10 @@ class Sampler:
             record.device = None
             self._fleet.fail(record, RELEASED if self._driver.released else DRIVER_UNAVAILABLE)
             self._withdraw(record)
+
+    def _labels_of(self, key: str) -> GpuLabels | None:
+        record = self._fleet.get(key)
+        return None if record is None else record.labels
 
     def _withdraw(self, record: GpuRecord) -> None:
         for collector in self._gpu_collectors:

@@ -61,11 +61,7 @@ class Status:
 
     def note(self, outcome: Outcome) -> None:
         """Count an outcome, and log it where it turns from success to failure or back."""
-        for error in outcome.errors:
-            series = (outcome.collector, error)
-            if series not in self._errors and len(self._errors) >= _MOST_ERROR_SERIES:
-                series = (outcome.collector, _OTHER)
-            self._errors[series] += 1
+        self.count(outcome.collector, outcome.errors)
         fates = self._fates.setdefault(outcome.collector, {})
         before = fates.get(outcome.subject)
         fates[outcome.subject] = _Fate(outcome.success, outcome.duration_seconds)
@@ -73,6 +69,14 @@ class Status:
             self._last_success_at[outcome.collector] = outcome.finished_at.wall
         if outcome.success != (before is None or before.success):
             self._log_turn(outcome)
+
+    def count(self, collector: str, errors: tuple[str, ...]) -> None:
+        """Count a collector's errors by name."""
+        for error in errors:
+            series = (collector, error)
+            if series not in self._errors and len(self._errors) >= _MOST_ERROR_SERIES:
+                series = (collector, _OTHER)
+            self._errors[series] += 1
 
     def forget(self, subject: str) -> None:
         """Forget how rounds of a GPU went that takes no more part."""
@@ -100,12 +104,13 @@ class Status:
             expected_p2p=self._config.expect_p2p,
         )
 
-    def exporter(self, fleet: Fleet, driver: DriverWatch) -> ExporterReading:
-        """This process, as the exporter collector renders it."""
+    def exporter(self, fleet: Fleet, driver: DriverWatch, pushed: tuple[CollectorHealth, ...] = ()) -> ExporterReading:
+        """This process, as the exporter collector renders it; `pushed` is of collectors that are not polled."""
         listed = [self._health(c) for c in self._host_collectors]
         if (len(fleet) or driver.bus) and not driver.released:
             # Without an NVIDIA device, or with none in hand on purpose, there is nothing for the others to fail at.
             listed += [self._gpu_health(c, fleet) for c in self._gpu_collectors]
+            listed += pushed
         return ExporterReading(
             version=__version__,
             revision=__revision__,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -27,8 +27,20 @@ _NO_LOAD: Final = Load(
 
 
 @dataclass(frozen=True, slots=True)
+class MigLayout:
+    """How MIG cuts a GPU: since which second of scenario time, and the instances by the driver's index of them."""
+
+    since: int
+    instances: Mapping[int, effects.MigInstance]
+
+
+@dataclass(frozen=True, slots=True)
 class GpuConditions:
-    """What acts on one GPU during a stretch of time; units as in the effects."""
+    """What acts on one GPU during a stretch of time; units as in the effects.
+
+    Attributes:
+        links_down: NVLink links that carry nothing, with their state.
+    """
 
     load: Load
     ambient_celsius: float
@@ -43,7 +55,8 @@ class GpuConditions:
     pages_pending: bool
     p2p_status: str
     recovery_action: int
-    links_down: frozenset[int]
+    links_down: Mapping[int, int]
+    mig: MigLayout | None
     reset_required: bool
     denied: bool
     removed: bool
@@ -99,10 +112,18 @@ class Timeline:
         """Whether an effect on a GPU holds."""
         return any(event.active(seconds) for event, _ in self.of(kind, gpu))
 
-    def accrued(self, kind: type[E], rate: str, gpu: int, seconds: float) -> float:
-        """What an hourly rate of an effect has added up to by this time."""
+    def latest(self, kind: type[E], gpu: int, seconds: float) -> E | None:
+        """The effect of a kind that holds; the last one listed, if several do."""
+        return next((effect for event, effect in reversed([*self.of(kind, gpu)]) if event.active(seconds)), None)
+
+    def accrued(
+        self, kind: type[E], rate: str, gpu: int, seconds: float, counts: Callable[[E], bool] = lambda _effect: True
+    ) -> float:
+        """What an hourly rate of an effect (of those that count) has added up to by this time."""
         total = 0.0
         for event, effect in self.of(kind, gpu):
+            if not counts(effect):
+                continue
             end = seconds if event.until is None else min(seconds, event.until)
             total += getattr(effect, rate) / 3600.0 * max(0.0, end - event.at)
         return total
@@ -163,11 +184,20 @@ class Timeline:
             pages_pending=any(pages.pending for pages in _kind(effects.RetiredPages, active)),
             p2p_status=p2p[-1] if p2p else "ok",
             recovery_action=recovery[-1] if recovery else 0,
-            links_down=frozenset(link for down in _kind(effects.NvlinkDown, active) for link in down.links),
+            links_down={link: down.state for down in _kind(effects.NvlinkDown, active) for link in down.links},
+            mig=_mig_layout([event for event in self._by_gpu[index] if event.active(seconds)]),
             reset_required=bool(_kind(effects.ResetRequired, active)),
             denied=bool(_kind(effects.Denied, active)),
             removed=bool(_kind(effects.Removed, active)),
         )
+
+
+def _mig_layout(active: list[Event]) -> MigLayout | None:
+    layouts = [(event.at, event.effect.instances) for event in active if isinstance(event.effect, effects.Mig)]
+    if not layouts:
+        return None
+    since, instances = layouts[-1]
+    return MigLayout(since, {i if mig.slot is None else mig.slot: mig for i, mig in enumerate(instances)})
 
 
 def overlay(base: E, change: Any) -> E:

@@ -30,6 +30,10 @@ GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "removed": effects.Removed,
     "recovery_action": effects.RecoveryAction,
     "nvlink_down": effects.NvlinkDown,
+    "nvlink_errors": effects.NvlinkErrors,
+    "fabric": effects.Fabric,
+    "pulses": effects.Pulses,
+    "mig": effects.Mig,
     "xid": effects.Xid,
 }
 """Effects on GPUs: on those the event names, or on all."""
@@ -46,6 +50,7 @@ HOST_EFFECTS: Final[dict[str, type[Any]]] = {
     "swap": host_effects.Swap,
     "disk": host_effects.Disk,
     "network": host_effects.Network,
+    "nfs": host_effects.Nfs,
 }
 """Effects on the host; their events name no GPU."""
 

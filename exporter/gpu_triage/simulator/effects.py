@@ -8,11 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from gpu_triage.simulator.schema import Amount, Between, Count, Ratio
+from gpu_triage.simulator.schema import Amount, Between, Count, Matching, Ratio
 
 Intensity = Annotated[float, Between(0.0, 5.0)]
 PositiveAmount = Annotated[float, Between(0.001, 1e18)]
 Mhz = Annotated[int, Between(1, 20_000)]
+NvlinkNumber = Annotated[int, Between(0, 17)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +96,17 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class PcieErrors:
-    """The link replays packets and reports errors (AER), a steady number an hour."""
+    """The link replays packets and reports errors (AER), a steady number an hour.
+
+    Attributes:
+        seen_by: which end of the link sees the errors: the GPU, the port above it, or both.
+    """
 
     replays_per_hour: Amount = 0.0
     correctable_per_hour: Amount = 0.0
     nonfatal_per_hour: Amount = 0.0
+    fatal_per_hour: Amount = 0.0
+    seen_by: Literal["both", "gpu", "port"] = "both"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +156,12 @@ class Lost:
 
     Attributes:
         xid, message: what the driver logs about it, beside "GPU has fallen off the bus".
+        reported_by: who tells of it: the kernel log, NVML's events, or both.
     """
 
     xid: Annotated[int, Between(1, 999)] = 79
     message: str | None = None
+    reported_by: Literal["both", "kmsg", "nvml"] = "both"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +171,9 @@ class ResetRequired:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """Calls on the GPU do not return."""
+    """Calls on the GPU do not return; with a `function`, calls of that one, also where it is not asked of a GPU."""
+
+    function: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +185,10 @@ class Slow:
 
 @dataclass(frozen=True, slots=True)
 class CallError:
-    """One NVML function answers with an error, named as in NVML without its prefix (``UNKNOWN``)."""
+    """One NVML function answers with an error, named as in NVML without its prefix (``UNKNOWN``).
+
+    A function that is not asked of a GPU does so whatever GPU the event names.
+    """
 
     function: str
     code: str
@@ -199,14 +213,97 @@ class RecoveryAction:
 
 @dataclass(frozen=True, slots=True)
 class NvlinkDown:
-    """NVLink links are inactive."""
+    """NVLink links carry nothing.
 
-    links: tuple[Annotated[int, Between(0, 17)], ...]
+    Attributes:
+        state: as the driver tells it: 0 inactive, 2 asleep, 3 traffic disabled.
+    """
+
+    links: tuple[NvlinkNumber, ...]
+    state: Literal[0, 2, 3] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkErrors:
+    """NVLink links count errors, a steady number an hour each."""
+
+    links: tuple[NvlinkNumber, ...]
+    replay_per_hour: Amount = 0.0
+    recovery_per_hour: Amount = 0.0
+    crc_per_hour: Amount = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """The NVSwitch fabric is not as it should be.
+
+    Attributes:
+        state: 0 not supported, 1 not started, 2 in progress, 3 completed.
+        health: 0 not supported, 1 healthy, 2 unhealthy, 3 limited capacity.
+    """
+
+    state: Annotated[int, Between(0, 3)] = 3
+    health: Annotated[int, Between(0, 3)] = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pulses:
+    """Short pulses at random times, one in each period, too short to show in clocks, power or heat.
+
+    A period that is a multiple of a reader's interval would put its readings at the same few places of all periods.
+
+    Attributes:
+        of: what is pulsed: kernels that run (utilization), or a throttle reason.
+        milliseconds: length of a pulse; it fits into its period.
+        seed: which random times.
+    """
+
+    of: Literal["utilization", "sw_power_cap", "sw_thermal", "hw_thermal", "hw_power_brake"]
+    milliseconds: Annotated[float, Between(1, 60_000)]
+    per_minute: Annotated[float, Between(0.01, 600)]
+    seed: Count = 1
 
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """The driver logs an Xid when the event begins."""
+    """The driver reports an Xid when the event begins.
+
+    Attributes:
+        code: the Xid.
+        message: what stands after it in the kernel log.
+        reported_by: as in Lost.
+        times: how often, all at once.
+    """
 
     code: Annotated[int, Between(1, 999)]
     message: str = "pid='<unknown>', name=<unknown>"
+    reported_by: Literal["both", "kmsg", "nvml"] = "both"
+    times: Annotated[int, Between(1, 10_000)] = 1
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class MigInstance:
+    """A MIG device: a compute instance on a GPU instance.
+
+    Attributes:
+        profile: as nvidia-smi names it; its memory is that of its GPU instance.
+        gi, ci: ids of its GPU instance and its compute instance.
+        activity: how busy its GPU instance is when the GPU's load is 1.
+        slot: the driver's index of it; where it stands in the list, where not given.
+    """
+
+    profile: Annotated[str, Matching(r"([1-7]c\.)?[1-7]g\.[1-9]\d*gb(\+me)?", 'a MIG profile such as "1g.10gb"')]
+    gi: Annotated[int, Between(0, 14)]
+    ci: Annotated[int, Between(0, 6)] = 0
+    activity: Ratio = 0.0
+    slot: Annotated[int, Between(0, 6)] | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.profile} as {self.gi}/{self.ci}"
+
+
+@dataclass(frozen=True, slots=True)
+class Mig:
+    """MIG mode is on and the GPU is cut into these instances; of several such effects the last in the file counts."""
+
+    instances: tuple[MigInstance, ...] = ()

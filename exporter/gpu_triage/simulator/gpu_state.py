@@ -7,10 +7,13 @@ stand still and counters grow linearly, so every counter is the exact integral o
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from gpu_triage.simulator.conditions import GpuConditions, Timeline
+from gpu_triage.simulator.effects import Pulses
+from gpu_triage.simulator.pulses import pulse_train
 from gpu_triage.simulator.scenario import Gpu
 
 STEP_SECONDS: Final = 1
@@ -29,7 +32,16 @@ HW_POWER_BRAKE: Final = 0x80
 
 COUNTED_REASONS: Final = (SW_POWER_CAP, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE)
 
+_PULSED: Final = {
+    "sw_power_cap": SW_POWER_CAP,
+    "sw_thermal": SW_THERMAL,
+    "hw_thermal": HW_THERMAL | HW_SLOWDOWN,
+    "hw_power_brake": HW_POWER_BRAKE | HW_SLOWDOWN,
+}
+"""Throttle reasons by the names that the effect `pulses` calls them."""
+
 _BUSY: Final = 0.005
+_BUSY_COUNTER: Final = 3
 _GOLDEN_RATIO: Final = (math.sqrt(5.0) - 1.0) / 2.0
 _CLOCK_GRAIN_MHZ: Final = 15
 _GENERATION_BYTES_PER_LANE: Final = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
@@ -77,6 +89,8 @@ class GpuState:
         self._relief_mhz = 0
         self._counters = [0.0] * 5
         self._throttled = dict.fromkeys(COUNTED_REASONS, 0.0)
+        self._link_down_joules: defaultdict[int, float] = defaultdict(float)
+        self._pulses = tuple(pulse_train(event, effect, index) for event, effect in timeline.of(Pulses, index))
         for step in range(-WARM_UP_SECONDS, 1):
             self._enter(step)
         first = self.gauges
@@ -114,9 +128,27 @@ class GpuState:
         """Bytes to the host over PCIe."""
         return self._counter(2)
 
+    def link_joules(self, link: int) -> float:
+        """Energy since the driver was loaded, but for the time an NVLink link was down."""
+        down = self.gauges.power_watts * self._into_step() if link in self._links_down() else 0.0
+        return self.energy_joules() - self._link_down_joules[link] - down
+
     def busy_seconds(self) -> float:
         """Time with a kernel running."""
-        return self._counter(3)
+        return self._counter(_BUSY_COUNTER) + self._bursts(self.gauges, self.gauges.step, self.seconds)
+
+    def utilization_between(self, gauges: Gauges, begins: float, ends: float) -> float:
+        """Share of a stretch of one step with a kernel running; the step's gauges are given."""
+        return min(1.0, gauges.utilization + self._bursts(gauges, begins, ends) / (ends - begins))
+
+    @property
+    def reasons(self) -> int:
+        """Bits of what holds the clocks at this very moment."""
+        bits = self.gauges.reasons
+        for train in self._pulses:
+            if train.is_on(self.seconds):
+                bits |= _PULSED.get(train.of, 0)
+        return bits
 
     def memory_busy_seconds(self) -> float:
         """Time with device memory being read or written."""
@@ -124,7 +156,7 @@ class GpuState:
 
     def throttled_seconds(self, reason: int) -> float:
         """How long a reason (one of COUNTED_REASONS) has held the clocks."""
-        running = self._into_step() if self.gauges.reasons & reason else 0.0
+        running = self._throttled_between(reason, self.gauges.step, self.gauges.step + self._into_step())
         return self._throttled[reason] + running
 
     @property
@@ -150,10 +182,29 @@ class GpuState:
         gauges = self.gauges
         for i, rate in enumerate(_rates(gauges)):
             self._counters[i] += rate * STEP_SECONDS
-        if gauges.reasons:
+        end = gauges.step + STEP_SECONDS
+        for link in self._links_down():
+            self._link_down_joules[link] += gauges.power_watts * STEP_SECONDS
+        if self._pulses:
+            self._counters[_BUSY_COUNTER] += self._bursts(gauges, gauges.step, end)
+        if self._pulses or gauges.reasons:
             for reason in COUNTED_REASONS:
-                if gauges.reasons & reason:
-                    self._throttled[reason] += STEP_SECONDS
+                self._throttled[reason] += self._throttled_between(reason, gauges.step, end)
+
+    def _links_down(self) -> Mapping[int, int]:
+        return self.timeline.conditions(self.index, self.gauges.step).links_down
+
+    def _throttled_between(self, reason: int, begins: float, ends: float) -> float:
+        """How long a reason held during a stretch of the present step."""
+        if self.gauges.reasons & reason:
+            return ends - begins
+        trains = [train for train in self._pulses if _PULSED.get(train.of, 0) & reason]
+        return min(sum(train.on_seconds(ends) - train.on_seconds(begins) for train in trains), ends - begins)
+
+    def _bursts(self, gauges: Gauges, begins: float, ends: float) -> float:
+        """Busy time that pulses add to what a step's gauges tell, in a stretch of that step."""
+        on = sum(t.on_seconds(ends) - t.on_seconds(begins) for t in self._pulses if t.of == "utilization")
+        return min(on, max(ends - begins, 0.0)) * (1.0 - gauges.utilization)
 
     def _enter(self, step: int) -> None:
         """Find the gauges of the step that begins."""

@@ -92,6 +92,21 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
+class Nfs:
+    """What an NFS mount asks of its server, and the seconds that each request takes."""
+
+    mount: str
+    reads_per_second: Amount | None = None
+    read_bytes_per_second: Amount | None = None
+    read_seconds: Amount | None = None
+    writes_per_second: Amount | None = None
+    write_bytes_per_second: Amount | None = None
+    write_seconds: Amount | None = None
+    getattrs_per_second: Amount | None = None
+    getattr_seconds: Amount | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Network:
     """What a network interface does."""
 

@@ -59,7 +59,9 @@ class HostState:
 
         Shape: ``cpu.<group>.<mode>`` in CPU seconds of one CPU, ``psi.<resource>.<some|full>`` in
         seconds, ``disk.<name>.<reads|read_bytes|read_seconds|writes|write_bytes|write_seconds|busy>``,
-        ``net.<name>.<receive_bytes|transmit_bytes|errors|drops>``, ``swap.<in|out>`` in pages, and
+        ``net.<name>.<receive_bytes|transmit_bytes|errors|drops>``,
+        ``nfs.<mount>.<reads|read_bytes|read_seconds|writes|write_bytes|write_seconds|getattrs|getattr_seconds>``,
+        ``swap.<in|out>`` in pages, and
         ``context_switches``.
         """
         return self._rates[self._timeline.segment(seconds)]
@@ -88,6 +90,7 @@ class HostState:
         rates |= self._pressure_rates(seconds)
         rates |= self._disk_rates(seconds)
         rates |= self._network_rates(seconds)
+        rates |= self._nfs_rates(seconds)
         swaps = [swap for event, swap in self._timeline.host(host_effects.Swap) if event.active(seconds)]
         rates["swap.in"] = sum(swap.in_bytes_per_second for swap in swaps) / _PAGE_BYTES
         rates["swap.out"] = sum(swap.out_bytes_per_second for swap in swaps) / _PAGE_BYTES
@@ -162,6 +165,22 @@ class HostState:
             rates[f"net.{nic.name}.transmit_bytes"] = network.transmit_bytes_per_second or 0.0
             rates[f"net.{nic.name}.errors"] = network.errors_per_second or 0.0
             rates[f"net.{nic.name}.drops"] = network.drops_per_second or 0.0
+        return rates
+
+    def _nfs_rates(self, seconds: float) -> dict[str, float]:
+        rates: dict[str, float] = {}
+        for mounted in self._scenario.machine.nfs:
+            nfs = mounted.load or host_effects.Nfs(mounted.mount)
+            for event, effect in self._timeline.host(host_effects.Nfs):
+                if event.active(seconds) and effect.mount == mounted.mount:
+                    nfs = overlay(nfs, effect)
+            prefix = f"nfs.{mounted.mount}"
+            for kind in ("read", "write", "getattr"):
+                requests = getattr(nfs, f"{kind}s_per_second") or 0.0
+                rates[f"{prefix}.{kind}s"] = requests
+                rates[f"{prefix}.{kind}_seconds"] = requests * (getattr(nfs, f"{kind}_seconds") or 0.0)
+            rates[f"{prefix}.read_bytes"] = nfs.read_bytes_per_second or 0.0
+            rates[f"{prefix}.write_bytes"] = nfs.write_bytes_per_second or 0.0
         return rates
 
 

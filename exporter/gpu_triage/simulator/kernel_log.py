@@ -41,9 +41,9 @@ def _greeting(scenario: Scenario) -> str:
 
 
 def _messages(effect: object, slot: str, bus_id: str) -> list[str]:
-    if isinstance(effect, effects.Xid):
-        return [f"NVRM: Xid (PCI:{slot}): {effect.code}, {effect.message}"]
-    if isinstance(effect, effects.Lost):
+    if isinstance(effect, effects.Xid) and effect.reported_by != "nvml":
+        return [f"NVRM: Xid (PCI:{slot}): {effect.code}, {effect.message}"] * effect.times
+    if isinstance(effect, effects.Lost) and effect.reported_by != "nvml":
         detail = _OFF_THE_BUS if effect.message is None else effect.message
         return [
             f"NVRM: Xid (PCI:{slot}): {effect.xid}, {detail}",

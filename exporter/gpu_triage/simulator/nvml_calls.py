@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from gpu_triage.simulator.nvml_library import SUCCESS, Failure
-from gpu_triage.simulator.nvml_session import Device, Gate, NvmlSession, handle_address
+from gpu_triage.simulator.nvml_session import Device, Gate, MigDevice, NvmlSession, handle_address
 
 S = TypeVar("S", bound=Structure)
 
 OUT = c_void_p
 """A pointer to write through; not POINTER(type), which would take a struct passed by value, as C does not."""
+
+MigUse = Literal["gpu", "whole", "instance", "any"]
 
 Scalar = type[c_int] | type[c_uint] | type[c_ulonglong] | type[c_double]
 
@@ -31,6 +33,8 @@ class Function:
         since: driver branch that first exports it.
         feature: what the GPU model needs for it; NOT_SUPPORTED without.
         blocks_seconds: how long it measures before it answers.
+        mig: whom it is for once there is MIG. A gpu function knows no MIG device, a whole one answers for GPUs that
+            are not cut up, an instance one for MIG devices only, and an any one for both.
     """
 
     name: str
@@ -40,6 +44,7 @@ class Function:
     since: int = 0
     feature: str | None = None
     blocks_seconds: float = 0.0
+    mig: MigUse = "gpu"
 
 
 class NvmlFunction:
@@ -85,6 +90,7 @@ class NvmlFunction:
         with self._session.host.lock:
             try:
                 device = self._session.resolve(handle)
+                _check_mig_use(self._function.mig, device)
                 if self._function.feature is not None:
                     device.require(self._function.feature)
                 self._function.body(device, *arguments)
@@ -99,6 +105,16 @@ class NvmlFunction:
             except Failure as failure:
                 return failure.code
         return SUCCESS
+
+
+def _check_mig_use(use: MigUse, device: Device) -> None:
+    if isinstance(device, MigDevice):
+        if use in ("gpu", "whole"):
+            raise Failure("INVALID_ARGUMENT" if use == "gpu" else "NOT_SUPPORTED")
+    elif use == "instance":
+        raise Failure("INVALID_ARGUMENT")
+    elif use == "whole" and device.state.conditions.mig is not None:
+        raise Failure("NOT_SUPPORTED")
 
 
 class ErrorString:
@@ -164,17 +180,24 @@ def gauge(
     kind: Scalar = c_uint,
     since: int = 0,
     feature: str | None = None,
+    *,
+    mig: MigUse = "gpu",
 ) -> Function:
     """A function that writes one number of a device: `read` in NVML's units."""
 
     def body(device: Device, out: int | None) -> None:
         put(kind, out, read(device))
 
-    return Function(name, (OUT,), body, since=since, feature=feature)
+    return Function(name, (OUT,), body, since=since, feature=feature, mig=mig)
 
 
 def pair(
-    name: str, read: Callable[[Device], tuple[int, int]], kind: Scalar = c_uint, feature: str | None = None
+    name: str,
+    read: Callable[[Device], tuple[int, int]],
+    kind: Scalar = c_uint,
+    feature: str | None = None,
+    *,
+    mig: MigUse = "gpu",
 ) -> Function:
     """A function that writes two numbers of a device."""
 
@@ -182,13 +205,13 @@ def pair(
         for address, value in zip((first, second), read(device), strict=True):
             put(kind, address, value)
 
-    return Function(name, (OUT, OUT), body, feature=feature)
+    return Function(name, (OUT, OUT), body, feature=feature, mig=mig)
 
 
-def text(name: str, read: Callable[[Device], str], feature: str | None = None) -> Function:
+def text(name: str, read: Callable[[Device], str], feature: str | None = None, mig: MigUse = "gpu") -> Function:
     """A function that writes text about a device into a buffer."""
 
     def body(device: Device, out: int | None, length: int) -> None:
         put_text(out, length, read(device))
 
-    return Function(name, (OUT, c_uint), body, feature=feature)
+    return Function(name, (OUT, c_uint), body, feature=feature, mig=mig)

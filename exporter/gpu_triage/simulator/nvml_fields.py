@@ -7,21 +7,19 @@ from ctypes import c_int, sizeof
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpu_triage.simulator import effects, gpu_state
+from gpu_triage.simulator import gpu_state, nvml_nvlink
 from gpu_triage.simulator.nvml_calls import OUT, Function
 from gpu_triage.simulator.nvml_library import CODES, FIELD_VALUE, SUCCESS, Failure
 from gpu_triage.simulator.nvml_load import memory_celsius
 from gpu_triage.simulator.nvml_pcie import ecc_errors, remapped_rows, replays
 from gpu_triage.simulator.nvml_session import Device
+from gpu_triage.simulator.pcie_faults import pcie_errors
 
 _UNSIGNED: Final = 1
 _UNSIGNED_LONG_LONG: Final = 3
 _SIGNED: Final = 5
 _MEMBERS: Final = {_UNSIGNED: "uiVal", _UNSIGNED_LONG_LONG: "ullVal", _SIGNED: "siVal"}
-_ALL_LINKS: Final = 0xFFFFFFFF
 _LATENCY_MICROSECONDS: Final = 8
-_NVLINK_BYTES_PER_SECOND: Final = 8e9
-"""What one link carries each way at full utilisation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,32 +57,35 @@ def _below_limit(threshold: str) -> Callable[[Device, int], int]:
     return lambda device, _scope: int(device.model.thermal.gpu_max - getattr(device.model.thermal, threshold))
 
 
-def _pcie_errors(rate: str) -> Callable[[Device, int], int]:
-    return lambda device, _scope: int(
-        device.host.timeline.accrued(effects.PcieErrors, rate, device.state.index, device.state.seconds)
-    )
+def _pcie_errors(rate: str) -> Field:
+    """Errors of the PCIe link that the GPU's end of it sees."""
+    return Field(lambda device, _scope: pcie_errors(device.host.timeline, device.state, rate, "gpu"), since=(535,))
 
 
-def _link_state(device: Device, link: int) -> int | None:
-    if link >= device.model.nvlinks:
-        return None
-    return 0 if link in device.state.conditions.links_down else 1
+def _none_counted() -> Field:
+    return Field(lambda _device, _scope: 0, since=(535,))
 
 
-def _link_constant(value: int) -> Callable[[Device, int], int | None]:
-    return lambda device, link: value if link < device.model.nvlinks else None
+def _link_errors(rate: str) -> Callable[[Device, int], int | None]:
+    return lambda device, link: nvml_nvlink.link_errors(device, link, rate)
 
 
-def _link_kib(device: Device, scope: int) -> int | None:
-    """NVLink traffic of one link, or of all: it goes with the energy the SMs turn over."""
-    links = device.model.nvlinks if scope == _ALL_LINKS else 1
-    if scope != _ALL_LINKS and scope >= device.model.nvlinks:
-        return None
-    full = device.state.energy_joules() / device.model.power.default_limit
-    return int(full * _NVLINK_BYTES_PER_SECOND / 1024) * links
+def _one_link_errors(rate: str, first: int, number: int) -> dict[int, Field]:
+    """Fields from `first` on, one for each of six links from `number` on, as the oldest drivers have them."""
+
+    def field(link: int) -> Field:
+        return Field(lambda device, _scope: nvml_nvlink.link_errors(device, link, rate), _UNSIGNED_LONG_LONG)
+
+    return {first + i: field(number + i) for i in range(6)}
 
 
 FIELDS: Final[dict[int, Field]] = {
+    **_one_link_errors("crc_per_hour", 32, 0),
+    **_one_link_errors("replay_per_hour", 46, 0),
+    **_one_link_errors("recovery_per_hour", 53, 0),
+    **_one_link_errors("crc_per_hour", 96, 6),
+    **_one_link_errors("replay_per_hour", 108, 6),
+    **_one_link_errors("recovery_per_hour", 114, 6),
     3: Field(lambda device, _: ecc_errors(device, 0, 0), _UNSIGNED_LONG_LONG, feature="ecc"),
     4: Field(lambda device, _: ecc_errors(device, 1, 0), _UNSIGNED_LONG_LONG, feature="ecc"),
     5: Field(lambda device, _: ecc_errors(device, 0, 1), _UNSIGNED_LONG_LONG, feature="ecc"),
@@ -95,20 +96,29 @@ FIELDS: Final[dict[int, Field]] = {
     91: Field(lambda device, _: device.model.nvlinks),
     94: Field(lambda device, _: replays(device)),
     95: Field(lambda _device, _scope: 0),
-    138: Field(_link_kib, _UNSIGNED_LONG_LONG),
-    139: Field(_link_kib, _UNSIGNED_LONG_LONG),
+    138: Field(nvml_nvlink.link_kib, _UNSIGNED_LONG_LONG, (450,)),
+    139: Field(nvml_nvlink.link_kib, _UNSIGNED_LONG_LONG, (450,)),
     142: Field(lambda device, _: remapped_rows(device)[0], feature="remapped_rows"),
     143: Field(lambda device, _: remapped_rows(device)[1], feature="remapped_rows"),
     144: Field(lambda device, _: remapped_rows(device)[2], feature="remapped_rows"),
     145: Field(lambda device, _: remapped_rows(device)[3], feature="remapped_rows"),
-    161: Field(_link_constant(0)),
-    162: Field(_link_constant(0)),
-    163: Field(_link_constant(0)),
-    164: Field(_link_constant(26_562)),
-    165: Field(_link_state),
-    173: Field(_pcie_errors("correctable_per_hour"), since=(535,)),
-    179: Field(_pcie_errors("nonfatal_per_hour"), since=(535,)),
-    180: Field(lambda _device, _scope: 0, since=(535,)),
+    161: Field(_link_errors("replay_per_hour"), _UNSIGNED_LONG_LONG, (520,)),
+    162: Field(_link_errors("recovery_per_hour"), _UNSIGNED_LONG_LONG, (520,)),
+    163: Field(_link_errors("crc_per_hour"), _UNSIGNED_LONG_LONG, (520,)),
+    164: Field(nvml_nvlink.link_speed, since=(520,)),
+    165: Field(nvml_nvlink.link_state, since=(520,)),
+    169: Field(lambda _device, _scope: 0, since=(525,)),
+    173: _pcie_errors("correctable_per_hour"),
+    174: _pcie_errors("replays_per_hour"),
+    175: _none_counted(),
+    176: _pcie_errors("correctable_per_hour"),
+    177: _pcie_errors("correctable_per_hour"),
+    178: _none_counted(),
+    179: _pcie_errors("nonfatal_per_hour"),
+    180: _pcie_errors("fatal_per_hour"),
+    181: _none_counted(),
+    182: _pcie_errors("correctable_per_hour"),
+    183: _none_counted(),
     185: Field(_milliwatts, since=(535,)),
     186: Field(_milliwatts, since=(535,)),
     187: Field(lambda device, _: round(device.model.power.min_limit * 1000), since=(535,)),
@@ -121,6 +131,9 @@ FIELDS: Final[dict[int, Field]] = {
     196: Field(_below_limit("gpu_max"), _SIGNED, (535,), "tlimit"),
     197: Field(_transmitted, _UNSIGNED_LONG_LONG, (555,), "pcie_byte_counters"),
     198: Field(_received, _UNSIGNED_LONG_LONG, (555,), "pcie_byte_counters"),
+    202: Field(nvml_nvlink.link_bytes, _UNSIGNED_LONG_LONG, (570,)),
+    204: Field(nvml_nvlink.link_bytes, _UNSIGNED_LONG_LONG, (570,)),
+    215: Field(nvml_nvlink.link_recoveries, _UNSIGNED_LONG_LONG, (570,)),
     230: Field(lambda device, _: device.state.conditions.recovery_action, since=(570,)),
 }
 """Fields whose id never changed."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from ctypes import Structure, c_uint, c_void_p, cast
 from typing import Any, Final, NamedTuple
 
+from gpu_triage.simulator import effects
 from gpu_triage.simulator.nvml_calls import OUT, Function, at
 from gpu_triage.simulator.nvml_library import (
     CODES,
@@ -21,16 +22,14 @@ from gpu_triage.simulator.nvml_library import (
 )
 from gpu_triage.simulator.nvml_session import Device, NvmlSession
 
-_FABRIC_COMPLETED: Final = 3
-_FABRIC_HEALTHY: Final = 1
 _MIB: Final = 2**20
 _SHORTEST_INTERVAL: Final = 0.1
 
 
 class GpmSample(NamedTuple):
-    """Counters of one GPU at one moment: seconds, and bytes."""
+    """Counters of one GPU, or one GPU instance, at one moment: seconds, and bytes."""
 
-    handle: int
+    subject: tuple[int, ...]
     seconds: float
     busy: float
     memory_busy: float
@@ -84,17 +83,31 @@ def _free(session: NvmlSession, sample: int | None) -> None:
 
 
 def _get(device: Device, sample: int | None) -> None:
+    _sample(device, sample, (device.handle,), 1.0)
+
+
+def _get_mig(device: Device, number: int, sample: int | None) -> None:
+    layout = device.state.conditions.mig
+    if layout is None:
+        raise Failure("NOT_SUPPORTED")
+    activities = [mig.activity for mig in layout.instances.values() if mig.gi == number]
+    if not activities:
+        raise Failure("NOT_FOUND")
+    _sample(device, sample, (device.handle, layout.since, number), max(activities))
+
+
+def _sample(device: Device, sample: int | None, subject: tuple[int, ...], activity: float) -> None:
     samples = device.session.samples
-    if sample not in samples:
+    if sample is None or sample not in samples:
         raise Failure("INVALID_ARGUMENT")
     state = device.state
     samples[sample] = GpmSample(
-        device.handle,
+        subject,
         state.seconds,
-        state.busy_seconds(),
-        state.memory_busy_seconds(),
-        state.received_bytes(),
-        state.transmitted_bytes(),
+        state.busy_seconds() * activity,
+        state.memory_busy_seconds() * activity,
+        state.received_bytes() * activity,
+        state.transmitted_bytes() * activity,
     )
 
 
@@ -102,7 +115,7 @@ def _metrics(session: NvmlSession, out: int | None) -> None:
     session.require_initialised()
     request: Any = at(GPM_METRICS, out, GPM_METRICS_VERSION)
     first, second = (session.samples.get(_address(sample)) for sample in (request.sample1, request.sample2))
-    if not isinstance(first, GpmSample) or not isinstance(second, GpmSample) or first.handle != second.handle:
+    if not isinstance(first, GpmSample) or not isinstance(second, GpmSample) or first.subject != second.subject:
         raise Failure("INVALID_ARGUMENT")
     length = second.seconds - first.seconds
     for i in range(request.numMetrics):
@@ -132,17 +145,19 @@ def _fabric(device: Device, out: int | None) -> None:
     info: Any = at(kinds[version], out)
     info.status = SUCCESS
     info.cliqueId = 0
-    info.state = _FABRIC_COMPLETED
+    fabric = device.host.timeline.latest(effects.Fabric, device.state.index, device.state.seconds) or effects.Fabric()
+    info.state = fabric.state
     info.healthMask = 0
     if version == FABRIC_V3_VERSION:
-        info.healthSummary = _FABRIC_HEALTHY
+        info.healthSummary = fabric.health
 
 
 FUNCTIONS: Final = (
     Function("nvmlGpmQueryDeviceSupport", (OUT,), _support, since=520),
     Function("nvmlGpmSampleAlloc", (OUT,), _alloc, on="library", since=520),
     Function("nvmlGpmSampleFree", (c_void_p,), _free, on="library", since=520),
-    Function("nvmlGpmSampleGet", (c_void_p,), _get, since=520, feature="gpm"),
+    Function("nvmlGpmSampleGet", (c_void_p,), _get, since=520, feature="gpm", mig="whole"),
+    Function("nvmlGpmMigSampleGet", (c_uint, c_void_p), _get_mig, since=520, feature="gpm"),
     Function("nvmlGpmMetricsGet", (OUT,), _metrics, on="library", since=520),
     Function("nvmlDeviceGetGpuFabricInfoV", (OUT,), _fabric, since=535, feature="fabric"),
 )

@@ -7,7 +7,7 @@ from typing import Final
 
 from gpu_triage.simulator.nvml_calls import OUT, Function, at, gauge, pair, put, put_text, text
 from gpu_triage.simulator.nvml_library import PCI_INFO, Failure
-from gpu_triage.simulator.nvml_session import Device, NvmlSession
+from gpu_triage.simulator.nvml_session import Device, MigDevice, NvmlSession
 
 _BUS_TYPE_PCIE: Final = 2
 _TOPOLOGY: Final = {"internal": 0, "pix": 10, "pxb": 20, "phb": 30, "node": 40, "sys": 50}
@@ -89,8 +89,9 @@ def _p2p_status(device: Device, other: int | None, capability: int, out: int | N
     peer = device.peer(other)
     if capability > _P2P_PROP:
         raise Failure("INVALID_ARGUMENT")
+    cut_up = device.state.conditions.mig is not None or peer.state.conditions.mig is not None
     statuses = {device.state.conditions.p2p_status, peer.state.conditions.p2p_status} - {"ok"}
-    if peer.index == device.index:
+    if peer.index == device.index or cut_up:
         status = "not_supported"
     elif "p2p" not in device.model.features or "p2p" not in peer.model.features:
         status = "chipset_not_supported"
@@ -116,6 +117,11 @@ def _common_ancestor(device: Device, other: int | None, out: int | None) -> None
     put(c_uint, out, _TOPOLOGY[level])
 
 
+def _name(device: Device) -> str:
+    name = device.model.name
+    return f"{name} MIG {device.instance.profile}" if isinstance(device, MigDevice) else name
+
+
 def _capability(device: Device) -> tuple[int, int]:
     return device.model.compute_capability
 
@@ -137,8 +143,8 @@ FUNCTIONS: Final = (
     Function("nvmlDeviceGetNumaNodeId", (OUT,), _numa_node, since=530),
     Function("nvmlDeviceGetP2PStatus", (c_void_p, c_uint, OUT), _p2p_status),
     Function("nvmlDeviceGetTopologyCommonAncestor", (c_void_p, OUT), _common_ancestor),
-    text("nvmlDeviceGetName", lambda device: device.model.name),
-    text("nvmlDeviceGetUUID", lambda device: device.state.gpu.uuid),
+    text("nvmlDeviceGetName", _name, mig="any"),
+    text("nvmlDeviceGetUUID", lambda device: device.uuid, mig="any"),
     text("nvmlDeviceGetSerial", lambda device: device.state.gpu.serial, feature="serial"),
     text("nvmlDeviceGetVbiosVersion", lambda device: device.model.vbios_version),
     text("nvmlDeviceGetBoardPartNumber", lambda device: device.model.board_part_number),
@@ -148,5 +154,4 @@ FUNCTIONS: Final = (
     gauge("nvmlDeviceGetComputeMode", lambda _device: 0),
     gauge("nvmlDeviceGetBusType", lambda _device: _BUS_TYPE_PCIE),
     pair("nvmlDeviceGetCudaComputeCapability", _capability, c_int),
-    pair("nvmlDeviceGetMigMode", lambda _device: (0, 0), feature="mig"),
 )

@@ -12,7 +12,9 @@ from typing import Final
 import pynvml
 
 BAR1_MEMORY: Final[type[Structure]] = pynvml.c_nvmlBAR1Memory_t
+DEVICE_ATTRIBUTES: Final[type[Structure]] = pynvml.c_nvmlDeviceAttributes
 ECC_SRAM: Final[type[Structure]] = pynvml.c_nvmlEccSramErrorStatus_v1_t
+EVENT_DATA: Final[type[Structure]] = pynvml.c_nvmlEventData_t
 FABRIC_INFO: Final[type[Structure]] = pynvml.c_nvmlGpuFabricInfo_v2_t
 FABRIC_INFO_V3: Final[type[Structure]] = pynvml.c_nvmlGpuFabricInfo_v3_t
 FIELD_VALUE: Final[type[Structure]] = pynvml.c_nvmlFieldValue_t
@@ -36,6 +38,9 @@ MARGIN_VERSION: Final[int] = pynvml.nvmlMarginTemperature_v1
 ECC_SRAM_VERSION: Final[int] = pynvml.nvmlEccSramErrorStatus_v1
 FABRIC_V2_VERSION: Final[int] = pynvml.nvmlGpuFabricInfo_v2
 FABRIC_V3_VERSION: Final[int] = pynvml.nvmlGpuFabricInfo_v3
+
+EVENT_TYPE_XID: Final[int] = pynvml.nvmlEventTypeXidCriticalError
+EVENT_TYPE_ECC: Final[int] = pynvml.nvmlEventTypeSingleBitEccError | pynvml.nvmlEventTypeDoubleBitEccError
 
 SUCCESS: Final = 0
 CODES: Final[dict[str, int]] = {

@@ -7,6 +7,7 @@ from ctypes import c_uint, c_ulonglong, sizeof
 from typing import Any, Final
 
 from gpu_triage.simulator import gpu_state
+from gpu_triage.simulator.gpu_state import Gauges
 from gpu_triage.simulator.nvml_calls import OUT, Function, at, gauge, pair, put
 from gpu_triage.simulator.nvml_library import (
     BAR1_MEMORY,
@@ -21,7 +22,7 @@ from gpu_triage.simulator.nvml_library import (
     UTILIZATION,
     Failure,
 )
-from gpu_triage.simulator.nvml_processes import memory_used_mib
+from gpu_triage.simulator.nvml_processes import memory_mib
 from gpu_triage.simulator.nvml_session import Device
 
 _MIB: Final = 2**20
@@ -51,7 +52,8 @@ def margin_celsius(device: Device) -> int:
 
 def _utilization(device: Device, out: int | None) -> None:
     rates = at(UTILIZATION, out)
-    rates.gpu = percent(device.gauges.utilization)
+    newest = math.floor(device.state.seconds / _SAMPLE_SECONDS + 1e-9)
+    rates.gpu = percent(_sampled_utilization(device, device.gauges, newest))
     rates.memory = percent(device.gauges.memory_utilization)
 
 
@@ -85,30 +87,47 @@ def _recent_samples(device: Device, kind: int, since: int) -> list[tuple[int, in
         first = gauges.step * _SAMPLES_A_STEP
         if first + _SAMPLES_A_STEP <= newest - _SAMPLES_KEPT:
             continue
-        if kind == _TOTAL_POWER:
-            value = round(gauges.power_watts * 1000)
-        else:
-            value = percent(gauges.utilization if kind == _GPU_UTILIZATION else gauges.memory_utilization)
         for number in range(first, first + _SAMPLES_A_STEP):
             stamp = round(device.host.wall(number * _SAMPLE_SECONDS) * 1_000_000)
             if newest - _SAMPLES_KEPT < number <= newest and stamp > since:
-                samples.append((stamp, value))
+                samples.append((stamp, _sample(device, kind, gauges, number)))
     return samples
+
+
+def _sample(device: Device, kind: int, gauges: Gauges, number: int) -> int:
+    """One of the driver's samples, in its units."""
+    if kind == _TOTAL_POWER:
+        return round(gauges.power_watts * 1000)
+    if kind == _MEMORY_UTILIZATION:
+        return percent(gauges.memory_utilization)
+    return percent(_sampled_utilization(device, gauges, number))
+
+
+def _sampled_utilization(device: Device, gauges: Gauges, number: int) -> float:
+    """What the driver's sample of this number says: the share of the time since the one before."""
+    ends = number * _SAMPLE_SECONDS
+    return device.state.utilization_between(gauges, ends - _SAMPLE_SECONDS, ends)
+
+
+def _encoder(device: Device) -> tuple[int, int]:
+    return percent(device.gauges.encoder), _ENCODER_PERIOD_US
+
+
+def _decoder(device: Device) -> tuple[int, int]:
+    return percent(device.gauges.decoder), _ENCODER_PERIOD_US
 
 
 def _memory(device: Device, out: int | None) -> None:
     info = at(MEMORY, out)
-    used = (memory_used_mib(device) + device.model.memory_reserved_mib) * _MIB
-    info.total = device.model.memory_mib * _MIB
-    info.used = used
-    info.free = info.total - used
+    total, reserved, used = memory_mib(device)
+    info.total = total * _MIB
+    info.used = (used + reserved) * _MIB
+    info.free = info.total - info.used
 
 
 def _memory_v2(device: Device, out: int | None) -> None:
     info = at(MEMORY_V2, out, MEMORY_V2_VERSION)
-    info.total = device.model.memory_mib * _MIB
-    info.reserved = device.model.memory_reserved_mib * _MIB
-    info.used = memory_used_mib(device) * _MIB
+    info.total, info.reserved, info.used = (mib * _MIB for mib in memory_mib(device))
     info.free = info.total - info.reserved - info.used
 
 
@@ -197,7 +216,7 @@ def _millijoules(device: Device) -> int:
 
 
 def _reasons(device: Device) -> int:
-    return device.gauges.reasons
+    return device.state.reasons
 
 
 def _supported_reasons(device: Device) -> int:
@@ -206,12 +225,12 @@ def _supported_reasons(device: Device) -> int:
 
 
 FUNCTIONS: Final = (
-    Function("nvmlDeviceGetUtilizationRates", (OUT,), _utilization),
+    Function("nvmlDeviceGetUtilizationRates", (OUT,), _utilization, mig="whole"),
     Function("nvmlDeviceGetSamples", (c_uint, c_ulonglong, OUT, OUT, OUT), _samples),
-    pair("nvmlDeviceGetEncoderUtilization", lambda device: (percent(device.gauges.encoder), _ENCODER_PERIOD_US)),
-    pair("nvmlDeviceGetDecoderUtilization", lambda device: (percent(device.gauges.decoder), _ENCODER_PERIOD_US)),
-    Function("nvmlDeviceGetMemoryInfo", (OUT,), _memory),
-    Function("nvmlDeviceGetMemoryInfo_v2", (OUT,), _memory_v2, since=515),
+    pair("nvmlDeviceGetEncoderUtilization", _encoder, mig="whole"),
+    pair("nvmlDeviceGetDecoderUtilization", _decoder, mig="whole"),
+    Function("nvmlDeviceGetMemoryInfo", (OUT,), _memory, mig="any"),
+    Function("nvmlDeviceGetMemoryInfo_v2", (OUT,), _memory_v2, since=515, mig="any"),
     Function("nvmlDeviceGetBAR1MemoryInfo", (OUT,), _bar1),
     gauge("nvmlDeviceGetPerformanceState", lambda device: device.gauges.performance_state),
     Function("nvmlDeviceGetClockInfo", (c_uint, OUT), _clock),

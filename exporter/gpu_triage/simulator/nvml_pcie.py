@@ -9,6 +9,7 @@ from gpu_triage.simulator import effects
 from gpu_triage.simulator.nvml_calls import OUT, Function, at, gauge, pair, put
 from gpu_triage.simulator.nvml_library import ECC_SRAM, ECC_SRAM_VERSION, ROW_HISTOGRAM, Failure
 from gpu_triage.simulator.nvml_session import Device
+from gpu_triage.simulator.pcie_faults import pcie_errors
 
 _BANKS: Final = 640
 _UNCORRECTED, _AGGREGATE = 1, 1
@@ -17,9 +18,7 @@ _SINGLE_BIT: Final = 0
 
 def replays(device: Device) -> int:
     """PCIe replays since the driver was loaded."""
-    return int(
-        device.host.timeline.accrued(effects.PcieErrors, "replays_per_hour", device.state.index, device.state.seconds)
-    )
+    return pcie_errors(device.host.timeline, device.state, "replays_per_hour", "gpu")
 
 
 def ecc_errors(device: Device, severity: int, lifetime: int) -> int:
@@ -129,6 +128,6 @@ FUNCTIONS: Final = (
         lambda device: int(device.state.conditions.pages_pending),
         feature="retired_pages",
     ),
-    Function("nvmlDeviceGetRemappedRows", (OUT, OUT, OUT, OUT), _remapped, feature="remapped_rows"),
-    Function("nvmlDeviceGetRowRemapperHistogram", (OUT,), _histogram, feature="remapped_rows"),
+    Function("nvmlDeviceGetRemappedRows", (OUT, OUT, OUT, OUT), _remapped, feature="remapped_rows", mig="whole"),
+    Function("nvmlDeviceGetRowRemapperHistogram", (OUT,), _histogram, feature="remapped_rows", mig="whole"),
 )

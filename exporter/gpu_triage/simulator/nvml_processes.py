@@ -6,9 +6,10 @@ from collections.abc import Callable
 from ctypes import c_uint, c_ulonglong, sizeof
 from typing import Any, Final
 
+from gpu_triage.simulator.effects import MigInstance
 from gpu_triage.simulator.nvml_calls import OUT, Function, put
 from gpu_triage.simulator.nvml_library import PROCESS_INFO, PROCESS_SAMPLE, Failure
-from gpu_triage.simulator.nvml_session import Device
+from gpu_triage.simulator.nvml_session import Device, MigDevice
 from gpu_triage.simulator.scenario import Process
 
 _MIB: Final = 2**20
@@ -21,15 +22,36 @@ def processes_on(device: Device) -> list[Process]:
     return [
         process
         for process in device.host.scenario.processes
-        if process.gpu == device.state.index and timeline.running(process.pid, seconds)
+        if process.gpu == device.state.index and timeline.running(process.pid, seconds) and _placed(process, device)
     ]
 
 
-def memory_used_mib(device: Device) -> int:
-    """Device memory in use, what the driver reserves for itself aside."""
+def memory_mib(device: Device) -> tuple[int, int, int]:
+    """Device memory: all there is, what the driver reserves for itself, and what else is in use."""
+    model = device.model
     mine = sum(process.memory_mib for process in processes_on(device))
-    room = device.model.memory_mib - device.model.memory_reserved_mib
-    return min(mine + device.state.gpu.other_memory_mib, room)
+    if isinstance(device, MigDevice):
+        # A GPU instance has a little less than its eighths of the board.
+        nominal = gpu_instance_gb(device.instance) * 1024
+        total = nominal - nominal // 40
+        return total, 0, min(mine, total)
+    room = model.memory_mib - model.memory_reserved_mib
+    return model.memory_mib, model.memory_reserved_mib, min(mine + device.state.gpu.other_memory_mib, room)
+
+
+def gpu_instance_gb(instance: MigInstance) -> int:
+    """Nominal memory of a profile: 10 of 1g.10gb."""
+    return int(instance.profile.split("g.")[1].split("gb")[0])
+
+
+def _placed(process: Process, device: Device) -> bool:
+    """Whether a process's place exists on a device: all of a GPU, a MIG device of it, or memory of its GPU instance."""
+    if isinstance(device, MigDevice):
+        return process.gi == device.instance.gi
+    layout = device.state.conditions.mig
+    if layout is None:
+        return process.gi is None
+    return any((mig.gi, mig.ci) == (process.gi, process.ci) for mig in layout.instances.values())
 
 
 def _running(kind: str) -> Callable[[Device, int | None, int | None], None]:
@@ -45,7 +67,8 @@ def _running(kind: str) -> Callable[[Device, int | None, int | None], None]:
             info: Any = PROCESS_INFO.from_address((out or 0) + i * sizeof(PROCESS_INFO))
             info.pid = process.pid
             info.usedGpuMemory = process.memory_mib * _MIB
-            info.gpuInstanceId = info.computeInstanceId = _NO_INSTANCE
+            info.gpuInstanceId = _NO_INSTANCE if process.gi is None else process.gi
+            info.computeInstanceId = _NO_INSTANCE if process.gi is None else process.ci
 
     return body
 
@@ -75,8 +98,11 @@ def _utilization(device: Device, out: int | None, count_out: int | None, since: 
 
 
 FUNCTIONS: Final = (
-    Function("nvmlDeviceGetComputeRunningProcesses_v3", (OUT, OUT), _running("compute"), since=510),
-    Function("nvmlDeviceGetGraphicsRunningProcesses_v3", (OUT, OUT), _running("graphics"), since=510),
-    Function("nvmlDeviceGetMPSComputeRunningProcesses_v3", (OUT, OUT), _running("mps"), since=510),
-    Function("nvmlDeviceGetProcessUtilization", (OUT, OUT, c_ulonglong), _utilization),
+    *(
+        Function(f"nvmlDeviceGet{name}RunningProcesses_{version}", (OUT, OUT), _running(kind), since=since)
+        for name, kind in (("Compute", "compute"), ("Graphics", "graphics"), ("MPSCompute", "mps"))
+        # Both versions fill structs of one layout.
+        for version, since in (("v2", 450), ("v3", 510))
+    ),
+    Function("nvmlDeviceGetProcessUtilization", (OUT, OUT, c_ulonglong), _utilization, mig="whole"),
 )

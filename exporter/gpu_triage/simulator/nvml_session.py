@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from ctypes import c_void_p
 from typing import Any, Final
 
@@ -14,7 +15,11 @@ from gpu_triage.simulator.nvml_library import CODES, Failure
 _FIRST_HANDLE: Final = 0x7F5A_0000_0000
 _HANDLE_SPACING: Final = 0x1000
 _EPOCH_SPACING: Final = 0x10_0000
-_FIRST_SAMPLE: Final = 0x7F5B_0000_0000
+_MIG_HANDLE_SPACING: Final = 0x100
+_FIRST_ALLOCATION: Final = 0x7F5B_0000_0000
+
+MOST_MIG_DEVICES: Final = 7
+"""MIG devices that a GPU can be cut into."""
 
 
 class Device:
@@ -44,6 +49,11 @@ class Device:
         self.handle = handle
 
     @property
+    def uuid(self) -> str:
+        """What it is known by for good."""
+        return self.state.gpu.uuid
+
+    @property
     def model(self) -> GpuModel:
         """Its data sheet."""
         return self.state.gpu.model
@@ -64,6 +74,12 @@ class Device:
             raise Failure("INVALID_ARGUMENT")
         return device
 
+    def mig_device(self, slot: int) -> MigDevice | None:
+        """The MIG device with this index; None where there is none now."""
+        layout = self.state.conditions.mig
+        instance = layout.instances.get(slot) if layout else None
+        return None if layout is None or instance is None else MigDevice(self, slot, instance, layout.since)
+
     def require(self, feature: str) -> None:
         """Refuse where the model lacks a feature.
 
@@ -74,20 +90,45 @@ class Device:
             raise Failure("NOT_SUPPORTED")
 
 
+class MigDevice(Device):
+    """One MIG device of a GPU; the handle is that of its index, and goes to the next one that gets the index.
+
+    Attributes:
+        instance: what it is.
+    """
+
+    __slots__ = ("_since", "instance")
+
+    def __init__(self, parent: Device, slot: int, instance: effects.MigInstance, since: int) -> None:
+        super().__init__(parent.session, parent.state, parent.index, parent.handle + (slot + 1) * _MIG_HANDLE_SPACING)
+        self.instance = instance
+        self._since = since
+
+    @property
+    def uuid(self) -> str:
+        """Another one whenever the GPU is cut anew."""
+        origin = f"{self.state.gpu.uuid} {self._since} {self.instance.gi} {self.instance.ci}"
+        return f"MIG-{uuid.uuid5(uuid.NAMESPACE_OID, origin)}"
+
+
 class NvmlSession:
     """Reference-counted initialisation; handles die with the last shutdown. The host's lock guards it.
 
     Attributes:
         devices: the GPUs, by NVML's index.
-        samples: GPM samples by address, None until one is taken.
+        samples: GPM samples by address, None until one is taken; memory like any other, that only freeing gives back.
+        event_sets: by address.
+        abandoned_sets: how many were not freed before NVML was shut down, which a real library does not forgive.
     """
 
     def __init__(self, host: SimulatedHost) -> None:
         self.host = host
         self.devices: tuple[Device, ...] = ()
         self.samples: dict[int, object] = {}
+        self.event_sets: dict[int, object] = {}
+        self.abandoned_sets = 0
         self._by_handle: dict[int, Device] = {}
-        self._next_sample = _FIRST_SAMPLE
+        self._next_address = _FIRST_ALLOCATION
         self._references = 0
         self._epoch = 0
         self._initialised_at = -1.0
@@ -120,7 +161,8 @@ class NvmlSession:
         self._references -= 1
         if self._references == 0:
             self.devices = ()
-            self.samples = {}
+            self.abandoned_sets += len(self.event_sets)
+            self.event_sets = {}
             self._by_handle = {}
 
     def require_initialised(self) -> float:
@@ -137,13 +179,25 @@ class NvmlSession:
 
     def new_sample(self) -> int:
         """Address of a new GPM sample."""
-        self._next_sample += _HANDLE_SPACING
-        self.samples[self._next_sample] = None
-        return self._next_sample
+        address = self.new_address()
+        self.samples[address] = None
+        return address
+
+    def new_address(self) -> int:
+        """An address that nothing else has, for what the library allocates."""
+        self._next_address += _HANDLE_SPACING
+        return self._next_address
 
     def find(self, handle: int | None) -> Device | None:
-        """The device of a handle that is alive."""
-        return self._by_handle.get(handle) if handle else None
+        """The device, or the MIG device, of a handle that is alive."""
+        if not handle:
+            return None
+        part = handle % _HANDLE_SPACING
+        device = self._by_handle.get(handle - part)
+        if device is None or part == 0:
+            return device
+        slot, rest = divmod(part, _MIG_HANDLE_SPACING)
+        return None if rest else device.mig_device(slot - 1)
 
     def resolve(self, handle: int | None) -> Device:
         """The device of a handle, ready to answer.
@@ -208,33 +262,40 @@ class Gate:
         )
 
     def pass_device(self, name: str, device: Device | None) -> int:
-        """Let a call on a device wait as long as it must; returns the code it fails with, or 0.
+        """Let a call wait as long as it must; returns the code it fails with, or 0.
+
+        Args:
+            name: the function.
+            device: what it is asked of; None for the library as a whole.
 
         Raises:
             Blocked: on a virtual clock, instead of waiting.
         """
         if self._missing and self.missing(name):
             return CODES["FUNCTION_NOT_FOUND"]
-        if device is None or device.state.index not in self._faulty:
+        gpus = tuple(gpu for gpu in self._faulty if device is None or gpu == device.state.index)
+        if not gpus:
             return 0
-        host, gpu = self._session.host, device.state.index
+        host = self._session.host
         timeline = host.timeline
-        while not host.released and (until := self._hang_ends(gpu)) is not None:
+        hangs_on = (name,) if device is None else (name, None)
+        while not host.released and (until := self._hang_ends(gpus, hangs_on)) is not None:
             host.block(until - host.seconds())
         seconds = host.seconds()
-        for event, slow in timeline.of(effects.Slow, gpu):
-            if event.active(seconds):
+        for event, slow in timeline.of(effects.Slow, gpus[0]):
+            if event.active(seconds) and device is not None:
                 host.delay(slow.milliseconds / 1000.0)
-        for event, error in timeline.of(effects.CallError, gpu):
+        for event, error in (pair for gpu in gpus for pair in timeline.of(effects.CallError, gpu)):
             if error.function == name and event.active(seconds):
                 return CODES[error.code]
         return 0
 
-    def _hang_ends(self, gpu: int) -> float | None:
-        """Scenario time at which a hang ends, infinite if never; None while there is none."""
+    def _hang_ends(self, gpus: tuple[int, ...], functions: tuple[str | None, ...]) -> float | None:
+        """Scenario time at which a hang in these functions ends, infinite if never; None while there is none."""
         host = self._session.host
         seconds = host.seconds()
-        ends = [event.until for event, _ in host.timeline.of(effects.Hang, gpu) if event.active(seconds)]
+        hangs = (pair for gpu in gpus for pair in host.timeline.of(effects.Hang, gpu))
+        ends = [event.until for event, hang in hangs if hang.function in functions and event.active(seconds)]
         return max((float("inf") if end is None else float(end) for end in ends), default=None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from gpu_triage.simulator import host_effects
+from gpu_triage.simulator import host_effects, nfs
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.host_state import CPU_MODES
 from gpu_triage.simulator.scenario import Process, Scenario, cpu_numbers
@@ -43,6 +43,9 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
         "modules": _modules(host, seconds),
         "uptime": f"{host.uptime(seconds):.2f} {counters['cpu.0.idle']:.2f}\n",
     }
+    if host.scenario.machine.nfs:
+        # As process 1 has it: the host's mounts, wherever the exporter runs.
+        found["1/mountstats"] = nfs.mountstats(host.scenario.machine.nfs, counters)
     for resource in ("cpu", "io", "memory"):
         lines = []
         for kind in ("some", "full"):
@@ -60,6 +63,7 @@ def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:
     nodes = f"0-{last_node}" if last_node else "0"
     return {
         process.pid: _process(process, process.cpus or everywhere, nodes, host.uptime(-_STARTED_BEFORE_SECONDS))
+        | {"numa_maps": _numa_maps(process, host.scenario)}
         for process in host.scenario.processes
         if host.timeline.running(process.pid, seconds)
     }
@@ -93,6 +97,23 @@ def _process(process: Process, cpus: str, nodes: str, started_seconds: float) ->
         "stat": f"{process.pid} ({process.name}) S 1 {process.pid} {tail}\n",
         "cgroup": f"0::{process.cgroup}\n",
     }
+
+
+def _numa_maps(process: Process, scenario: Scenario) -> str:
+    """Half of the memory in transparent huge pages or smaller, half in hugetlbfs; where it was first touched."""
+    mine = set(cpu_numbers(process.cpus)) if process.cpus else set()
+    nodes = [i for i, node in enumerate(scenario.machine.node) if not mine or mine & set(cpu_numbers(node.cpus))]
+    if process.memory_node is not None:
+        nodes = [process.memory_node]
+    mib = process.memory_mib // 2 // len(nodes)
+    small, huge = (" ".join(f"N{node}={count}" for node in nodes) for count in (mib * 256, mib // 2))
+    return (
+        "555555554000 default file=/usr/bin/python3.11\n"
+        f"7f0c2c000000 default anon={mib * 256 * len(nodes)} {small} kernelpagesize_kB=4\n"
+        f"7f1000000000 default file=/anon_hugepage\\040(deleted) huge dirty={mib // 2 * len(nodes)} {huge}"
+        " kernelpagesize_kB=2048\n"
+        "7ffc3a1d0000 default stack\n"
+    )
 
 
 def _stat(host: SimulatedHost, seconds: float) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from gpu_triage.simulator.effects import Load
-from gpu_triage.simulator.host_effects import Cpu, Disk, Network, Pressure
+from gpu_triage.simulator.host_effects import Cpu, Disk, Network, Nfs, Pressure
 from gpu_triage.simulator.model import GpuModel
 from gpu_triage.simulator.schema import (
     Amount,
@@ -73,7 +73,7 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A network interface."""
+    """A network interface; `infiniband` is the name of its RDMA device, if it is one."""
 
     name: str
     slot: Slot
@@ -91,6 +91,15 @@ class DiskDevice:
     load: Disk | None = None
     partitions: Annotated[int, Between(0, 16)] = 1
     size_gib: Count = 3576
+
+
+@dataclass(frozen=True, slots=True)
+class NfsMount:
+    """A file system mounted from an NFS server: `export` is ``server:/path``, `mount` where it is seen."""
+
+    mount: Annotated[str, Matching(r"/[^\n]*", "an absolute path")]
+    export: str
+    load: Nfs | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +123,16 @@ class Machine:
     pressure: tuple[Pressure, ...] = ()
     nic: tuple[Nic, ...] = ()
     disk: tuple[DiskDevice, ...] = ()
+    nfs: tuple[NfsMount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A container of a Kubernetes pod."""
+
+    name: str
+    namespace: str
+    container: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +147,7 @@ class Gpu:
         corrected_errors, uncorrected_errors: ECC errors of its life so far (aggregate).
         other_memory_mib: device memory in use that no process of the scenario holds.
         powered_seconds: how long the driver has been loaded: counters do not start at zero.
+        nvlinks_connected: how many of the model's NVLink links lead somewhere; all where not given.
     """
 
     model: GpuModel
@@ -144,6 +164,7 @@ class Gpu:
     uncorrected_errors: Count = 0
     powered_seconds: Count = 86_400
     other_memory_mib: Count = 0
+    nvlinks_connected: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,20 +173,27 @@ class Process:
 
     Attributes:
         sm: its share of the GPU's utilisation.
+        gi, ci: the MIG device it runs on; it is only on the GPU while that exists, or without one, while MIG is off.
         cpus: CPUs it may run on; all where not given.
         cgroup: its line in ``/proc/<pid>/cgroup``, after ``0::``.
+        memory_node: NUMA node its memory is on; where not given, the nodes of its CPUs alike.
+        pod: the container that the kubelet gave the GPU to.
     """
 
     gpu: Count
     pid: Annotated[int, Between(1, 4_194_304)]
     name: Annotated[str, Matching(r"[^\n/]{1,15}", "a command name of at most 15 characters")]
     memory_mib: Count
+    gi: Annotated[int, Between(0, 14)] | None = None
+    ci: Annotated[int, Between(0, 6)] = 0
     sm: Utilization = 0.0
     memory: Utilization = 0.0
     uid: Count = 1000
     type: Literal["compute", "graphics", "mps"] = "compute"
     cpus: CpuList | None = None
     cgroup: str = "/user.slice/user-1000.slice/session-1.scope"
+    memory_node: Count | None = None
+    pod: Pod | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from gpu_triage.errors import ScenarioError
 from gpu_triage.simulator import effects, host_effects
 from gpu_triage.simulator.nvml_library import CODES
+from gpu_triage.simulator.nvml_session import MOST_MIG_DEVICES
 from gpu_triage.simulator.scenario import Scenario, cpu_numbers
 from gpu_triage.simulator.simulated_nvml import FUNCTIONS
+
+_MINUTE_MILLISECONDS: Final = 60_000
 
 
 def check_references(scenario: Scenario, where: str) -> None:
@@ -21,6 +24,10 @@ def check_references(scenario: Scenario, where: str) -> None:
     _check_processes(scenario, where)
     for i, event in enumerate(scenario.events):
         _check_effect(scenario, event.effect, f"{where}.event[{i}].effect")
+        if isinstance(event.effect, effects.Mig):
+            for gpu in event.gpus:
+                if "mig" not in scenario.gpus[gpu].model.features:
+                    raise ScenarioError(f"{where}.event[{i}]: GPU {gpu} is of a model without MIG")
     known = {str(gpu) for gpu in range(len(scenario.gpus))}
     for i, expectation in enumerate(scenario.expectations):
         for key in (*expectation.bottleneck, *(key for key in expectation.findings if key != "host")):
@@ -47,6 +54,7 @@ def _check_machine(scenario: Scenario, where: str) -> None:
             raise ScenarioError(f"{where}: two devices at {slot.bus_id}")
     loads = [(nic.name, nic.load.device) for nic in machine.nic if nic.load]
     loads += [(disk.name, disk.load.device) for disk in machine.disk if disk.load]
+    loads += [(nfs.mount, nfs.load.mount) for nfs in machine.nfs if nfs.load]
     for name, device in loads:
         if device != name:
             raise ScenarioError(f"{where}: load.device of {name!r} is {device!r}")
@@ -62,23 +70,44 @@ def _check_processes(scenario: Scenario, where: str) -> None:
             raise ScenarioError(f"{where}.process[{i}].cpus: there are {cpus} CPUs, numbered from 0")
         if process.pid in pids:
             raise ScenarioError(f"{where}.process[{i}].pid: {process.pid} is taken")
+        if process.memory_node is not None and process.memory_node >= len(scenario.machine.node):
+            raise ScenarioError(f"{where}.process[{i}].memory_node: there is no node {process.memory_node}")
         pids.add(process.pid)
 
 
 def _check_effect(scenario: Scenario, effect: Any, where: str) -> None:
     pids = {process.pid for process in scenario.processes}
-    disks = {disk.name for disk in scenario.machine.disk}
-    nics = {nic.name for nic in scenario.machine.nic}
     if isinstance(effect, (host_effects.Start, host_effects.Kill)) and not pids.issuperset(effect.pids):
         raise ScenarioError(f"{where}.pids: not all of them are pids of [[process]]")
-    if isinstance(effect, (host_effects.Disk, host_effects.Network)):
-        known = disks if isinstance(effect, host_effects.Disk) else nics
-        if effect.device not in known:
-            raise ScenarioError(f"{where}.device: no {effect.device!r}; known are {', '.join(sorted(known)) or 'none'}")
-    if isinstance(effect, (effects.CallError, host_effects.MissingFunction)):
-        if effect.function not in FUNCTIONS:
+    _check_device(scenario, effect, where)
+    if isinstance(effect, (effects.CallError, effects.Hang, host_effects.MissingFunction)):
+        if effect.function not in FUNCTIONS and effect.function is not None:
             raise ScenarioError(f"{where}.function: {effect.function!r} is no function that is simulated")
         if isinstance(effect, effects.CallError) and effect.code not in CODES:
             raise ScenarioError(f"{where}.code: there is no NVML_ERROR_{effect.code}")
+    if isinstance(effect, effects.Pulses) and effect.milliseconds * effect.per_minute > _MINUTE_MILLISECONDS:
+        raise ScenarioError(f"{where}.milliseconds: longer than the period that per_minute leaves for a pulse")
+    if isinstance(effect, effects.Mig):
+        _check_mig(effect, where)
     if isinstance(effect, host_effects.Cpu) and (effect.node or 0) >= len(scenario.machine.node):
         raise ScenarioError(f"{where}.node: there is no node {effect.node}")
+
+
+def _check_device(scenario: Scenario, effect: Any, where: str) -> None:
+    machine = scenario.machine
+    if isinstance(effect, (host_effects.Disk, host_effects.Network)):
+        devices = machine.disk if isinstance(effect, host_effects.Disk) else machine.nic
+        known = {device.name for device in devices}
+        if effect.device not in known:
+            raise ScenarioError(f"{where}.device: no {effect.device!r}; known are {', '.join(sorted(known)) or 'none'}")
+    if isinstance(effect, host_effects.Nfs) and effect.mount not in {nfs.mount for nfs in machine.nfs}:
+        raise ScenarioError(f"{where}.mount: nothing of NFS is mounted on {effect.mount!r}")
+
+
+def _check_mig(effect: effects.Mig, where: str) -> None:
+    instances = effect.instances
+    if len({(mig.gi, mig.ci) for mig in instances}) < len(instances):
+        raise ScenarioError(f"{where}.instances: two of them have the same gi and ci")
+    slots = [i if mig.slot is None else mig.slot for i, mig in enumerate(instances)]
+    if len(set(slots)) < len(slots) or any(slot >= MOST_MIG_DEVICES for slot in slots):
+        raise ScenarioError(f"{where}.instances: each should have a slot of its own, 0 to {MOST_MIG_DEVICES - 1}")

@@ -46,6 +46,7 @@ class _GpuTable:
     uncorrected_errors: Count = 0
     powered_seconds: Seconds = 86_400
     other_memory_mib: Count = 0
+    nvlinks_connected: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +132,7 @@ def _gpu(table: _GpuTable, file: _File, where: str) -> Gpu:
         uncorrected_errors=table.uncorrected_errors,
         powered_seconds=table.powered_seconds,
         other_memory_mib=table.other_memory_mib,
+        nvlinks_connected=table.nvlinks_connected,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from gpu_triage.machine import Clock, Machine, RealClock
 from gpu_triage.simulator.clocks import VirtualClock
 from gpu_triage.simulator.host import SimulatedHost
+from gpu_triage.simulator.pods import SimulatedPods
 from gpu_triage.simulator.scenario import Scenario
 from gpu_triage.simulator.simulated_nvml import SimulatedNvml
 from gpu_triage.simulator.tree import HostTree
@@ -45,6 +46,7 @@ class SimulatedMachine:
             kmsg=tree.kmsg,
             clock=clock,
             simulated=True,
+            pods=SimulatedPods(scenario),
         )
 
     def close(self) -> None:

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gpu_triage.simulator import nvml_fields, nvml_gpm, nvml_identity, nvml_load, nvml_pcie, nvml_processes
+from gpu_triage.simulator import (
+    nvml_events,
+    nvml_fields,
+    nvml_gpm,
+    nvml_identity,
+    nvml_load,
+    nvml_mig,
+    nvml_nvlink,
+    nvml_pcie,
+    nvml_processes,
+)
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.nvml_calls import ErrorString, Function, NvmlFunction
 from gpu_triage.simulator.nvml_library import CODES
@@ -12,17 +22,31 @@ from gpu_triage.simulator.nvml_session import Gate, NvmlSession
 
 FUNCTIONS: Final[dict[str, Function]] = {
     function.name: function
-    for module in (nvml_identity, nvml_load, nvml_processes, nvml_pcie, nvml_fields, nvml_gpm)
+    for module in (
+        nvml_identity,
+        nvml_load,
+        nvml_processes,
+        nvml_pcie,
+        nvml_nvlink,
+        nvml_fields,
+        nvml_gpm,
+        nvml_mig,
+        nvml_events,
+    )
     for function in module.FUNCTIONS
 }
 """Every device and system function that the simulated library knows, by name."""
 
 
 class LoadedLibrary:
-    """The library as dlopen leaves it: an attribute for each function that this driver exports."""
+    """The library as dlopen leaves it: an attribute for each function that this driver exports.
+
+    Attributes:
+        session: its state, for whoever stages the simulation.
+    """
 
     def __init__(self, host: SimulatedHost) -> None:
-        session = NvmlSession(host)
+        session = self.session = NvmlSession(host)
         self._gate = Gate(session)
         branch = host.scenario.driver.branch
         self._functions: dict[str, Any] = {
@@ -46,10 +70,15 @@ class LoadedLibrary:
 
 
 class SimulatedNvml:
-    """The NvmlLibrary seam of a simulated machine."""
+    """The NvmlLibrary seam of a simulated machine.
+
+    Attributes:
+        session: the library's state, for whoever stages the simulation.
+    """
 
     def __init__(self, host: SimulatedHost) -> None:
         self._library = LoadedLibrary(host)
+        self.session = self._library.session
 
     def load(self) -> object:
         """The one library of this process, as dlopen gives it however often it is asked."""

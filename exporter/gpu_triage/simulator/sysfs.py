@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from gpu_triage.simulator import effects
+from gpu_triage.simulator import host_effects
 from gpu_triage.simulator.gpu_state import GpuState
 from gpu_triage.simulator.host import SimulatedHost
+from gpu_triage.simulator.pcie_faults import pcie_errors
 from gpu_triage.simulator.scenario import Scenario, Slot, cpu_numbers
 
 _SPEEDS: Final = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
 _BRIDGE_CLASS, _NETWORK_CLASS, _NVME_CLASS = "0x060400", "0x020000", "0x010802"
 _NVIDIA, _MELLANOX, _SAMSUNG, _INTEL = "0x10de", "0x15b3", "0x144d", "0x8086"
+_LINKS: Final = {200_000: "HDR", 400_000: "NDR"}
 _DEAD_WIDTH: Final = 63
 """What a register of all ones says when a device no longer answers."""
 _AER_CORRECTABLE: Final = (
@@ -39,6 +41,15 @@ _AER_OTHER: Final = (
     "ECRC",
     "UnsupReq",
 )
+
+
+class _AerCounts(NamedTuple):
+    correctable: int
+    nonfatal: int
+    fatal: int
+
+
+_NO_ERRORS: Final = _AerCounts(0, 0, 0)
 
 
 class _Endpoint(NamedTuple):
@@ -88,7 +99,8 @@ def links(scenario: Scenario) -> dict[str, str]:
 
 def directories(scenario: Scenario) -> list[str]:
     """Directories that are there although nothing is in them."""
-    return ["class/iommu/dmar0" if scenario.machine.iommu else "class/iommu", "class/infiniband", "class/net"]
+    iommu = ("class/iommu/dmar0", "kernel/iommu_groups/0") if scenario.machine.iommu else ("class/iommu",)
+    return [*iommu, "kernel/iommu_groups", "class/infiniband", "class/net"]
 
 
 def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
@@ -105,21 +117,21 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
         state = states.get(endpoint.slot.bus_id)
         generation = min(endpoint.slot.generation, endpoint.max_generation)
         width = min(endpoint.slot.width, endpoint.max_width)
-        errors = (0, 0)
+        errors, port_errors = _NO_ERRORS, _NO_ERRORS
         alive = True
         if state is not None:
             alive = not host.timeline.off_the_bus(state.index, seconds)
             generation, width = state.link_generation, state.link_width
-            errors = _aer(host, state)
+            errors, port_errors = _aer(host, state, "gpu"), _aer(host, state, "port")
         path = path_of(endpoint.slot)
         if state is None or not state.conditions.removed:
             found |= _device(endpoint, scenario, path, (generation, width) if alive else None)
-            found |= _aer_files(path, *errors)
+            found |= _aer_files(path, errors)
         for depth, (_, port_path) in enumerate(_ports(endpoint.slot), start=1):
             last = depth == len(endpoint.slot.ports)
             found |= _bridge(endpoint, scenario, port_path, (generation, width) if last else None)
             if last:
-                found |= _aer_files(port_path, *errors)
+                found |= _aer_files(port_path, port_errors)
     found |= _networks(host, seconds)
     for i, disk in enumerate(scenario.machine.disk):
         block = f"{path_of(disk.slot)}/nvme/nvme{i}/{disk.name}"
@@ -130,9 +142,12 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
     return found
 
 
-def removed(host: SimulatedHost) -> frozenset[str]:
-    """Links of GPUs that are gone from the bus."""
-    return frozenset(f"bus/pci/devices/{gpu.gpu.slot.bus_id}" for gpu in host.gpus if gpu.conditions.removed)
+def removed(host: SimulatedHost, seconds: float) -> frozenset[str]:
+    """Links that are not there now: of GPUs gone from the bus, and to a driver that is not loaded."""
+    gone = {f"bus/pci/devices/{gpu.gpu.slot.bus_id}" for gpu in host.gpus if gpu.conditions.removed}
+    if host.timeline.host_active(host_effects.DriverNotLoaded, seconds):
+        gone |= {f"{path_of(gpu.gpu.slot)}/driver" for gpu in host.gpus}
+    return frozenset(gone)
 
 
 def _endpoints(scenario: Scenario) -> Iterator[_Endpoint]:
@@ -193,24 +208,21 @@ def _speed(generation: int) -> str:
     return f"{_SPEEDS[generation]} GT/s PCIe"
 
 
-def _aer(host: SimulatedHost, state: GpuState) -> tuple[int, int]:
-    """Correctable and non-fatal errors of a GPU's link."""
-    accrued = host.timeline.accrued
-    return (
-        int(accrued(effects.PcieErrors, "correctable_per_hour", state.index, state.seconds)),
-        int(accrued(effects.PcieErrors, "nonfatal_per_hour", state.index, state.seconds)),
-    )
+def _aer(host: SimulatedHost, state: GpuState, end: Literal["gpu", "port"]) -> _AerCounts:
+    """Errors of a GPU's link as one end of it reports them."""
+    rates = ("correctable_per_hour", "nonfatal_per_hour", "fatal_per_hour")
+    return _AerCounts(*(pcie_errors(host.timeline, state, rate, end) for rate in rates))
 
 
-def _aer_files(path: str, correctable: int, nonfatal: int) -> dict[str, str]:
+def _aer_files(path: str, errors: _AerCounts) -> dict[str, str]:
     def counts(names: tuple[str, ...], hit: str, count: int, total: str) -> str:
         lines = [f"{name} {count if name == hit else 0}" for name in names]
         return "\n".join([*lines, f"TOTAL_ERR_{total} {count}", ""])
 
     return {
-        f"{path}/aer_dev_correctable": counts(_AER_CORRECTABLE, "BadTLP", correctable, "COR"),
-        f"{path}/aer_dev_nonfatal": counts(_AER_OTHER, "CmpltTO", nonfatal, "NONFATAL"),
-        f"{path}/aer_dev_fatal": counts(_AER_OTHER, "", 0, "FATAL"),
+        f"{path}/aer_dev_correctable": counts(_AER_CORRECTABLE, "BadTLP", errors.correctable, "COR"),
+        f"{path}/aer_dev_nonfatal": counts(_AER_OTHER, "CmpltTO", errors.nonfatal, "NONFATAL"),
+        f"{path}/aer_dev_fatal": counts(_AER_OTHER, "SDES", errors.fatal, "FATAL"),
     }
 
 
@@ -226,7 +238,7 @@ def _networks(host: SimulatedHost, seconds: float) -> dict[str, str]:
             sent = counters[f"net.{nic.name}.transmit_bytes"]
             found |= {
                 f"{port}/state": "4: ACTIVE\n",
-                f"{port}/rate": f"{nic.speed_mbps // 1000} Gb/sec (4X HDR)\n",
+                f"{port}/rate": f"{nic.speed_mbps // 1000} Gb/sec (4X {_LINKS.get(nic.speed_mbps, 'EDR')})\n",
                 # The ports count in words of four bytes.
                 f"{port}/counters/port_rcv_data": f"{int(received) // 4}\n",
                 f"{port}/counters/port_xmit_data": f"{int(sent) // 4}\n",

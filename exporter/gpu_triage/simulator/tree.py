@@ -44,7 +44,7 @@ class HostTree:
             with self._host.lock:
                 seconds = self._host.advance()
                 devices = sysfs.files(self._host, seconds)
-                unplugged = sysfs.removed(self._host)
+                unplugged = sysfs.removed(self._host, seconds)
             self._write(self.sysfs, devices)
             self._unplug(unplugged)
             self._write(self.procfs, procfs.files(self._host, seconds))
@@ -76,8 +76,8 @@ class HostTree:
                 for path, text in self._written.items()
                 if not path.startswith(root) or path.removeprefix(root).partition("/")[0] not in gone
             }
-        for name in gone:
-            shutil.rmtree(self.procfs / name, ignore_errors=True)
+        for ended in gone:
+            shutil.rmtree(self.procfs / ended, ignore_errors=True)
         for pid, files in processes.items():
             self._write(self.procfs / str(pid), files)
         self._processes = frozenset(processes)

@@ -88,7 +88,6 @@ def test_cpu_time_is_summed_by_numa_node_without_counting_guests_twice(host: Hos
                 busiest_ratio=None,
             ),
         ),
-        numa_nodes=2,
         load1=12.5,
         processes_blocked=2,
         context_switches=1990473,
@@ -96,11 +95,10 @@ def test_cpu_time_is_summed_by_numa_node_without_counting_guests_twice(host: Hos
     assert round_.failures == []
 
 
-def test_without_numa_every_cpu_is_on_node_0_and_the_number_of_nodes_is_not_known(host: HostTree) -> None:
+def test_without_numa_every_cpu_is_on_node_0(host: HostTree) -> None:
     host.write({"proc/stat": stat((0, 1, 1, 0), (1, 1, 1, 0))})
     reading = HostCpuReader().read(host.round())
     assert [(node.numa_node, node.cpus) for node in reading.nodes] == [(0, 2)]
-    assert reading.numa_nodes is None
     assert reading.load1 is None
 
 
@@ -150,7 +148,7 @@ def test_one_unreadable_part_costs_only_itself(host: HostTree) -> None:
     round_ = host.round()
     reading = HostCpuReader().read(round_)
     assert reading.nodes == ()  # which node a CPU is on is not known
-    assert (reading.context_switches, reading.load1, reading.numa_nodes) == (1990473, None, None)
+    assert (reading.context_switches, reading.load1) == (1990473, None)
     assert round_.failures == ["io_error", "malformed"]
 
 
@@ -184,7 +182,6 @@ def test_a_numa_node_that_is_not_understood_is_not_passed_over(host: HostTree) -
 def test_rendering_leaves_out_what_is_not_reported() -> None:
     reading = HostCpuReading(
         nodes=(NodeCpu(numa_node=1, cpus=64, seconds={"user": 1.5, "idle": 2.5}, busiest_ratio=0.97),),
-        numa_nodes=2,
         load1=3.25,
         processes_blocked=0,
         context_switches=None,
@@ -194,7 +191,6 @@ def test_rendering_leaves_out_what_is_not_reported() -> None:
         catalogue.HOST_CPU_SECONDS.sample(2.5, "1", "idle"),
         catalogue.HOST_CPU_BUSIEST.sample(0.97, "1"),
         catalogue.HOST_CPUS.sample(64, "1"),
-        catalogue.HOST_NUMA_NODES.sample(2),
         catalogue.HOST_LOAD1.sample(3.25),
         catalogue.HOST_PROCESSES_BLOCKED.sample(0),
     ]

@@ -1,0 +1,51 @@
+"""Xids: what the driver reports of GPUs that went wrong, and who listens for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_triage import catalogue
+from gpu_triage.catalogue import Sample
+from gpu_triage.collectors.contract import GpuLabels
+from gpu_triage.hardware.xid_ledger import XidCount
+
+NAME: Final = "xid"
+ABOUT: Final = "Xid errors, from NVML's events and the kernel log"
+METRICS: Final = (
+    catalogue.XID_ERRORS,
+    catalogue.XID_LAST_TIMESTAMP,
+    catalogue.XID_UNASSIGNED_ERRORS,
+    catalogue.XID_UNASSIGNED_LAST_TIMESTAMP,
+    catalogue.EXPORTER_XID_SOURCE_UP,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class XidReading:
+    """All Xids known now; a GPU or a code without one is not in it.
+
+    Attributes:
+        gpus: by GPU ever seen by this process, then by Xid.
+        unassigned: by the PCI bus id of a GPU never seen, as it is when it fell off the bus before; then by Xid.
+        sources: whether each source of Xids is heard.
+    """
+
+    gpus: Mapping[GpuLabels, Mapping[str, XidCount]]
+    unassigned: Mapping[str, Mapping[str, XidCount]]
+    sources: Mapping[str, bool]
+
+
+def render(reading: XidReading) -> Iterator[Sample]:
+    """Samples of all Xids."""
+    for gpu, xids in reading.gpus.items():
+        for xid, count in xids.items():
+            yield catalogue.XID_ERRORS.sample(count.count, *gpu, xid)
+            yield catalogue.XID_LAST_TIMESTAMP.sample(count.last_at, *gpu, xid)
+    for bus_id, xids in reading.unassigned.items():
+        for xid, count in xids.items():
+            yield catalogue.XID_UNASSIGNED_ERRORS.sample(count.count, bus_id, xid)
+            yield catalogue.XID_UNASSIGNED_LAST_TIMESTAMP.sample(count.last_at, bus_id, xid)
+    for source, heard in reading.sources.items():
+        yield catalogue.EXPORTER_XID_SOURCE_UP.sample(heard, source)

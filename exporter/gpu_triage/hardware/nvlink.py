@@ -1,0 +1,160 @@
+"""The NVLink links: whether they are up, their errors, and what went over them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from gpu_triage.hardware.integrals import Continued
+from gpu_triage.hardware.nvml_inquiry import FieldId, Inquiry
+from gpu_triage.hardware.nvml_structs import far_end_named
+from gpu_triage.hardware.rounds import GpuRound
+
+LINK_COUNT_FIELD: Final = 91
+STATE_FIELD: Final = 165
+"""NVML_FI_DEV_NVLINK_LINK_COUNT and, with the link as scope, NVML_FI_DEV_NVLINK_GET_STATE."""
+
+STATES: Final = MappingProxyType({0: False, 1: True, 2: True, 3: False})
+"""NVML_NVLINK_STATE_* to whether data can pass: inactive, active, sleep (it wakes by itself), traffic disabled."""
+
+REPLAY, RECOVERY, CRC = "replay", "recovery", "crc"
+TRANSMIT, RECEIVE = "transmit", "receive"
+
+_BYTES_PER_KIB: Final = 1024
+_MOST_LINKS: Final = 64
+_LINKS_WITH_OWN_FIELDS: Final = 12
+_LINKS_OF_FIRST_BLOCK: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One way to read a counter of a link.
+
+    Attributes:
+        field: its id, to be asked with the link as scope; where `second` is given, the id of link 0.
+        second: the id of link 6, on drivers that have a field for each of twelve links, in two blocks.
+        scale: what one of the counter is in the unit published.
+    """
+
+    field: int
+    second: int | None = None
+    scale: int = 1
+
+    def of(self, link: int) -> FieldId | None:
+        """What to ask for; None where there is no such field for this link."""
+        if self.second is None:
+            return (self.field, link)
+        if link >= _LINKS_WITH_OWN_FIELDS:
+            return None
+        return self.field + link if link < _LINKS_OF_FIRST_BLOCK else self.second + link - _LINKS_OF_FIRST_BLOCK
+
+
+_SOURCES: Final[Mapping[str, tuple[_Source, ...]]] = MappingProxyType(
+    {
+        # NVML_FI_DEV_NVLINK_ERROR_DL_* (161-163), before r520 NVML_FI_DEV_NVLINK_*_ERROR_COUNT_L*, and for
+        # recoveries on Blackwell NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS (215).
+        REPLAY: (_Source(161), _Source(46, 108)),
+        RECOVERY: (_Source(162), _Source(215), _Source(53, 114)),
+        CRC: (_Source(163), _Source(32, 96)),
+        # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_* (138, 139), else NVML_FI_DEV_NVLINK_COUNT_{XMIT,RCV}_BYTES.
+        TRANSMIT: (_Source(138, scale=_BYTES_PER_KIB), _Source(202)),
+        RECEIVE: (_Source(139, scale=_BYTES_PER_KIB), _Source(204)),
+    }
+)
+"""Counter to the ways to read it, preferred first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkReading:
+    """One link that leads somewhere.
+
+    Attributes:
+        is_up: whether data can pass; None where the driver did not say.
+        errors: by type (replay, recovery, crc) since the driver was loaded; a type not counted is not in it.
+        transmit_bytes: sent by the GPU since then; None where not counted.
+        receive_bytes: received by the GPU since then; None where not counted.
+    """
+
+    is_up: bool | None
+    errors: Mapping[str, float]
+    transmit_bytes: float | None
+    receive_bytes: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkReading:
+    """The links of one GPU by number; empty on one that has none, or none that lead somewhere."""
+
+    links: Mapping[int, LinkReading]
+
+
+class NvlinkReader:
+    """Reads all links in one or two calls; carries their counters on and remembers which lead somewhere.
+
+    A GPU has links that its board leaves unconnected: all of a PCIe card's without a bridge, some with one. They
+    are down like broken ones. A link counts as leading somewhere once it has been up in this process's life, once
+    the driver has counted traffic or errors on it, or once the driver names its far end; others are left out. So
+    a broken link goes unseen only if it was down before the exporter started, has carried nothing since the
+    driver was loaded and is unknown to the driver: then the GPU shows fewer links than its like.
+    """
+
+    def __init__(self) -> None:
+        self._connected: set[int] = set()
+        self._chosen: dict[tuple[int, str], _Source] = {}
+        self._counters: defaultdict[tuple[int, str], Continued] = defaultdict(Continued)
+
+    def read(self, gpu: GpuRound) -> NvlinkReading:
+        """Links now (fields 91, 165 else nvmlDeviceGetNvLinkState, and those of the counters)."""
+        inquiry = gpu.inquiry
+        count = inquiry.within(inquiry.fields((LINK_COUNT_FIELD,)).get(LINK_COUNT_FIELD), 0, _MOST_LINKS)
+        links = range(int(count or 0))
+        wanted: list[FieldId] = [(STATE_FIELD, link) for link in links]
+        wanted += [field for link in links for name in _SOURCES for _, field in self._candidates(link, name)]
+        values = inquiry.fields(wanted)
+        readings = {link: self._link(inquiry, link, values) for link in links}
+        for link, reading in readings.items():
+            if link not in self._connected and _leads_somewhere(inquiry, link, reading):
+                self._connected.add(link)
+        return NvlinkReading({link: reading for link, reading in readings.items() if link in self._connected})
+
+    def _candidates(self, link: int, name: str) -> Iterator[tuple[_Source, FieldId]]:
+        """The ways to read a counter: the one that worked before, else all. Two sources do not continue each other."""
+        chosen = self._chosen.get((link, name))
+        for source in _SOURCES[name] if chosen is None else (chosen,):
+            field = source.of(link)
+            if field is not None:
+                yield source, field
+
+    def _link(self, inquiry: Inquiry, link: int, values: Mapping[FieldId, float]) -> LinkReading:
+        counters = {name: self._counter(link, name, values) for name in _SOURCES}
+        return LinkReading(
+            is_up=_is_up(inquiry, link, values.get((STATE_FIELD, link))),
+            errors={name: count for name in (REPLAY, RECOVERY, CRC) if (count := counters[name]) is not None},
+            transmit_bytes=counters[TRANSMIT],
+            receive_bytes=counters[RECEIVE],
+        )
+
+    def _counter(self, link: int, name: str, values: Mapping[FieldId, float]) -> float | None:
+        for source, field in self._candidates(link, name):
+            if field in values:
+                self._chosen[link, name] = source
+                return self._counters[link, name].add(values[field] * source.scale)
+        return None
+
+
+def _is_up(inquiry: Inquiry, link: int, state: float | None) -> bool | None:
+    known = inquiry.ask("nvmlDeviceGetNvLinkState", link) if state is None else state
+    if known is not None and known not in STATES:
+        inquiry.failures.append("implausible")
+        return None
+    return None if known is None else STATES[int(known)]
+
+
+def _leads_somewhere(inquiry: Inquiry, link: int, reading: LinkReading) -> bool:
+    if reading.is_up is None:
+        return False
+    counted = (*reading.errors.values(), reading.transmit_bytes or 0, reading.receive_bytes or 0)
+    return reading.is_up or any(counted) or far_end_named(inquiry, link)

@@ -1,0 +1,86 @@
+"""PCIe errors as the kernel was told of them (Advanced Error Reporting), at both ends of the GPU's link."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.hardware.integrals import Continued
+from gpu_triage.hardware.kernel_files import parse_count, read_text
+from gpu_triage.hardware.pci_bus import device_directory, port_above
+from gpu_triage.hardware.rounds import GpuRound
+
+TOTALS: Final = MappingProxyType(
+    {"correctable": "TOTAL_ERR_COR", "nonfatal": "TOTAL_ERR_NONFATAL", "fatal": "TOTAL_ERR_FATAL"}
+)
+"""Severity, which also ends the file's name, to the name of the line with its sum."""
+
+_LIMIT_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class PcieAerReading:
+    """Errors by device (gpu, port) and severity (correctable, nonfatal, fatal) since the device appeared.
+
+    What the kernel does not count is not in it. Never go back.
+    """
+
+    errors: Mapping[tuple[str, str], float]
+
+
+class PcieAerReader:
+    """Reads both ends and carries the counters on when a device appears anew. Asks the kernel alone."""
+
+    def __init__(self) -> None:
+        self._counters: defaultdict[tuple[str, str], Continued] = defaultdict(Continued)
+
+    def read(self, gpu: GpuRound) -> PcieAerReading:
+        """Errors now (``aer_dev_*`` under ``/sys/bus/pci/devices``, of the GPU and of the port above it).
+
+        An error may be reported by one end only: by the port alone once the GPU no longer answers.
+        """
+        bus_id = gpu.inquiry.device.pci_bus_id
+        if bus_id is None:
+            return PcieAerReading({})
+        ends = {"gpu": bus_id, "port": port_above(gpu.machine.sysfs, bus_id)}
+        errors = {}
+        for end, end_bus_id in ends.items():
+            for severity in TOTALS if end_bus_id else ():
+                count = self._count(gpu, end_bus_id or "", severity)
+                if count is not None:
+                    errors[end, severity] = self._counters[end, severity].add(count)
+        return PcieAerReading(errors)
+
+    def _count(self, gpu: GpuRound, bus_id: str, severity: str) -> int | None:
+        path = device_directory(gpu.machine.sysfs, bus_id) / f"aer_dev_{severity}"
+        try:
+            text = read_text(path, limit=_LIMIT_BYTES)
+        except HostReadFailed as failed:
+            gpu.inquiry.failures.append(failed.reason)
+            return None
+        if text is None:
+            return None
+        count = parse_aer_total(text, severity)
+        if count is None:
+            gpu.inquiry.failures.append("malformed")
+        return count
+
+
+def parse_aer_total(text: str, severity: str) -> int | None:
+    """The sum in an ``aer_dev_*`` file of this severity; None when no line has it.
+
+    Shape: lines ``Name N``, the last ``TOTAL_ERR_COR N``. Names of errors may have spaces and differ by kernel;
+    only the sum's line is read, and lines that make no sense are passed over.
+    """
+    for line in text.splitlines():
+        name, _, number = line.strip().rpartition(" ")
+        if name.rstrip() == TOTALS[severity]:
+            try:
+                return parse_count(number)
+            except ValueError:
+                continue
+    return None

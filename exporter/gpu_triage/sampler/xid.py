@@ -1,0 +1,238 @@
+"""Xids: pushed by the driver and the kernel, heard on lanes of their own, counted once.
+
+The two sources have a lane each: a driver that hangs must not keep the kernel's word of it from being read.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import traceback
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_triage.collectors import xid
+from gpu_triage.collectors.contract import GpuLabels
+from gpu_triage.collectors.exporter import CollectorHealth
+from gpu_triage.collectors.xid import XidReading
+from gpu_triage.config import Config, collector_enabled
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.hardware.kmsg import KernelLog, KernelXids
+from gpu_triage.hardware.nvml import MAX_GPUS, Device
+from gpu_triage.hardware.nvml_events import XidEvents
+from gpu_triage.hardware.xid_events import XidReport, XidSource
+from gpu_triage.hardware.xid_ledger import XidCount, XidLedger
+from gpu_triage.machine import Machine
+from gpu_triage.sampler.lanes import Lane, LaneMaker
+
+log = logging.getLogger(__name__)
+
+_RETRY_SECONDS: Final = 60.0
+_QUIET_SECONDS: Final = 60.0
+_MOST_KINDS: Final = 1000
+_ABSENT: Final = frozenset({"missing", "no_permission"})
+"""Why a kernel log may rightly be out of reach, as in most containers."""
+
+
+@dataclass(frozen=True, slots=True)
+class XidNews:
+    """What a source says in the course of a round, or at its end.
+
+    Attributes:
+        source: which one.
+        reports: Xids heard.
+        heard: at the end of a round, whether the source can be heard; None before.
+        failures: names of what failed.
+        duration_seconds: at the end of a round, how long it took.
+    """
+
+    source: XidSource
+    reports: tuple[XidReport, ...]
+    heard: bool | None = None
+    failures: tuple[str, ...] = ()
+    duration_seconds: float = 0.0
+
+
+class XidWatch:
+    """Listens for Xids and keeps count. Only the sampler's thread calls it; the rounds run in its lanes.
+
+    Attributes:
+        enabled: whether it runs at all; if not, every call does nothing.
+        lanes: where its rounds run.
+    """
+
+    def __init__(
+        self, machine: Machine, config: Config, make_lane: LaneMaker, report: Callable[[XidNews], None]
+    ) -> None:
+        self.enabled = collector_enabled(config, xid.NAME, default=True)
+        self._kmsg_lane = make_lane("xid-kmsg")
+        self._nvml_lane = make_lane("xid-nvml")
+        self.lanes: tuple[Lane, ...] = (self._kmsg_lane, self._nvml_lane)
+        self._clock = machine.clock
+        self._config = config
+        self._report = report
+        self._kernel = None if machine.kmsg is None else KernelXids(KernelLog(machine.kmsg))
+        self._kernel_at = 0.0
+        self._kernel_refusal: str | None = None
+        self._events = XidEvents(machine.clock)
+        self._ledger = XidLedger()
+        self._owners: dict[str, str] = {}
+        self._logged: dict[tuple[str, int | None], float] = {}
+        self._heard = dict.fromkeys(XidSource, False)
+        self._durations = dict.fromkeys(XidSource, 0.0)
+        self._ever_heard = False
+        self._last_success_at: float | None = None
+
+    def submit_kmsg(self, now: float) -> None:
+        """Start reading on in the kernel log if nobody does."""
+        if self.enabled and self._kernel is not None and now >= self._kernel_at and _idle(self._kmsg_lane):
+            kernel = self._kernel
+            self._kmsg_lane.submit(lambda: self._read_kernel(kernel))
+
+    def submit_nvml(self, gpus: Iterable[tuple[str, Device]], *, session: bool) -> None:
+        """Start taking in NVML's events if nobody does.
+
+        Args:
+            gpus: the GPUs of the present session, each with the key of its record.
+            session: whether NVML is up.
+        """
+        if not self.enabled:
+            return
+        devices = []
+        for key, device in gpus:
+            devices.append(device)
+            # The last one at an address is the one that is there; a UUID stands in where none is told.
+            self._owners.pop(device.pci_bus_id or device.uuid, None)
+            self._owners[device.pci_bus_id or device.uuid] = key
+        for surplus in tuple(self._owners)[: max(0, len(self._owners) - MAX_GPUS)]:
+            del self._owners[surplus]
+        if not session:
+            self.let_go()
+        elif _idle(self._nvml_lane):
+            self._nvml_lane.submit(lambda: self._take_events(tuple(devices)))
+
+    def let_go(self) -> bool:
+        """Whether this holds nothing of NVML, which may then be shut down; lets go of what it holds if not."""
+        if not _idle(self._nvml_lane):
+            return False
+        self._heard[XidSource.NVML] = False
+        if self._events.open:
+            self._nvml_lane.submit(self._events.close)
+        return _idle(self._nvml_lane) and not self._events.open
+
+    def close(self) -> None:
+        """Free what it holds, in whatever lane; only while its own are idle."""
+        self._events.close()
+        if self._kernel is not None:
+            self._kernel.close()
+
+    def take(self, news: XidNews) -> None:
+        """Take in what a source said."""
+        for report in news.reports:
+            if self._ledger.see(report):
+                self._log(report)
+        if news.heard is None:
+            return
+        now = self._clock.now()
+        self._durations[news.source] = news.duration_seconds
+        if news.source is XidSource.KMSG and not news.heard:
+            self._kernel_at = now.monotonic + _RETRY_SECONDS
+        self._heard[news.source] = news.heard
+        if news.heard:
+            self._ever_heard = True
+            self._last_success_at = now.wall
+
+    def reading(self, labels_of: Callable[[str], GpuLabels | None], now: float) -> XidReading:
+        """All Xids known, with the labels that GPUs have now."""
+        gpus: dict[GpuLabels, dict[str, XidCount]] = {}
+        unassigned: dict[str, dict[str, XidCount]] = {}
+        for bus_id, counts in self._ledger.counts().items():
+            owner = self._owners.get(bus_id)
+            labels = None if owner is None else labels_of(owner)
+            if labels is None:
+                unassigned[bus_id] = dict(counts)
+                continue
+            known = gpus.setdefault(labels, {})
+            for code, count in counts.items():
+                # A board that was moved has Xids under two addresses.
+                known[code] = _sum(known[code], count) if code in known else count
+        return XidReading(gpus, unassigned, {source.value: heard for source, heard in self._sources(now).items()})
+
+    def health(self, now: float) -> CollectorHealth:
+        """How it fares: it succeeds while any source is heard, and says nothing of it where none ever was."""
+        return CollectorHealth(
+            name=xid.NAME,
+            interval_seconds=self._config.sample_fast_seconds,
+            success=any(self._sources(now).values()) if self._ever_heard else None,
+            duration_seconds=max(self._durations.values()) if self._ever_heard else None,
+            last_success_at=self._last_success_at,
+        )
+
+    def _log(self, report: XidReport) -> None:
+        """Log an incident, but of a burst only the first: drivers print thousands of one kind."""
+        kind = (report.gpu, report.code)
+        quiet = report.latest - self._logged.get(kind, -math.inf) < _QUIET_SECONDS
+        log.log(logging.DEBUG if quiet else logging.WARNING, "Xid", extra={"fields": _fields(report)})
+        if not quiet:
+            self._logged.pop(kind, None)
+            self._logged[kind] = report.latest
+            for oldest in tuple(self._logged)[:-_MOST_KINDS]:
+                del self._logged[oldest]
+
+    def _sources(self, now: float) -> dict[XidSource, bool]:
+        """Whether each source is heard: one whose lane is stuck is not."""
+        deadline = self._config.sample_deadline_seconds
+        return {
+            source: self._heard[source] and not (lane.busy_since is not None and now - lane.busy_since > deadline)
+            for source, lane in zip((XidSource.KMSG, XidSource.NVML), self.lanes, strict=True)
+        }
+
+    def _read_kernel(self, kernel: KernelXids) -> None:
+        began = self._clock.now()
+        reports: tuple[XidReport, ...] = ()
+        failures: tuple[str, ...] = ()
+        refusal: str | None = None
+        try:
+            reports = kernel.read(began)
+        except HostReadFailed as failed:
+            refusal = failed.reason
+            failures = () if refusal in _ABSENT else (refusal,)
+            if refusal != self._kernel_refusal:
+                log.info("no Xids from the kernel log: %s", failed)
+        except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
+            refusal, failures = "exception", ("exception",)
+            log.warning("Xids of the kernel log failed", extra={"fields": {"cause": traceback.format_exc()}})
+        self._kernel_refusal = refusal
+        self._report(XidNews(XidSource.KMSG, reports, refusal is None, failures, self._since(began.monotonic)))
+
+    def _take_events(self, devices: tuple[Device, ...]) -> None:
+        began = self._clock.now().monotonic
+        failures: list[str] = []
+        try:
+            self._events.listen(devices)
+            for report in self._events.drain():
+                # One by one: should the next call hang, this one is out.
+                self._report(XidNews(XidSource.NVML, (report,)))
+        except Exception:  # noqa: BLE001 - as above
+            failures.append("exception")
+            log.warning("NVML's Xid events failed", extra={"fields": {"cause": traceback.format_exc()}})
+        failures.extend(self._events.take_failures())
+        heard = self._events.listening
+        self._report(XidNews(XidSource.NVML, (), heard, tuple(failures), self._since(began)))
+
+    def _since(self, began: float) -> float:
+        return self._clock.now().monotonic - began
+
+
+def _idle(lane: Lane) -> bool:
+    return lane.busy_since is None
+
+
+def _sum(one: XidCount, other: XidCount) -> XidCount:
+    return XidCount(one.count + other.count, max(one.last_at, other.last_at))
+
+
+def _fields(report: XidReport) -> dict[str, object]:
+    code = "none, fell off the bus" if report.code is None else report.code
+    return {"gpu": report.gpu, "xid": code, "source": report.source.value, "at": report.wall}

@@ -1,0 +1,76 @@
+"""The parts of the benchmark that can be wrong without anybody noticing."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.bench import workload
+from tests.bench.environment import surroundings
+from tests.bench.measure import FULL, Hung, Loaded, Metered, Steady, values_on
+from tests.bench.report import Result, document
+from tests.bench.scrape import PageSize, Scrapes, merged
+from tests.bench.subjects import this_exporter
+from tests.bench.workload import Hang
+
+from gpu_triage.simulator import load_scenario
+
+PIDS = range(5000, 5000 + workload.process_count())
+FAST = Scrapes((1.0, 2.0), 0, 1.0)
+PAGE = PageSize(series=1600, process_series=200, plain_bytes=200_000, gzip_bytes=20_000)
+
+
+def test_both_exporters_see_the_pids_of_the_processes_that_really_run(tmp_path: Path) -> None:
+    scenario = load_scenario(workload.write_scenario(tmp_path, PIDS))
+    assert [process.pid for process in scenario.processes] == list(PIDS)
+    assert scenario.events == ()
+
+
+def test_the_hang_is_on_one_gpu_and_ends(tmp_path: Path) -> None:
+    scenario = load_scenario(workload.write_scenario(tmp_path, PIDS, Hang(15, 45)))
+    assert [(event.at, event.until, event.gpus) for event in scenario.events] == [(15, 45, (workload.HUNG_GPU,))]
+
+
+def test_a_scenario_with_another_number_of_processes_is_refused() -> None:
+    with pytest.raises(ValueError, match="processes, not 1"):
+        workload.scenario_text([1])
+
+
+def test_a_percentile_is_a_latency_that_was_measured() -> None:
+    scrapes = merged(
+        [Scrapes(tuple(map(float, range(1, 51))), 1, 2.0), Scrapes(tuple(map(float, range(51, 101))), 2, 3.0)]
+    )
+    assert [scrapes.percentile_ms(percent) for percent in (50, 99, 100)] == [50.0, 99.0, 100.0]
+    assert scrapes.failures == 3
+    assert scrapes.per_second == pytest.approx(100 / 3)
+
+
+def test_without_an_answer_there_is_no_good_latency() -> None:
+    assert Scrapes((), 4, 1.0).percentile_ms(50) == float("inf")
+
+
+def test_values_are_those_of_the_metric_and_of_no_longer_name() -> None:
+    page = '# HELP a x\na{gpu="0"} 1.5\na{gpu="1"} 2\na_total{gpu="0"} 3\n'
+    assert values_on(page, "a") == {'a{gpu="0"}': "1.5", 'a{gpu="1"}': "2"}
+
+
+def test_the_page_says_which_targets_are_met_and_which_are_not() -> None:
+    slow = replace(FAST, latencies_ms=(1.0, 11.0))
+    steady = Steady(FAST, 0.025, 240.0, 40 * 2**20, 39 * 2**20, PAGE)
+    ours = Result(
+        this_exporter("1.0"),
+        steady,
+        Loaded(slow, FAST, 0.1),
+        Hung(FAST, gpus=8, moving=7, stale=0, machine_busy_ratio=0.1),
+        Metered(0.025, 0.006, 150.0),
+    )
+    peer = replace(ours, steady=replace(steady, page=replace(PAGE, series=700)))
+    text = document(
+        [ours, peer, replace(ours, hung=None, metered=None)], 3 * 2**20, FULL, surroundings(["--quick"], 0.5)
+    )
+    verdicts = re.findall(r"^\| ([^|]+) \|.*\| (\*\*not met\*\*|met) \|$", text, re.MULTILINE)
+    assert [verdict == "met" for _, verdict in verdicts] == [False, False, True, False, True, True, True]
+    assert "1600 to 700: 2.3 times; processes aside 1400 to 500: 2.8 times" in text
+    assert max(map(len, text.splitlines())) <= 200

@@ -1,0 +1,48 @@
+"""Readers over a simulated driver, a round at a time."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tests.simulated_driver import library
+
+from gpu_triage.hardware.nvml import Session
+from gpu_triage.hardware.nvml_inquiry import Inquiry
+from gpu_triage.hardware.rounds import GpuRound
+from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpu_triage.simulator import Scenario, SimulatedMachine
+
+
+class Rounds:
+    """The GPUs of a simulated host, ready to be read.
+
+    Attributes:
+        simulated: the host.
+    """
+
+    def __init__(self, simulated: SimulatedMachine, clock: VirtualClock) -> None:
+        self.simulated = simulated
+        self._clock = clock
+        self._session = Session(simulated.machine.nvml)
+        self._session.open()
+        self._devices = self._session.inventory().devices
+
+    def at(self, seconds: float, gpu: int = 0) -> GpuRound:
+        """A round of a GPU at a scenario time."""
+        self._clock.advance(seconds - self.simulated.host.seconds())
+        inquiry = Inquiry(self._devices[gpu])
+        return GpuRound(inquiry, self._session.versions, (), self.simulated.machine, self._clock.now())
+
+
+@contextmanager
+def rounds_of(scenario: str | Scenario) -> Iterator[Rounds]:
+    """Rounds over a scenario and a virtual clock, for the length of a ``with`` block."""
+    clock = VirtualClock()
+    described = load_scenario(scenario) if isinstance(scenario, str) else scenario
+    with simulated_machine(described, clock=clock) as simulated, library(simulated.machine.nvml):
+        yield Rounds(simulated, clock)
