@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tests.faults.asked import every_collector
-from tests.faults.matrix import DRIVER, HOST, Row, Says, Seen
 from tests.faults.notes import INTRODUCTION, NOTES
+from tests.faults.row import DRIVER, HOST, Row, Says, Seen
 
 from gpu_triage.collectors.registry import ALL_COLLECTORS
 

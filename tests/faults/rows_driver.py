@@ -9,7 +9,7 @@ import pynvml
 from tests.faults.asked import every_collector
 from tests.faults.hosts import GPUS_EVERY_SECOND
 from tests.faults.injections import CODES, FOREVER, Begin, answers, lacks, nothing, takes
-from tests.faults.matrix import DRIVER, HOST, Row, Says
+from tests.faults.row import DRIVER, HOST, Row, Says
 
 from gpu_triage.hardware.nvml_errors import DRIVER_GONE, name_of
 from gpu_triage.simulator import host_effects

@@ -9,7 +9,7 @@ from functools import partial
 from tests.faults import files
 from tests.faults.files import Damage, Damaged
 from tests.faults.hosts import EVERY_SECOND
-from tests.faults.matrix import ALL_WELL, DRIVER, HOST, Row, Says, Within
+from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says, Within
 from tests.faults.stage import Stage
 
 FILES = "Kernel files"

@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 from tests.faults.asked import every_collector
 from tests.faults.injections import answers, inventing_uuids, says_count
-from tests.faults.matrix import DRIVER, OTHERS, Row, Says
+from tests.faults.row import DRIVER, OTHERS, Row, Says
 
 from gpu_triage.simulator import effects
 from gpu_triage.simulator.scenario import Event

@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.faults import files
 from tests.faults.files import Damaged
 from tests.faults.hosts import CROWD, EVERY_SECOND
-from tests.faults.matrix import DRIVER, OTHERS, Row
+from tests.faults.row import DRIVER, OTHERS, Row
 from tests.faults.stage import Stage
 
 from gpu_triage.simulator import host_effects

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.faults.asked import asked_by_collector, every_collector
 from tests.faults.hosts import SLOW_TIER_EVERY_TEN_SECONDS
 from tests.faults.injections import FOREVER, takes
-from tests.faults.matrix import DRIVER, HOST, Row, Says
+from tests.faults.row import DRIVER, HOST, Row, Says
 
 HANG = "A call does not return"
 SLOW = "Calls are slow"

@@ -41,6 +41,12 @@ class Stage(Rig):
 
     def second(self) -> Page:
         """Sample the next second; the page as it is then."""
+        self.tick()
+        self.exposition.refresh()
+        return parsed(self.page())
+
+    def tick(self) -> None:
+        """Sample the next second, without a look at the page."""
         if self.seconds >= 0:
             self.files.heal()
             self.time.advance(1.0)
@@ -48,13 +54,11 @@ class Stage(Rig):
         self.seconds += 1
         self.sampler.step()
         self.sampler.publish()
-        self.exposition.refresh()
-        return parsed(self.page())
 
     def until(self, seconds: int) -> Page:
         """Sample up to and with this scenario time; the page as it is then."""
         while self.seconds < seconds - 1:
-            self.second()
+            self.tick()
         return self.second()
 
     def park(self, seconds: float) -> None:
