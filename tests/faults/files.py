@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,10 +68,12 @@ class Files:
 
     Attributes:
         damaged: what is damaged now.
+        stuck: paths that match it cannot be opened in any time now; None where all can.
     """
 
     def __init__(self, root: Path) -> None:
         self.damaged: tuple[Damaged, ...] = ()
+        self.stuck: re.Pattern[str] | None = None
         self._root = root
         self._hurt: list[Path] = []
 

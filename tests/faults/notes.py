@@ -16,9 +16,7 @@ name is as on the twin: the other GPU, the other collectors, the host. No counte
 the page is the twin's again; only a counter that the exporter adds up itself may lack the time in which nobody could
 count.
 
-This page is printed by the suite: `pytest tests/faults --regenerate`. The collectors `fabric`, `gpm`,
-`host_infiniband`, `host_nfs`, `mig`, `nic_topology`, `nvlink`, `pcie_aer`, `pcie_errors`, `platform`, `recovery` and
-`xid` have no rows here yet and are switched off in it; tests of their own stage their faults.
+This page is printed by the suite: `pytest tests/faults --regenerate`.
 
 - *GPU 0* is the one the fault is on, GPU 1 the other; *in part* means some of the metric's series.
 - *every reading* is every series of that GPU but `gpu_up`, `gpu_error_info` and `gpu_info`.

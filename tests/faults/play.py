@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from gpu_triage.simulator import Scenario
 
 _HORIZON_SECONDS = 240
+_HORIZONS_SECONDS = {"sixteen cut": 70}
+"""Of hosts that are played on once, and take their time."""
+
 _BEAT_SECONDS = 6
 """How far the beat of the medium tier may move, and one more."""
 
@@ -33,7 +36,7 @@ def scenario_of(host: str) -> Scenario:
 @cache
 def twin_of(host: str, config: Config) -> Twin:
     """A healthy host."""
-    return Twin(scenario_of(host), config, _HORIZON_SECONDS)
+    return Twin(scenario_of(host), config, _HORIZONS_SECONDS.get(host, _HORIZON_SECONDS))
 
 
 class Play:
@@ -128,12 +131,17 @@ class Play:
         now = self._compare(page)
         ours = self._readings(page)
         missed = {series for series in now.changed if self._only_missed(series, ours[series])}
-        return set(now.absent | now.extra | now.changed) - missed
+        history = {series for series in now.extra | now.changed if self._is_history(series)}
+        unheard = self._row.leaves - {name_of(series) for series in history}
+        return (set(now.absent | now.extra | now.changed) - missed - history) | unheard
 
     def _only_missed(self, series: str, value: float) -> bool:
         healthy = self._twin.pages[self._stage.seconds][series]
         counter = name_of(series).endswith("_total") and bool(self._subjects(series) & self._row.reach)
         return counter and (value < healthy or self._row.inflates)
+
+    def _is_history(self, series: str) -> bool:
+        return name_of(series) in self._row.leaves and bool(self._subjects(series) & self._row.reach)
 
     def _left(self) -> tuple[str, ...]:
         page = pages.parsed(self._stage.page())
@@ -149,7 +157,7 @@ class Play:
         named = [labels[label] for label in ("uuid", "peer_uuid") if label in labels]
         if named:
             return frozenset(self._gpus.get(uuid, OTHERS) for uuid in named)
-        return frozenset({DRIVER if name_of(series) in _OF_THE_DRIVER else HOST})
+        return frozenset({self._owner(series)})
 
     def _cost(self, absent: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Metrics lost by the subject whose they are."""
@@ -175,10 +183,11 @@ class Play:
         return {subject: tuple(names) for subject, names in kept.items()}
 
     def _owner(self, series: str) -> str:
-        uuid = labels_of(series).get("uuid")
-        if uuid is not None:
-            return self._gpus.get(uuid, OTHERS)
-        return DRIVER if name_of(series) in _OF_THE_DRIVER else HOST
+        labels = labels_of(series)
+        gpu = labels.get("uuid", labels.get("pci_bus_id"))
+        if gpu is not None:
+            return self._gpus.get(gpu, OTHERS)
+        return DRIVER if name_of(series) in _OF_THE_DRIVER or labels.get("source") == "nvml" else HOST
 
 
 def said(page: Page, before: Page, gpus: Mapping[str, str], *, restart: bool = False) -> Says:
@@ -213,7 +222,8 @@ def said(page: Page, before: Page, gpus: Mapping[str, str], *, restart: bool = F
 
 def play_alone(row: Row) -> Seen:
     """Play a row on a stage of its own."""
-    scenario = dataclasses.replace(scenario_of(row.host), events=row.events)
+    scenario = scenario_of(row.host)
+    scenario = dataclasses.replace(scenario, events=(*scenario.events, *row.events))
     twin = twin_of(row.twin, row.config)
     with staged(scenario, row.config) as stage:
         if row.at:
@@ -246,8 +256,9 @@ def _fits(row: Row, first: Row, stage: Stage) -> bool:
 
 
 def gpus_of(scenario: Scenario) -> dict[str, str]:
-    """Index of each GPU by its UUID."""
-    return {gpu.uuid: str(index) for index, gpu in enumerate(scenario.gpus)}
+    """Index of each GPU by its UUID, and by its address on the bus for where the UUID is not known."""
+    by_uuid = {gpu.uuid: str(index) for index, gpu in enumerate(scenario.gpus)}
+    return by_uuid | {gpu.slot.bus_id: str(index) for index, gpu in enumerate(scenario.gpus)}
 
 
 def _names(series: Iterable[str]) -> tuple[str, ...]:

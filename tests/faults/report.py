@@ -137,7 +137,8 @@ def _recovery(row: Row, seen: Seen) -> str:
         return "not in this process: it ends with a message, for its supervisor to start it again"
     if not row.ends:
         return "it stays, and so does this"
-    return "with the first sample after it" if not seen.recovered else f"{seen.recovered} s after it"
+    when = "with the first sample after it" if not seen.recovered else f"{seen.recovered} s after it"
+    return f"{when}; {_codes(sorted(row.leaves))} stay" if row.leaves else when
 
 
 def _word(row: Row, name: str) -> str:

@@ -86,6 +86,7 @@ class Row:
         recovers_within: seconds after its end by which the page is a healthy one.
         over: how many of its last seconds a series must be on the page of to be no cost.
         ends: whether it ends; what stays has nothing to recover from.
+        leaves: metrics with series that stay when it is over, for what happened is history.
         inflates: whether counters may be ahead afterwards, because what was counted was made up.
         words: names in what the page says, by what to print for them: rows that differ in those alone are printed
             as one.
@@ -109,6 +110,7 @@ class Row:
     recovers_within: int = 1
     over: int = 1
     ends: bool = True
+    leaves: frozenset[str] = frozenset()
     inflates: bool = False
     words: Mapping[str, str] = field(default_factory=dict)
     like: str = ""

@@ -15,7 +15,10 @@ from tests.faults import (
     rows_files,
     rows_gpus,
     rows_host,
+    rows_links,
+    rows_mig,
     rows_slow,
+    rows_xid,
 )
 from tests.faults.row import Row
 
@@ -25,6 +28,9 @@ ROWS: tuple[Row, ...] = (
     *rows_slow.rows(),
     *rows_calls.rows(),
     *rows_answers.rows(),
+    *rows_links.rows(),
+    *rows_mig.rows(),
+    *rows_xid.rows(),
     *rows_files.rows(),
     *rows_host.rows(),
 )
