@@ -68,7 +68,7 @@ def rows() -> Iterator[Row]:
         twin="sixteen cut",
         config=SLOW_TIER_EVERY_TEN_SECONDS,
         at=12,
-        recovers_within=3,
+        recovers_within=12,
     )
     yield Row(
         group=SIZE,

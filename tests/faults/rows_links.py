@@ -86,7 +86,7 @@ def _from_start(fault: str, begin: Begin, error: str) -> Row:
         group=GPM,
         fault=fault,
         moment="from the start",
-        says=Says(errors=frozenset({f"gpm: {error}"})),
+        says=Says(errors=frozenset({f"gpm: {error}"}), failing=frozenset({"gpm"})),
         reach=_BOTH,
         begin=begin,
         config=GPUS_EVERY_SECOND,
