@@ -76,11 +76,15 @@ class Files:
         self.stuck: re.Pattern[str] | None = None
         self._root = root
         self._hurt: list[Path] = []
+        self._found: dict[str, list[Path]] = {}
 
     def hurt(self) -> None:
         """Put the damage on."""
         for damaged in self.damaged:
-            for path in sorted(self._root.glob(damaged.pattern)):
+            if damaged.pattern not in self._found:
+                # Once: looking through all of sysfs takes longer than a second's sampling.
+                self._found[damaged.pattern] = sorted(self._root.glob(damaged.pattern))
+            for path in self._found[damaged.pattern]:
                 path.rename(_aside(path))
                 damaged.damage(path)
                 self._hurt.append(path)

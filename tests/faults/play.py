@@ -11,6 +11,7 @@ from tests.faults import page as pages
 from tests.faults.hosts import HOSTS
 from tests.faults.page import Difference, Page, difference, labels_of, name_of, readings
 from tests.faults.row import ALL_WELL, DRIVER, HOST, OTHERS, Row, Says, Seen
+from tests.faults.rows import ROWS
 from tests.faults.stage import Stage, Twin, staged
 
 if TYPE_CHECKING:
@@ -18,9 +19,6 @@ if TYPE_CHECKING:
     from gpu_triage.simulator import Scenario
 
 _HORIZON_SECONDS = 240
-_HORIZONS_SECONDS = {"sixteen cut": 70}
-"""Of hosts that are played on once, and take their time."""
-
 _BEAT_SECONDS = 6
 """How far the beat of the medium tier may move, and one more."""
 
@@ -36,7 +34,14 @@ def scenario_of(host: str) -> Scenario:
 @cache
 def twin_of(host: str, config: Config) -> Twin:
     """A healthy host."""
-    return Twin(scenario_of(host), config, _HORIZONS_SECONDS.get(host, _HORIZON_SECONDS))
+    return Twin(scenario_of(host), config, _seconds_needed(host, config))
+
+
+def _seconds_needed(host: str, config: Config) -> int:
+    """How long a twin must live: as long as the last of its rows is looked at."""
+    rows = [row for row in ROWS if (row.twin, row.config) == (host, config)]
+    alone = (row.at + row.lasts + row.recovers_within + 2 * _BEAT_SECONDS + 2 for row in rows if not row.shared)
+    return _HORIZON_SECONDS if any(row.shared for row in rows) else max(alone)
 
 
 class Play:

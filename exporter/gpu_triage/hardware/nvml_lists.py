@@ -48,7 +48,9 @@ def _of_pages(count: Any, buffer: Any, cause: int) -> tuple[Any, ...]:
 
 _SHAPES: Final[Mapping[str, _Shape]] = MappingProxyType(
     {
-        "nvmlDeviceGetProcessUtilization": _Shape(pynvml.c_nvmlProcessUtilizationSample_t, _of_utilization, grows=False),
+        "nvmlDeviceGetProcessUtilization": _Shape(
+            pynvml.c_nvmlProcessUtilizationSample_t, _of_utilization, grows=False
+        ),
         "nvmlDeviceGetRetiredPages": _Shape(c_ulonglong, _of_pages),
         "nvmlDeviceGetSamples": _Shape(pynvml.c_nvmlSample_t, _of_samples, grows=False),
     }
