@@ -81,7 +81,7 @@ class Play:
             kept=self._kept(absent),
             extra=_names(series for series in during.extra if self._owner(series) != OTHERS),
             changed=_names(during.changed),
-            strayed=self._strayed(during),
+            strayed=(*self._strayed(during), *self._miscounted(page)),
             recovered=recovered,
             went_back=tuple(sorted(self._went_back)),
             left=left,
@@ -156,6 +156,12 @@ class Play:
         """Series that differ although none of their subjects is in reach."""
         differing = during.absent | during.extra | during.changed
         return tuple(sorted(series for series in differing if not self._subjects(series) & self._row.reach))
+
+    def _miscounted(self, page: Page) -> tuple[str, ...]:
+        """Xids that the page counts, if they are not those that the row says."""
+        counted = {labels["xid"]: value for labels, value in pages.found(page, "gpu_xid_errors_total")}
+        as_said = self._row.xids is None or counted == self._row.xids
+        return () if as_said else (f"gpu_xid_errors_total: {counted}",)
 
     def _subjects(self, series: str) -> frozenset[str]:
         labels = labels_of(series)

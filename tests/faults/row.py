@@ -88,6 +88,7 @@ class Row:
         ends: whether it ends; what stays has nothing to recover from.
         leaves: metrics with series that stay when it is over, for what happened is history.
         inflates: whether counters may be ahead afterwards, because what was counted was made up.
+        xids: how often each Xid is counted of GPUs that are known, where that is what the row is about.
         words: names in what the page says, by what to print for them: rows that differ in those alone are printed
             as one.
         like: key of a row whose cost this one's is, where it is.
@@ -111,6 +112,7 @@ class Row:
     over: int = 1
     ends: bool = True
     leaves: frozenset[str] = frozenset()
+    xids: Mapping[str, int] | None = None
     inflates: bool = False
     words: Mapping[str, str] = field(default_factory=dict)
     like: str = ""

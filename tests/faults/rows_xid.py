@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from tests.faults.injections import FOREVER, Begin, answers, takes
 from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says
 from tests.faults.stage import Stage
 
+from gpu_triage.hardware.xid_ledger import CODES_PER_GPU
 from gpu_triage.simulator import effects
 from gpu_triage.simulator.scenario import Event
 
@@ -130,6 +131,7 @@ def _heard(fault: str, begin: Begin) -> Row:
         lasts=6,
         recovers_within=6,
         leaves=_COUNTED,
+        xids={"48": 1},
     )
 
 
@@ -165,26 +167,33 @@ def _failing(_file: int, _size: int) -> bytes:
 
 
 def _codes() -> Iterator[Row]:
-    yield _code("a code that no list has (999)", events=(Event(20, None, (0,), effects.Xid(999)),))
-    yield _code("a hundred of one kind in one second", events=(Event(20, None, (0,), effects.Xid(31, times=100)),))
+    yield _code("a code that no list has (999)", {"999": 1}, events=(Event(20, None, (0,), effects.Xid(999)),))
     yield _code(
-        "fallen off the bus, without a code", begin=_texts("NVRM: GPU 0000:18:00.0: GPU has fallen off the bus.")
+        "a hundred of one kind in one second", {"31": 100}, events=(Event(20, None, (0,), effects.Xid(31, times=100)),)
     )
-    yield _code("five digits (99999)", begin=_texts("NVRM: Xid (PCI:0000:18:00): 99999, pid=1"))
+    yield _code(
+        "fallen off the bus, without a code",
+        {"79": 1},
+        begin=_texts("NVRM: GPU 0000:18:00.0: GPU has fallen off the bus."),
+    )
+    yield _code("five digits (99999)", {"99999": 1}, begin=_texts("NVRM: Xid (PCI:0000:18:00): 99999, pid=1"))
     yield _code(
         f"{_CODES_OF_ONE_GPU:,} different codes in one second",
+        {str(code): 1 for code in range(CODES_PER_GPU)} | {"other": _CODES_OF_ONE_GPU - CODES_PER_GPU},
         begin=_texts(*(f"NVRM: Xid (PCI:0000:18:00): {code}, pid=1" for code in range(_CODES_OF_ONE_GPU))),
     )
     yield _code(
         "of a GPU that nobody knows",
+        {},
         begin=_texts("NVRM: Xid (PCI:0000:ff:00): 79, pid=1"),
         leaves=_UNASSIGNED,
     )
-    yield _code("a message that a process wrote", begin=_by_a_process, leaves=frozenset())
+    yield _code("a message that a process wrote", {}, begin=_by_a_process, leaves=frozenset())
 
 
 def _code(
     fault: str,
+    xids: Mapping[str, int],
     begin: Callable[[Stage], None] = lambda _stage: None,
     events: tuple[Event, ...] = (),
     leaves: frozenset[str] = _COUNTED,
@@ -200,6 +209,7 @@ def _code(
         lasts=4,
         recovers_within=6,
         leaves=leaves,
+        xids=xids,
     )
 
 
