@@ -105,8 +105,10 @@ def prepare(
 
 
 def mentioned(rules: tuple[Path, ...]) -> frozenset[str]:
-    """Names of all series that the rules and the questions of this module read."""
-    expressions = [rule.expr for rule in read_rules(rules)] + [CLASSES, UNDECIDED]
+    """Names of all series that the rules, their annotations and the questions of this module read."""
+    found = read_rules(rules)
+    expressions = [rule.expr for rule in found] + [CLASSES, UNDECIDED]
+    expressions += [query for rule in found for query in rule.queries()]
     return frozenset(use.metric for expression in expressions for use in uses(expression))
 
 

@@ -21,7 +21,6 @@ LABELS = series_labels(RULES)
 RECORDED_NAME = re.compile(r"[a-z][a-z0-9_]*:gpu_[a-z0-9_]+:[a-z0-9_]+")
 TEMPLATE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 LABEL = re.compile(r"\$labels\.(\w+)")
-QUERY = re.compile(r"printf `([^`]*)`")
 DAY = re.compile(r"\[[0-9]*1d[:\]]|1d$")
 ROUTES = {
     "route": {"receiver": "pager", "group_by": ["alertname", "instance"]},
@@ -57,8 +56,7 @@ def test_annotations_talk_of_labels_that_the_alert_has(rule: Rule) -> None:
 
 @every_alert
 def test_queries_in_annotations_are_as_sound_as_rules(rule: Rule) -> None:
-    queries = [query for text in rule.annotations.values() for query in QUERY.findall(text)]
-    assert [fault for query in queries for fault in faults(query.replace("%q", '"x"'), LABELS)] == []
+    assert [fault for query in rule.queries() for fault in faults(query, LABELS)] == []
 
 
 @every_alert
