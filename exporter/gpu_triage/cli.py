@@ -14,6 +14,7 @@ import click
 from gpu_triage import __version__
 from gpu_triage.collectors import xid
 from gpu_triage.collectors.registry import ALL_COLLECTORS, GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.diagnosis.command import Opened, check_command
 from gpu_triage.exposition import Exposition, Page
 from gpu_triage.hardware.pod_resources import PodDirectory, kubelet
 from gpu_triage.log import configure, fields
@@ -83,6 +84,20 @@ def simulate(name: str | None, list_all: bool) -> int:  # noqa: FBT001 - click's
     for scenario in scenarios:
         click.echo(f"{scenario.name:<{width}}  {scenario.description}")
     return 0
+
+
+def _open_machine(config: Config, stack: ExitStack, scenario_seconds: float) -> Opened:
+    """The machine to look at once; a simulated one on a virtual clock, so that nobody waits for it."""
+    if config.simulate is None:
+        return Opened(_machine(config, stack), None)
+    from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine  # noqa: PLC0415 - as in `simulate`
+
+    clock = VirtualClock()
+    simulated = simulated_machine(load_scenario(config.simulate), clock=clock, starting_at=scenario_seconds)
+    return Opened(stack.enter_context(simulated).machine, clock)
+
+
+group.add_command(check_command(COLLECTOR_SWITCHES, _open_machine))
 
 
 def main() -> None:

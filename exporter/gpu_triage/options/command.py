@@ -74,25 +74,33 @@ class OptionsCommand(click.Command):
         super().format_epilog(ctx, formatter)
 
 
-def serve_options(switches: Iterable[CollectorSwitch]) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """A decorator that gives a command's function every option and calls it with ``config=Config``.
+def serve_options(
+    switches: Iterable[CollectorSwitch], applies: Callable[[Option], bool] = lambda _option: True
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """A decorator that gives a command's function the options and calls it with ``config=Config``.
 
     Other parameters of the command are handed on unchanged. Use with ``cls=OptionsCommand`` for grouped help.
+
+    Args:
+        switches: the collectors that can be switched.
+        applies: which options have a flag here. The others are still read from the environment and the file, which
+            a host's commands share.
     """
     options = all_options(switches)
+    flagged = tuple(option for option in options if applies(option))
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
         @wraps(function)
         def with_config(**parameters: Any) -> T:
             flags: dict[str, Given] = {}
-            for option in options:
+            for option in flagged:
                 value = parameters.pop(_parameter_name(option))
                 if value is not None and value != ():
                     flags[option.name] = _given_by_flag(option, value)
             return function(config=build_config(options, flags, os.environ), **parameters)
 
         decorated: Callable[..., T] = with_config
-        for option in reversed(options):  # click lists the decorator applied last first
+        for option in reversed(flagged):  # click lists the decorator applied last first
             decorated = _flag_of(option)(decorated)
         return decorated
 
