@@ -92,7 +92,7 @@ _CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 
 CHECKS: Final[tuple[Check, ...]] = (
     Check("driver.unavailable", Area.DRIVER, "driver", "GpuDriverUnavailable", _CRITICAL, Action.FIX_HOST),
-    Check("gpu.missing", Area.DRIVER, "missing", "GpuMissing", _CRITICAL, Action.INSPECT_HARDWARE),
+    Check("gpu.missing", Area.DRIVER, "missing", "GpuMissing", _CRITICAL, Action.DRAIN),
     Check("gpu.lost", Area.DRIVER, "sick", "GpuLost", _CRITICAL, Action.DRAIN),
     Check("driver.module_missing", Area.DRIVER, "driver", None, _INFO, Action.FIX_HOST, "GpuDriverUnavailable"),
     *(Check(f"xid.{xid}", Area.HEALTH, "sick", "GpuXidCritical", _CRITICAL, Action.DRAIN) for xid in CRITICAL_XIDS),
@@ -100,17 +100,17 @@ CHECKS: Final[tuple[Check, ...]] = (
     *(Check(f"xid.{xid}", Area.HEALTH, "xid", "GpuXidApplication", _INFO, Action.FIX_JOB) for xid in APPLICATION_XIDS),
     Check("xid.unlisted", Area.HEALTH, "xid", "GpuXidUnlisted", _INFO, Action.NONE),
     Check("xid.earlier", Area.HEALTH, "xid", None, _INFO, Action.NONE, "GpuXidCritical"),
-    Check("ecc.uncorrected", Area.HEALTH, "sick", "GpuEccUncorrected", _CRITICAL, Action.RESET),
+    Check("ecc.uncorrected", Area.HEALTH, "sick", "GpuEccUncorrected", _CRITICAL, Action.DRAIN),
     Check("ecc.corrected", Area.HEALTH, "ecc", None, _INFO, Action.NONE, "GpuEccCorrectedRising"),
     Check("ecc.sram_threshold", Area.HEALTH, "ecc", None, _WARNING, Action.INSPECT_HARDWARE, "GpuEccUncorrected"),
     Check("ecc.mode_pending", Area.HEALTH, "ecc", None, _INFO, Action.NONE),
-    Check("memory.row_remap_failure", Area.HEALTH, "sick", "GpuRowRemapFailed", _CRITICAL, Action.INSPECT_HARDWARE),
+    Check("memory.row_remap_failure", Area.HEALTH, "sick", "GpuRowRemapFailed", _CRITICAL, Action.DRAIN),
     Check("memory.row_remap_pending", Area.HEALTH, "row_remap", "GpuRowRemapPending", _WARNING, Action.RESET),
     Check(
         "memory.retired_pages_pending", Area.HEALTH, "retired_pages", "GpuRetiredPagesPending", _WARNING, Action.RESET
     ),
     Check("recovery.action", Area.HEALTH, "sick", "GpuRecoveryActionNeeded", _CRITICAL, Action.RESET),
-    Check("fabric.unhealthy", Area.HEALTH, "sick", "GpuFabricUnhealthy", _CRITICAL, Action.FIX_HOST),
+    Check("fabric.unhealthy", Area.HEALTH, "sick", "GpuFabricUnhealthy", _CRITICAL, Action.DRAIN),
     Check("thermal.hw", Area.CLOCKS, "thermal", "GpuHwThermalThrottling", _CRITICAL, Action.INSPECT_HARDWARE),
     Check("thermal.sw", Area.CLOCKS, "thermal", "GpuSwThermalThrottling", _WARNING, Action.INSPECT_HARDWARE),
     Check("thermal.margin", Area.CLOCKS, "thermal", "GpuTemperatureNearSlowdown", _WARNING, Action.INSPECT_HARDWARE),
@@ -136,11 +136,11 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("nvlink.errors", Area.PEERS, "nvlink", "GpuNvlinkErrorsRising", _WARNING, Action.INSPECT_HARDWARE),
     Check("memory.swapping", Area.HOST, "memory", "GpuHostSwapping", _WARNING, Action.FIX_HOST),
     Check("memory.starved", Area.HOST, "memory", None, _WARNING, Action.FIX_HOST, "GpuHostSwapping"),
-    Check("storage.starved", Area.HOST, "storage", "GpuStarvedByStorage", _WARNING, Action.FIX_JOB),
+    Check("storage.starved", Area.HOST, "storage", "GpuStarvedByStorage", _WARNING, Action.FIX_HOST),
     Check("storage.saturated", Area.HOST, "storage", None, _INFO, Action.NONE, "GpuStarvedByStorage"),
     Check("cpu.starved", Area.HOST, "cpu", "GpuStarvedByCpu", _WARNING, Action.FIX_JOB),
     Check("cpu.saturated", Area.HOST, "cpu", None, _INFO, Action.NONE, "GpuStarvedByCpu"),
-    Check("network.starved", Area.HOST, "network", "GpuStarvedByNetwork", _WARNING, Action.FIX_JOB),
+    Check("network.starved", Area.HOST, "network", "GpuStarvedByNetwork", _WARNING, Action.FIX_HOST),
     Check("network.saturated", Area.HOST, "network", None, _INFO, Action.NONE, "GpuStarvedByNetwork"),
     Check("numa.mismatch", Area.WORK, "numa", "GpuNumaMismatch", _WARNING, Action.FIX_JOB),
     Check("work.imbalance", Area.WORK, "imbalance", "GpuImbalance", _WARNING, Action.FIX_JOB),
@@ -151,6 +151,16 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("policy.persistence", Area.SETTINGS, "persistence", "GpuPersistenceModeOff", _INFO, Action.FIX_HOST),
 )
 """The one table of findings, in the order of the playbook."""
+
+EXPLAINED_BY: Final = MappingProxyType(
+    {
+        "thermal.sw": ("thermal.hw",),
+        "thermal.margin": ("thermal.hw", "thermal.sw"),
+        "clock.straggler": ("thermal.hw", "thermal.sw", "power.brake", "power.cap", "clock.policy"),
+        "pcie.below_peers": ("pcie.width", "pcie.width_idle"),
+    }
+)
+"""Findings that follow from another one of the same GPU, as Alertmanager's inhibitions have it."""
 
 BY_CODE: Final = MappingProxyType({check.code: check for check in CHECKS})
 

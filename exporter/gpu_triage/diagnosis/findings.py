@@ -19,6 +19,7 @@ class Finding:
         gpu: NVML index as text; None for the host, and for a GPU without an index.
         uuid: of that GPU; "" where unknown.
         pci_bus_id: of a GPU that has nothing else to be known by; "" mostly.
+        explained_by: code of the finding about the same GPU that it follows from; "" mostly.
     """
 
     check: Check
@@ -26,6 +27,7 @@ class Finding:
     gpu: str | None = None
     uuid: str = ""
     pci_bus_id: str = ""
+    explained_by: str = ""
 
     @property
     def subject(self) -> str:

@@ -35,10 +35,10 @@ def _state(gpu: GpuView) -> str:
 
 def _nearness(gpu: GpuView) -> str | None:
     margin = gpu.one(catalogue.TEMPERATURE_MARGIN)
-    if margin is not None:
-        near = margin.high < thresholds.NEAR_SLOWDOWN_CELSIUS
-        return f"{margin.last:.0f} °C left until it slows down" if near else None
-    for sensor, limit_name in (("gpu", "slowdown"), ("memory", "memory_max")):
+    if margin is not None and margin.high < thresholds.NEAR_SLOWDOWN_CELSIUS:
+        return f"{margin.last:.0f} °C left until it slows down"
+    sensors = (("memory", "memory_max"),) if margin is not None else (("gpu", "slowdown"), ("memory", "memory_max"))
+    for sensor, limit_name in sensors:
         heat = gpu.one(catalogue.TEMPERATURE, sensor=sensor)
         limit = gpu.last(catalogue.TEMPERATURE_THRESHOLD, threshold=limit_name)
         if heat is not None and limit is not None and heat.low > limit - thresholds.NEAR_SLOWDOWN_CELSIUS:
@@ -80,7 +80,7 @@ def judge_stragglers(host: HostView) -> Iterator[Finding]:
         if len(busy) < thresholds.STRAGGLER_PEERS:
             continue
         usual = median(clock for _, clock in busy)
-        for gpu, clock in busy:
-            if clock < usual * (1 - thresholds.STRAGGLER_BELOW_SHARE):
-                measured = f"SM clock {clock / 1e6:.0f} MHz, its busy siblings' median {usual / 1e6:.0f} MHz"
+        for gpu, own in busy:
+            if own < usual * (1 - thresholds.STRAGGLER_BELOW_SHARE):
+                measured = f"SM clock {own / 1e6:.0f} MHz, its busy siblings' median {usual / 1e6:.0f} MHz"
                 yield of_gpu("clock.straggler", gpu, measured)

@@ -40,7 +40,7 @@ def starvation_judge(bottlenecks: Mapping[GpuView, Bottleneck]) -> Judge:
 
 def _swapping(host: HostView) -> Iterator[Finding]:
     rate = host.evidence.rate(catalogue.HOST_SWAP_IN_BYTES) or 0.0
-    if rate > 0 and any(gpu.occupied for gpu in host.answering):
+    if rate > thresholds.SWAPPING_BYTES_PER_SECOND and any(gpu.occupied for gpu in host.answering):
         yield of_host("memory.swapping", f"{rate / 1024**2:.1f} MiB/s read back from swap")
 
 
@@ -82,7 +82,8 @@ def judge_work(host: HostView) -> Iterator[Finding]:
         if used is None or full is None:
             continue
         grown = used.last - used.points[0][1]
-        if full > thresholds.MEMORY_FULL_SHARE and grown > 0:
+        total = gpu.last(catalogue.MEMORY_TOTAL) or 0.0
+        if full > thresholds.MEMORY_FULL_SHARE and grown > thresholds.MEMORY_GROWTH_SHARE * total:
             yield of_gpu("work.memory_full", gpu, f"{full:.1%} in use, {grown / 1024**2:.0f} MiB more than before")
         if held_idle(gpu):
             measured = f"{used.last / 1024**3:.1f} GiB held, busy {gpu.busy_share or 0:.0%} of the time"

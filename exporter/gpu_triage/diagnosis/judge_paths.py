@@ -13,6 +13,7 @@ from gpu_triage.diagnosis.ladder import narrow_link, slow_link
 from gpu_triage.diagnosis.view import GpuView, HostView
 
 _DIRECT = ("read", "write")
+_NOT_REFUSED = ("ok", "unknown")
 _ENOUGH_PEERS = 2
 
 
@@ -43,12 +44,8 @@ def judge_link_errors(host: HostView) -> Iterator[Finding]:
             yield of_gpu("pcie.replays", gpu, f"{replays:.0f} replays during the watch")
         told = []
         for device in ("gpu", "port"):
-            correctable = gpu.rising(
-                catalogue.PCIE_AER_ERRORS,
-                thresholds.CORRECTABLE_AER_ERRORS,
-                device=device,
-                severity="correctable",
-            )
+            most = thresholds.CORRECTABLE_AER_ERRORS
+            correctable = gpu.rising(catalogue.PCIE_AER_ERRORS, most, "severity", ("correctable",), device=device)
             if correctable is not None:
                 told.append(f"{correctable:.0f} correctable on the {device}")
             for severity in ("nonfatal", "fatal"):
@@ -88,21 +85,26 @@ def _mode(values: list[float]) -> float:
 
 def judge_peers(host: HostView) -> Iterator[Finding]:
     """Pairs of one model without direct access, where it is declared or where a pair as near has it."""
-    names = {(gpu.gpu, gpu.uuid): gpu.name for gpu in host.answering}
+    declared = host.evidence.last(catalogue.P2P_EXPECTED)
+    if declared == 0:
+        return
+    whole = {(gpu.gpu, gpu.uuid): gpu for gpu in host.answering if not gpu.partitioned}
     levels = _levels(host)
-    declared = host.evidence.last(catalogue.P2P_EXPECTED) == 1
-    paths = [path for path in host.evidence.series(catalogue.P2P_STATUS) if path.labels["capability"] in _DIRECT]
-    able = {levels.get(_pair(path)) for path in paths if path.labels["status"] == "ok"} - {None}
-    for gpu in host.answering:
-        cut: dict[str, str] = {}
-        for path in paths:
-            own = path.labels["gpu"] == gpu.gpu and path.labels["uuid"] == gpu.uuid
-            alike = names.get((path.labels["peer_gpu"], path.labels["peer_uuid"])) == gpu.name
-            wanted = declared or levels.get(_pair(path)) in able
-            if own and alike and wanted and path.labels["status"] != "ok":
-                cut[path.labels["peer_gpu"]] = path.labels["status"]
-        if cut:
-            yield of_gpu("p2p.unavailable", gpu, ", ".join(f"GPU {peer}: {status}" for peer, status in cut.items()))
+    paths = [
+        (gpu, peer, path.labels["status"], (gpu.name, levels.get(_pair(path)), path.labels["capability"]))
+        for path in host.evidence.series(catalogue.P2P_STATUS)
+        if path.labels["capability"] in _DIRECT
+        and (gpu := whole.get((path.labels["gpu"], path.labels["uuid"]))) is not None
+        and (peer := whole.get((path.labels["peer_gpu"], path.labels["peer_uuid"]))) is not None
+        and gpu.name == peer.name
+    ]
+    able = {kind for _, _, status, kind in paths if status == "ok" and kind[1] is not None}
+    refused: dict[GpuView, dict[str, str]] = defaultdict(dict)
+    for gpu, peer, status, kind in paths:
+        if status not in _NOT_REFUSED and (declared == 1 or kind in able):
+            refused[gpu][peer.gpu] = status
+    for gpu, peers in refused.items():
+        yield of_gpu("p2p.unavailable", gpu, ", ".join(f"GPU {peer}: {status}" for peer, status in peers.items()))
 
 
 def _levels(host: HostView) -> dict[frozenset[str], str]:
@@ -115,18 +117,18 @@ def _pair(track: Track) -> frozenset[str]:
 
 def judge_nvlink(host: HostView) -> Iterator[Finding]:
     """Links that are down, and errors that rise."""
+    in_use = any(track.high for track in host.evidence.series(catalogue.NVLINK_UP))
     for gpu in host.answering:
         down = [track.labels["link"] for track in gpu.series(catalogue.NVLINK_UP) if track.high == 0]
-        if down:
+        if down and in_use:
             yield of_gpu("nvlink.down", gpu, f"down: link {', '.join(down)}")
         told = []
-        for kind, most in (
-            ("replay", thresholds.NVLINK_RECOVERIES),
-            ("recovery", thresholds.NVLINK_RECOVERIES),
-            ("crc", thresholds.NVLINK_CRC_ERRORS),
+        for kinds, most in (
+            (("replay", "recovery"), thresholds.NVLINK_REPLAYS_AND_RECOVERIES),
+            (("crc",), thresholds.NVLINK_CRC_ERRORS),
         ):
-            errors = gpu.rising(catalogue.NVLINK_ERRORS, most, type=kind)
+            errors = gpu.rising(catalogue.NVLINK_ERRORS, most, "type", kinds)
             if errors is not None:
-                told.append(f"{errors:.0f} {kind}")
+                told.append(f"{errors:.0f} {' and '.join(kinds)}")
         if told:
             yield of_gpu("nvlink.errors", gpu, f"{', '.join(told)} errors during the watch")

@@ -171,9 +171,10 @@ def _compute(gpu: GpuView, _host: HostView) -> str | None:
 
 
 def _unattributed(gpu: GpuView, _host: HostView) -> str | None:
-    if not gpu.occupied:
-        return None
     share = gpu.busy_share
+    unlisted = not gpu.processes_known and (share or 0.0) >= thresholds.WORKING_SHARE
+    if not gpu.occupied and not unlisted:
+        return None
     return (
         "a compute process, busy share not known" if share is None else f"busy {share:.0%} of the time, no cause seen"
     )

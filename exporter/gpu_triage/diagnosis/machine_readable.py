@@ -70,6 +70,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "gpu": finding.gpu,
         "uuid": finding.uuid or None,
         "pci_bus_id": finding.pci_bus_id or None,
+        "explained_by": finding.explained_by or None,
         "measured": finding.measured,
         "meaning": check.advice.meaning,
         "decision": check.advice.decision,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
 from gpu_triage import catalogue
 from gpu_triage.diagnosis.blind_spots import blind_spots
 from gpu_triage.diagnosis.calm import summaries
-from gpu_triage.diagnosis.codes import CHECKS, Area, Severity
+from gpu_triage.diagnosis.codes import CHECKS, EXPLAINED_BY, Area, Severity
 from gpu_triage.diagnosis.evidence import Evidence
 from gpu_triage.diagnosis.findings import Finding, Judge
 from gpu_triage.diagnosis.judge_clocks import judge_clock_policy, judge_heat, judge_power, judge_stragglers
@@ -139,7 +139,7 @@ def report_of(evidence: Evidence, host_name: str, blocked: str | None) -> Report
     bottlenecks = {gpu: bottleneck_of(gpu, host) for gpu in host.gpus}
     judges = (*JUDGES, starvation_judge(bottlenecks), spinning_judge(bottlenecks))
     order = {check.code: place for place, check in enumerate(CHECKS)}
-    found = sorted((f for judge in judges for f in judge(host)), key=lambda f: order[f.check.code])
+    found = _explained(sorted((f for judge in judges for f in judge(host)), key=lambda f: order[f.check.code]))
     gpus = tuple(_gpu(gpu, bottlenecks[gpu], found) for gpu in host.gpus)
     driver = evidence.one(catalogue.DRIVER_INFO)
     return Report(
@@ -153,6 +153,16 @@ def report_of(evidence: Evidence, host_name: str, blocked: str | None) -> Report
         not_read=blind_spots(host),
         blocked=blocked,
     )
+
+
+def _explained(found: list[Finding]) -> list[Finding]:
+    codes = {(finding.subject, finding.check.code) for finding in found}
+    return [
+        replace(finding, explained_by=cause)
+        if (cause := next((c for c in EXPLAINED_BY.get(finding.check.code, ()) if (finding.subject, c) in codes), ""))
+        else finding
+        for finding in found
+    ]
 
 
 def _areas(host: HostView, found: list[Finding]) -> tuple[AreaVerdict, ...]:

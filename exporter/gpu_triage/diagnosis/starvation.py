@@ -55,14 +55,17 @@ def _nfs(host: HostView) -> Iterator[tuple[str, float, float]]:
 
 
 def scarce_cpu(host: HostView, node: str | None, *, single: bool) -> str | None:
-    """Why the CPUs of a NUMA node (of the host, without one) are scarce; `single`: one busy CPU is enough."""
-    where = "the host" if node is None else f"NUMA node {node}"
+    """Why the CPUs of a NUMA node (of every node, without one) are scarce; `single`: one busy CPU is enough."""
+    if node is None:
+        nodes = sorted({track.labels["numa_node"] for track in host.evidence.series(catalogue.HOST_CPUS)})
+        reasons = [scarce_cpu(host, each, single=single) for each in nodes]
+        return "; ".join(filter(None, reasons)) if reasons and all(reasons) else None
     busy = host.cpu_busy_share(node) or 0.0
     if busy >= thresholds.NODE_CPU_SHARE:
-        return f"CPUs of {where} busy {busy:.0%} of the time"
+        return f"CPUs of NUMA node {node} busy {busy:.0%} of the time"
     busiest = host.busiest_cpu_share(node) or 0.0
     if single and busiest >= thresholds.BUSIEST_CPU_SHARE:
-        return f"one CPU of {where} busy {busiest:.0%} of the time"
+        return f"one CPU of NUMA node {node} busy {busiest:.0%} of the time"
     return None
 
 

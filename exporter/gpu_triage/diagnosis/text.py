@@ -52,7 +52,8 @@ def _area(area: AreaVerdict) -> Iterator[str]:
 def _finding(finding: Finding) -> Iterator[str]:
     check = finding.check
     severity = click.style(check.severity.value, fg=_SEVERITY_COLOURS[check.severity])
-    yield f"    {severity} {click.style(check.code, bold=True)}  {printable(finding.subject)}"
+    because = f", follows from {finding.explained_by}" if finding.explained_by else ""
+    yield f"    {severity} {click.style(check.code, bold=True)}  {printable(finding.subject)}{because}"
     told = (
         ("measured", finding.measured),
         ("means", check.advice.meaning),

@@ -32,6 +32,9 @@ POWER_BRAKE_SHARE: Final = 0.05
 POWER_CAP_CLASS_SHARE: Final = 0.5
 """Class power_cap: sw_power_cap for at least this share, with the limit below its default."""
 
+LOWERED_LIMIT_RATIO: Final = 0.99
+"""A power limit below this share of its default was lowered by somebody."""
+
 POWER_CAP_SHARE: Final = 0.9
 """The power cap as an alert."""
 
@@ -49,6 +52,9 @@ SWAP_IN_BYTES_PER_SECOND: Final = 1024.0**2
 """Class memory: swapping in at least this fast, or PSI memory some of at least MEMORY_PRESSURE_SHARE."""
 
 MEMORY_PRESSURE_SHARE: Final = 0.1
+
+SWAPPING_BYTES_PER_SECOND: Final = 65536.0
+"""Swapping as an alert: pages come back faster than this while a compute process is there."""
 
 IOWAIT_SHARE: Final = 0.10
 """Class storage: iowait of at least this share of the host's CPU time, or one of the next three."""
@@ -91,7 +97,7 @@ SCALED_EVENTS: Final = 2
 
 REPLAYS: Final = 30
 CORRECTABLE_AER_ERRORS: Final = 100
-NVLINK_RECOVERIES: Final = 10
+NVLINK_REPLAYS_AND_RECOVERIES: Final = 10
 NVLINK_CRC_ERRORS: Final = 100
 LINK_TRANSITIONS: Final = 10
 
@@ -101,6 +107,9 @@ STRAGGLER_BELOW_SHARE: Final = 0.10
 STRAGGLER_PEERS: Final = 3
 
 MEMORY_FULL_SHARE: Final = 0.97
+"""Memory near full: used beyond this, and more by MEMORY_GROWTH_SHARE of it than at the beginning."""
+
+MEMORY_GROWTH_SHARE: Final = 0.001
 
 IMBALANCED_FULL_SHARE: Final = 0.9
 """Memory imbalance: one GPU filled beyond this, a sibling of its model below IMBALANCED_EMPTY_SHARE."""

@@ -61,9 +61,9 @@ class GpuView:
 
     @property
     def busy_share(self) -> float | None:
-        """Share of the watch with a kernel resident; of a MIG parent, the activity of its instances' SMs."""
+        """Share of the watch with a kernel resident; of a MIG parent, the SM activity of its busiest instance."""
         if self.partitioned:
-            return self._instances_activity()
+            return max((track.mean for track in self.series(catalogue.MIG_SM_ACTIVE)), default=None)
         rate = self.evidence.rate(catalogue.BUSY_SECONDS, gpu=self.gpu, uuid=self.uuid)
         if rate is None:
             utilization = self.one(catalogue.SM_UTILIZATION)
@@ -93,6 +93,11 @@ class GpuView:
         return int(sum(self.last(catalogue.PROCESSES, type=kind) or 0 for kind in _INVOLVED))
 
     @property
+    def processes_known(self) -> bool:
+        """Whether the driver tells of processes at all."""
+        return bool(self.series(catalogue.PROCESSES))
+
+    @property
     def waiting(self) -> bool:
         """As the playbook says it, of the work that the watch saw; never of a MIG parent."""
         share = self.busy_share
@@ -108,15 +113,15 @@ class GpuView:
 
     @property
     def capped(self) -> bool:
-        """Whether the limit that applies is below the board's default."""
+        """Whether somebody lowered the limit that applies below the board's default."""
         limit, default = self.last(catalogue.POWER_LIMIT), self.last(catalogue.POWER_DEFAULT_LIMIT)
-        return limit is not None and default is not None and limit < default
+        return limit is not None and default is not None and limit < thresholds.LOWERED_LIMIT_RATIO * default
 
     @property
     def memory_share(self) -> float | None:
-        """Device memory in use, as a share of what there is."""
-        used, total = self.last(catalogue.MEMORY_USED), self.last(catalogue.MEMORY_TOTAL)
-        return None if used is None or not total else used / total
+        """Device memory in use, as a share of what the driver leaves to jobs."""
+        used, free = self.last(catalogue.MEMORY_USED), self.last(catalogue.MEMORY_FREE)
+        return None if used is None or free is None or used + free == 0 else used / (used + free)
 
     @property
     def node(self) -> str | None:
@@ -140,26 +145,24 @@ class GpuView:
         slowdown = self.throttled("hw_slowdown")
         return max(0.0, slowdown - self.throttled("hw_thermal") - self.throttled("hw_power_brake"))
 
-    def rising(self, spec: MetricSpec, most: float, **labels: str) -> float | None:
-        """A counter's increase over the watch, if that is more than `most` in the events' window; else None."""
-        tracks = self.series(spec, **labels)
+    def rising(
+        self, spec: MetricSpec, most: float, label: str = "", among: tuple[str, ...] = (), **labels: str
+    ) -> float | None:
+        """A counter's increase over the watch, if that is more than `most` in the events' window; else None.
+
+        Args:
+            spec: the counter.
+            most: the increase in the events' window that is still well.
+            label: only series with one of the values `among` in this label; all without one.
+            among: as said.
+            labels: only series with these labels.
+        """
+        tracks = [t for t in self.series(spec, **labels) if not label or t.labels[label] in among]
         increase = sum(track.increase for track in tracks)
         seconds = max((track.seconds for track in tracks), default=0.0)
         if increase < thresholds.SCALED_EVENTS or seconds <= 0:
             return None
         return increase if increase / seconds * thresholds.EVENTS_WINDOW_SECONDS > most else None
-
-    def _instances_activity(self) -> float | None:
-        activity = {track.labels["mig_uuid"]: track.mean for track in self.series(catalogue.MIG_SM_ACTIVE)}
-        sizes = {t.labels["mig_uuid"]: _slices(t.labels["profile"]) for t in self.series(catalogue.MIG_INFO)}
-        total = sum(sizes.get(instance, 1) for instance in activity)
-        return sum(sizes.get(i, 1) * share for i, share in activity.items()) / total if total else None
-
-
-def _slices(profile: str) -> int:
-    """Compute slices of a MIG profile: 3 of ``3g.40gb``; 1 where it does not say."""
-    slices = profile.partition("g.")[0].rpartition(".")[2]
-    return int(slices) if slices.isdecimal() else 1
 
 
 @dataclass(frozen=True, slots=True)
