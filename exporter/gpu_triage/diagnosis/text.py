@@ -34,7 +34,6 @@ def _lines(report: Report) -> Iterator[str]:
     yield ""
     if report.blocked is not None:
         yield f"{click.style('could not look', fg='red', bold=True)}: {printable(report.blocked)}"
-        yield ""
     for area in report.areas:
         if report.blocked is None or area.findings:
             yield from _area(area)

@@ -50,13 +50,15 @@ class _Observer:
         self._patience_seconds = patience_seconds
         self._started_at = clock.now().monotonic
         self._began_at: float | None = None
+        self._wall = clock.now().wall
         self._recorder = Recorder()
 
     def note(self) -> None:
         """Take in a publication."""
         if self.done.is_set():
             return
-        now = self._clock.now().monotonic
+        moment = self._clock.now()
+        now, self._wall = moment.monotonic, moment.wall
         if self._began_at is None and self._settled(now):
             self._began_at = now
         if self._began_at is None:
@@ -68,7 +70,7 @@ class _Observer:
 
     def watched(self) -> Watched:
         """What the watch brought."""
-        evidence = self._recorder.evidence(self.watched_seconds, self._clock.now().wall)
+        evidence = self._recorder.evidence(self.watched_seconds, self._wall)
         return Watched(evidence, self.blocked or (None if self._began_at is not None else "no_answer"))
 
     @property
@@ -121,10 +123,12 @@ def watch_stepped(
     config = tuned(config, watch_seconds)
     sampler = Sampler(machine, config, lambda _name: InlineLane(machine.clock), GPU_COLLECTORS, HOST_COLLECTORS)
     observer = _Observer(sampler, machine.clock, watch_seconds, patience_seconds)
-    while not observer.done.is_set():
+    while True:
         sampler.step()
         sampler.publish()
         observer.note()
+        if observer.done.is_set():
+            break
         clock.advance(config.sample_fast_seconds)
     sampler.close(lambda condition: condition())
     return observer.watched()
