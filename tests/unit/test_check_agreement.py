@@ -32,7 +32,8 @@ AHEAD_OF_THE_RULES = {
 HEAD = """# Check and alerts agree
 
 Written by `pytest tests/unit/test_check_agreement.py --regenerate`: for every moment at which a simulated host says
-what must be seen, the alerts that fire then and what `gpu-triage check` finds in {watch:.0f} seconds that end there. Alerts that need more than a watch (a history, a baseline, other hosts) are in *italics*.
+what must be seen, the alerts that fire then and what `gpu-triage check` finds in {watch:.0f} seconds that end there.
+Alerts that need more than a watch (a history, a baseline, other hosts) are in *italics*.
 
 | Scenario | At | Alerts | Bottlenecks | Findings |
 |---|---|---|---|---|
