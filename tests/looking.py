@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gpu_triage.config import Config
-from gpu_triage.diagnosis.command import Opened, look
+from gpu_triage.diagnosis.check_command import look
+from gpu_triage.diagnosis.looking import Opened
 from gpu_triage.simulator import VirtualClock, simulated_machine
 
 if TYPE_CHECKING:

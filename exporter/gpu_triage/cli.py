@@ -14,7 +14,8 @@ import click
 from gpu_triage import __version__
 from gpu_triage.collectors import xid
 from gpu_triage.collectors.registry import ALL_COLLECTORS, GPU_COLLECTORS, HOST_COLLECTORS
-from gpu_triage.diagnosis.command import Opened, check_command
+from gpu_triage.diagnosis.check_command import check_command
+from gpu_triage.diagnosis.looking import Opened
 from gpu_triage.exposition import Exposition, Page
 from gpu_triage.hardware.pod_resources import PodDirectory, kubelet
 from gpu_triage.log import configure, fields

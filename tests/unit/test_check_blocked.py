@@ -7,8 +7,9 @@ from tests.looking import look_at
 from tests.rig import scenario_with
 
 from gpu_triage.config import Config
+from gpu_triage.diagnosis.check_command import exit_code
 from gpu_triage.diagnosis.codes import Severity
-from gpu_triage.diagnosis.command import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, exit_code
+from gpu_triage.diagnosis.looking import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND
 from gpu_triage.diagnosis.report import Fitness
 from gpu_triage.diagnosis.watch import watch
 from gpu_triage.simulator import load_scenario, simulated_machine
