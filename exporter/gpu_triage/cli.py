@@ -14,6 +14,7 @@ import click
 from gpu_triage import __version__
 from gpu_triage.collectors import xid
 from gpu_triage.collectors.registry import ALL_COLLECTORS, GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.diagnosis.advise_command import advise_command
 from gpu_triage.diagnosis.check_command import check_command
 from gpu_triage.diagnosis.looking import Opened
 from gpu_triage.exposition import Exposition, Page
@@ -99,6 +100,7 @@ def _open_machine(config: Config, stack: ExitStack, scenario_seconds: float) -> 
 
 
 group.add_command(check_command(COLLECTOR_SWITCHES, _open_machine))
+group.add_command(advise_command(COLLECTOR_SWITCHES, _open_machine))
 
 
 def main() -> None:
