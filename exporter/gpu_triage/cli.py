@@ -92,10 +92,11 @@ def _open_machine(config: Config, stack: ExitStack, scenario_seconds: float) -> 
     """The machine to look at once; a simulated one on a virtual clock, so that nobody waits for it."""
     if config.simulate is None:
         return Opened(_machine(config, stack), None)
-    from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine  # noqa: PLC0415 - as in `simulate`
+    from gpu_triage.simulator import VirtualClock, at_pace, load_scenario, simulated_machine  # noqa: PLC0415 - likewise
 
     clock = VirtualClock()
-    simulated = simulated_machine(load_scenario(config.simulate), clock=clock, starting_at=scenario_seconds)
+    scenario = at_pace(load_scenario(config.simulate), config.simulate_pace)
+    simulated = simulated_machine(scenario, clock=clock, starting_at=scenario_seconds)
     return Opened(stack.enter_context(simulated).machine, clock)
 
 

@@ -2,19 +2,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 from tests.looking import look_at
 from tests.rig import scenario_with
 
 from gpu_triage.config import Config
-from gpu_triage.diagnosis.check_command import exit_code
+from gpu_triage.diagnosis.check_command import check_command, exit_code
 from gpu_triage.diagnosis.codes import Severity
-from gpu_triage.diagnosis.looking import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND
+from gpu_triage.diagnosis.looking import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Opened
 from gpu_triage.diagnosis.report import Fitness
 from gpu_triage.diagnosis.watch import watch
+from gpu_triage.options import run_cli
 from gpu_triage.simulator import load_scenario, simulated_machine
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
     from pathlib import Path
 
 HANG = 'at = 0\neffect = { kind = "hang", function = "nvmlDeviceGetCount_v2" }'
@@ -80,3 +83,12 @@ def test_in_real_time_it_sees_the_same_through_threads() -> None:
     assert watched.evidence.seconds >= 1.0
     assert told
     assert {of for _, of in told} == {1.0}
+
+
+def test_a_bug_never_reads_as_a_sick_host(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(_config: Config, _stack: ExitStack, _at: float) -> Opened:
+        raise ZeroDivisionError
+
+    program = click.Group(commands=[check_command((), broken)])
+    assert run_cli(program, ["check"]) == EXIT_COULD_NOT_LOOK
+    assert "ZeroDivisionError" in capsys.readouterr().err

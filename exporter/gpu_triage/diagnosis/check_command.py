@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import traceback
 from collections.abc import Iterable
 from contextlib import ExitStack
 
@@ -29,6 +30,7 @@ from gpu_triage.diagnosis.machine_readable import render_json, render_junit
 from gpu_triage.diagnosis.obstacles import obstacle
 from gpu_triage.diagnosis.report import Report, report_of
 from gpu_triage.diagnosis.text import render_text
+from gpu_triage.errors import GpuTriageError
 from gpu_triage.log import configure
 from gpu_triage.options import CollectorSwitch, OptionsCommand, serve_options
 
@@ -91,8 +93,14 @@ def check_command(switches: Iterable[CollectorSwitch], open_machine: OpenMachine
         seconds = seconds_of("--watch", watch_for, WATCH)
         deadline = seconds_of("--patience", patience, PATIENCE)
         configure(config.log_level if verbose else "critical", config.log_format)
-        with ExitStack() as stack:
-            report = look(open_machine(config, stack, begin), config, seconds, deadline)
+        try:
+            with ExitStack() as stack:
+                report = look(open_machine(config, stack, begin), config, seconds, deadline)
+        except GpuTriageError:
+            raise
+        except Exception:  # noqa: BLE001 - exit code 1 takes nodes out of service: a bug must not say that they are sick
+            click.echo(f"gpu-triage: could not look, this is a bug:\n{traceback.format_exc()}", err=True)
+            return EXIT_COULD_NOT_LOOK
         severity = Severity(fail_on)
         _write(report, form, severity)
         return exit_code(report, severity)
