@@ -1,10 +1,9 @@
-"""What a watch saw: every published series with its values over time, and the questions that judges ask of them."""
+"""What a watch saw: every published series in summary, and the questions that judges ask of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from types import MappingProxyType
 
 from gpu_triage.catalogue import MetricSpec
@@ -15,50 +14,28 @@ _Key = tuple[MetricSpec, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """One series over the watch.
+    """One series over the watch: a summary, so that a long watch costs no more memory than a short one.
 
     Attributes:
         labels: by name.
-        points: monotonic second and value, oldest first, one for each round of its collector; at least one.
+        first, last: its values at both ends.
+        low, high, mean: over its readings.
+        increase: how far a counter rose; from zero again where it was reset.
+        seconds: from its first reading to its last; 0 when it was read once.
     """
 
     labels: Mapping[str, str]
-    points: tuple[tuple[float, float], ...]
-
-    @property
-    def last(self) -> float:
-        """The latest value."""
-        return self.points[-1][1]
-
-    @property
-    def low(self) -> float:
-        """The least value."""
-        return min(value for _, value in self.points)
-
-    @property
-    def high(self) -> float:
-        """The greatest value."""
-        return max(value for _, value in self.points)
-
-    @property
-    def mean(self) -> float:
-        """The mean of its values."""
-        return sum(value for _, value in self.points) / len(self.points)
-
-    @property
-    def seconds(self) -> float:
-        """How long it was seen."""
-        return self.points[-1][0] - self.points[0][0]
-
-    @property
-    def increase(self) -> float:
-        """How far a counter rose; from zero again where it was reset."""
-        values = [value for _, value in self.points]
-        return sum(after - before if after >= before else after for before, after in pairwise(values))
+    first: float
+    last: float
+    low: float
+    high: float
+    mean: float
+    increase: float
+    seconds: float
 
     @property
     def rate(self) -> float | None:
-        """A counter's increase a second; None when it was seen only once."""
+        """A counter's increase a second; None when it was read only once."""
         return self.increase / self.seconds if self.seconds > 0 else None
 
 
@@ -91,51 +68,74 @@ class Evidence:
         return None if track is None else track.last
 
     def rate(self, spec: MetricSpec, **labels: str) -> float | None:
-        """The rate of all counters with these labels together; None where none was seen twice."""
+        """The rate of all counters with these labels together; None where none was read twice."""
         rates = [rate for track in self.series(spec, **labels) if (rate := track.rate) is not None]
         return sum(rates) if rates else None
 
 
-@dataclass(slots=True)
 class Recorder:
-    """Notes what a sampler publishes, each reading once."""
+    """Takes in what a sampler publishes, each reading once. A series that is withdrawn is forgotten."""
 
-    _points: dict[_Key, list[tuple[float, float]]] = field(default_factory=dict)
-    _present: frozenset[_Key] = frozenset()
+    def __init__(self) -> None:
+        self._tallies: dict[_Key, _Tally] = {}
 
     def note(self, store: OutcomeStore) -> None:
         """Take in what is published now."""
-        present = []
+        present: dict[_Key, _Tally] = {}
         for collector in store.collectors:
             for outcome in store.of(collector):
                 at = outcome.finished_at.monotonic
                 for sample in outcome.samples:
                     key = (sample.spec, sample.labels)
-                    present.append(key)
-                    points = self._points.setdefault(key, [])
-                    if not points or points[-1][0] < at:
-                        points.append((at, sample.value))
-        self._present = frozenset(present)
+                    tally = self._tallies.get(key)
+                    if tally is None:
+                        tally = _Tally(at, sample.value)
+                    elif tally.last_at < at:
+                        tally.add(at, sample.value)
+                    present[key] = tally
+        self._tallies = present
 
     def evidence(self, seconds: float, wall: float) -> Evidence:
-        """What was noted, without the series that have been withdrawn since."""
-        return evidence_of(
-            (
-                (spec, labels, tuple(points))
-                for (spec, labels), points in self._points.items()
-                if (spec, labels) in self._present
-            ),
-            seconds,
-            wall,
+        """What was there at the last `note`."""
+        tracks: dict[MetricSpec, list[Track]] = {}
+        for (spec, values), tally in self._tallies.items():
+            tracks.setdefault(spec, []).append(tally.track(dict(zip(spec.labels, values, strict=True))))
+        return Evidence(MappingProxyType({spec: tuple(found) for spec, found in tracks.items()}), seconds, wall)
+
+
+@dataclass(slots=True)
+class _Tally:
+    """A track in the making."""
+
+    first_at: float
+    first: float
+    last_at: float = field(init=False)
+    last: float = field(init=False)
+    low: float = field(init=False)
+    high: float = field(init=False)
+    total: float = field(init=False)
+    count: int = 1
+    increase: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.last_at = self.first_at
+        self.last = self.low = self.high = self.total = self.first
+
+    def add(self, at: float, value: float) -> None:
+        self.increase += value - self.last if value >= self.last else value
+        self.last_at, self.last = at, value
+        self.low, self.high = min(self.low, value), max(self.high, value)
+        self.total += value
+        self.count += 1
+
+    def track(self, labels: dict[str, str]) -> Track:
+        return Track(
+            labels=MappingProxyType(labels),
+            first=self.first,
+            last=self.last,
+            low=self.low,
+            high=self.high,
+            mean=self.total / self.count,
+            increase=self.increase,
+            seconds=self.last_at - self.first_at,
         )
-
-
-def evidence_of(
-    series: Iterable[tuple[MetricSpec, tuple[str, ...], tuple[tuple[float, float], ...]]], seconds: float, wall: float
-) -> Evidence:
-    """Evidence made of series: metric, label values, and points."""
-    tracks: dict[MetricSpec, list[Track]] = {}
-    for spec, values, points in series:
-        labels = MappingProxyType(dict(zip(spec.labels, values, strict=True)))
-        tracks.setdefault(spec, []).append(Track(labels, points))
-    return Evidence(MappingProxyType({spec: tuple(found) for spec, found in tracks.items()}), seconds, wall)

@@ -81,7 +81,7 @@ def judge_work(host: HostView) -> Iterator[Finding]:
         full = gpu.memory_share
         if used is None or full is None:
             continue
-        grown = used.last - used.points[0][1]
+        grown = used.last - used.first
         total = gpu.last(catalogue.MEMORY_TOTAL) or 0.0
         if full > thresholds.MEMORY_FULL_SHARE and grown > thresholds.MEMORY_GROWTH_SHARE * total:
             yield of_gpu("work.memory_full", gpu, f"{full:.1%} in use, {grown / 1024**2:.0f} MiB more than before")
