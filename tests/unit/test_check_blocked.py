@@ -10,10 +10,11 @@ from tests.rig import scenario_with
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.check_command import check_command, exit_code
 from gpu_triage.diagnosis.codes import Severity
-from gpu_triage.diagnosis.looking import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Opened
+from gpu_triage.diagnosis.looking import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Opened, Surroundings
 from gpu_triage.diagnosis.report import Fitness
 from gpu_triage.diagnosis.watch import watch
 from gpu_triage.options import run_cli
+from gpu_triage.options.sources import no_options
 from gpu_triage.simulator import load_scenario, simulated_machine
 
 if TYPE_CHECKING:
@@ -89,6 +90,6 @@ def test_a_bug_never_reads_as_a_sick_host(capsys: pytest.CaptureFixture[str]) ->
     def broken(_config: Config, _stack: ExitStack, _at: float) -> Opened:
         raise ZeroDivisionError
 
-    program = click.Group(commands=[check_command((), broken)])
+    program = click.Group(commands=[check_command(Surroundings((), no_options, broken))])
     assert run_cli(program, ["check"]) == EXIT_COULD_NOT_LOOK
     assert "ZeroDivisionError" in capsys.readouterr().err
