@@ -9,8 +9,8 @@ from typing import Final
 from gpu_triage import catalogue
 from gpu_triage.diagnosis.view import HostView
 
-_DRIVER_DOWN: Final = frozenset({"gpu_lost", "lost", "reset_required"})
-"""Errors of GPUs that are findings already."""
+_FOUND: Final = frozenset({"lost", "reset_required"})
+"""Errors that are findings already."""
 
 
 def blind_spots(host: HostView) -> tuple[str, ...]:
@@ -30,7 +30,7 @@ def _blind_spots(host: HostView) -> Iterator[str]:
     if host.driver_error is None:
         failed: dict[str, set[str]] = defaultdict(set)
         for track in host.evidence.series(catalogue.EXPORTER_ERRORS):
-            if track.labels["error"] not in _DRIVER_DOWN:
+            if track.labels["error"] not in _FOUND:
                 failed[track.labels["collector"]].add(track.labels["error"])
         for collector, errors in failed.items():
             yield f"{collector}: {', '.join(sorted(errors))}; --verbose logs the cause"

@@ -67,7 +67,11 @@ def judge_placement(host: HostView) -> Iterator[Finding]:
             continue
         idle = ", ".join(other.gpu for other in siblings)
         if gpu.compute_processes >= _SHARING:
-            yield of_gpu("work.imbalance", gpu, f"{gpu.compute_processes} compute processes, none on GPU {idle}")
+            yield of_gpu(
+                "work.imbalance",
+                gpu,
+                f"{gpu.compute_processes} compute processes, none on GPU {idle}: {gpu.process_names}",
+            )
         empty = [other for other in siblings if (other.memory_share or 0.0) < thresholds.IMBALANCED_EMPTY_SHARE]
         if gpu.occupied and empty and (gpu.memory_share or 0.0) > thresholds.IMBALANCED_FULL_SHARE:
             measured = f"memory {gpu.memory_share:.0%} full, GPU {empty[0].gpu} {empty[0].memory_share or 0:.0%}"
@@ -86,7 +90,8 @@ def judge_work(host: HostView) -> Iterator[Finding]:
         if full > thresholds.MEMORY_FULL_SHARE and grown > thresholds.MEMORY_GROWTH_SHARE * total:
             yield of_gpu("work.memory_full", gpu, f"{full:.1%} in use, {grown / 1024**2:.0f} MiB more than before")
         if held_idle(gpu):
-            measured = f"{used.last / 1024**3:.1f} GiB held, busy {gpu.busy_share or 0:.0%} of the time"
+            held = f"{used.last / 1024**3:.1f} GiB held by {gpu.process_names or 'a process'}"
+            measured = f"{held}, busy {gpu.busy_share or 0:.0%} of the time"
             yield of_gpu("work.held_idle", gpu, measured)
 
 
