@@ -11,7 +11,8 @@ from gpu_triage.config import Config
 from gpu_triage.diagnosis.check_command import check_command, exit_code
 from gpu_triage.diagnosis.codes import Severity
 from gpu_triage.diagnosis.looking import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Opened, Surroundings
-from gpu_triage.diagnosis.report import Fitness
+from gpu_triage.diagnosis.obstacles import obstacle
+from gpu_triage.diagnosis.report import Fitness, report_of
 from gpu_triage.diagnosis.watch import watch
 from gpu_triage.options import run_cli
 from gpu_triage.options.sources import no_options
@@ -84,6 +85,14 @@ def test_in_real_time_it_sees_the_same_through_threads() -> None:
     assert watched.evidence.seconds >= 1.0
     assert told
     assert {of for _, of in told} == {1.0}
+
+
+def test_in_real_time_it_gives_a_driver_up_that_hangs(tmp_path: Path) -> None:
+    with simulated_machine(scenario_with(tmp_path, "idle-downshift", HANG)) as simulated:
+        watched = watch(simulated.machine, Config(), 600.0, 0.5, lambda _seconds, _of: None)
+    assert watched.blocked == "no_answer"
+    report = report_of(watched.evidence, "host", obstacle(watched.evidence, watched.blocked))
+    assert exit_code(report, Severity.CRITICAL) == EXIT_COULD_NOT_LOOK
 
 
 def test_a_bug_never_reads_as_a_sick_host(capsys: pytest.CaptureFixture[str]) -> None:
