@@ -33,6 +33,10 @@ run: $(RUNTIME) ## serve on :9836, a simulated host where no NVIDIA driver answe
 	    exec $(BIN)/gpu-triage serve --simulate $(DEMO_SCENARIO) $(ARGS); \
 	fi
 
+.PHONY: demo
+demo: servers $(RUNTIME) ## play a simulated bad night through Prometheus, Alertmanager and a pager; ARGS='...' names another
+	@$(BIN)/python -m deploy.demo $(ARGS)
+
 .PHONY: test
 test: servers lint types ## every check: lint, types, then all tests; sets up what is missing
 	$(BIN)/pytest $(PYTEST_ARGS)
