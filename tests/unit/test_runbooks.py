@@ -244,5 +244,7 @@ def test_rules_that_are_quiet_for_serving_hosts_are_told_of() -> None:
 
 def test_alerts_that_fire_on_are_told_of() -> None:
     assert {rule.name for rule in alerts(RULES) if rule.keep} == {
-        page.stem for page in RUNBOOKS if re.search(r"keeps? firing for 5 min", " ".join(_section(page, "Meaning").split()))
+        page.stem
+        for page in RUNBOOKS
+        if re.search(r"keeps? firing for 5 min", " ".join(_section(page, "Meaning").split()))
     }
