@@ -14,6 +14,7 @@ import click
 from gpu_triage import __version__
 from gpu_triage.collectors import xid
 from gpu_triage.collectors.registry import ALL_COLLECTORS, GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.diagnosis.baseline_command import baseline_command
 from gpu_triage.exposition import Exposition, Page
 from gpu_triage.hardware.pod_resources import PodDirectory, kubelet
 from gpu_triage.log import configure, fields
@@ -85,12 +86,20 @@ def simulate(name: str | None, list_all: bool) -> int:  # noqa: FBT001 - click's
     return 0
 
 
+def _machine_to_look_at(config: Config, stack: ExitStack, starting_at: float) -> Machine:
+    configure(config.log_level, config.log_format)
+    return _machine(config, stack, starting_at)
+
+
+group.add_command(baseline_command(_machine_to_look_at))
+
+
 def main() -> None:
     """Run the command line and exit with its code."""
     sys.exit(run_cli(group, sys.argv[1:]))
 
 
-def _machine(config: Config, stack: ExitStack) -> Machine:
+def _machine(config: Config, stack: ExitStack, starting_at: float = 0.0) -> Machine:
     if config.simulate is None:
         return replace(real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg), pods=_pods(config))
     from gpu_triage.simulator import load_scenario, simulated_machine  # noqa: PLC0415 - as in `simulate`
@@ -100,7 +109,7 @@ def _machine(config: Config, stack: ExitStack) -> Machine:
         "this host is SIMULATED: every metric is made up",
         extra=fields(scenario=scenario.name, description=scenario.description),
     )
-    return stack.enter_context(simulated_machine(scenario)).machine
+    return stack.enter_context(simulated_machine(scenario, starting_at=starting_at)).machine
 
 
 def _pods(config: Config) -> PodNames | None:

@@ -8,6 +8,7 @@
     ├── DriverUnavailable     NVML cannot be used at all now; `reason` is the label of gpu_driver_error_info
     │   └── DriverReplaced    the driver was upgraded underneath this process: only a restart helps
     ├── GpuUnavailable        one GPU does not answer; `reason` is the label of gpu_error_info
+    ├── BaselineError         a baseline that cannot be read, written or taken; `reason` is counted; exit code 2
     └── HostReadFailed        a procfs or sysfs file cannot be read or understood; `reason` is counted
 """
 
@@ -54,6 +55,20 @@ class GpuUnavailable(GpuTriageError):
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class BaselineError(GpuTriageError):
+    """A baseline that cannot be read, written or taken from this host.
+
+    Attributes:
+        reason: snake_case name of the cause (``missing``, ``malformed``, ``not_whole``, …).
+        detail: what is wrong and what to do next.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
         self.reason = reason
         self.detail = detail
 

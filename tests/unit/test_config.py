@@ -81,6 +81,9 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
     ("expect.pcie-generation", "7", "expect_pcie_generation", 7),
     ("expect.pcie-width", "16", "expect_pcie_width", 16),
     ("expect.p2p", "false", "expect_p2p", False),
+    ("baseline.file", "/etc/baseline.json", "baseline_file", Path("/etc/baseline.json")),
+    ("baseline.from-host", "false", "baseline_from_host", False),
+    ("state.directory", "/var/lib/gpu-triage", "state_directory", Path("/var/lib/gpu-triage")),
     ("collector.textfile.directory", "/run/jobs", "collector_textfile_directory", Path("/run/jobs")),
     ("process.max", "0", "process_max", 0),
     (
@@ -254,6 +257,11 @@ def test_variables_of_others_are_left_alone(variable: str) -> None:
             ("kubernetes.pod-resources-socket (--kubernetes", "simulated host (--simulate)", "leave one of them out"),
         ),
         (
+            {"baseline__from_host": "true", "baseline__file": "/etc/baseline.json"},
+            ("baseline.from-host (--baseline.from-host)", "baseline.file (--baseline.file)", "leave one of them out"),
+        ),
+        ({"baseline__from_host": "true"}, ("nowhere to keep what it learns", "set --state.directory as well")),
+        (
             {"collector__host": "false", "collector__process": "false"},
             ("every collector is switched off", "leave at least one on"),
         ),
@@ -263,6 +271,10 @@ def test_a_useless_combination_is_refused_naming_both_sides(flags: dict[str, str
     message = refusal({}, **flags)
     for part in parts:
         assert part in message
+
+
+def test_a_simulated_host_may_learn_a_baseline_and_keep_it_nowhere() -> None:
+    assert config_of({}, baseline__from_host="true", simulate="dual-a10").baseline_from_host
 
 
 def test_pods_cannot_be_named_when_no_process_is_collected() -> None:

@@ -25,6 +25,7 @@ def refuse_useless_combinations(config: Config, given: Mapping[str, Given], opti
     _check_intervals(config, given)
     _check_addresses(config, given)
     _check_expectations(config, given)
+    _check_baseline(config, given)
     _check_simulation(config, given)
     _check_kubernetes(config, given)
     _check_collectors(config, options)
@@ -78,6 +79,17 @@ def _check_expectations(config: Config, given: Mapping[str, Given]) -> None:
                 f"({_origin('expect.gpu-count', given)}); "
                 f"leave it out, or set --expect.gpu-count to {least} or more"
             )
+
+
+def _check_baseline(config: Config, given: Mapping[str, Given]) -> None:
+    learns = f"baseline.from-host ({_origin('baseline.from-host', given)})"
+    if config.baseline_from_host and config.baseline_file is not None:
+        raise ConfigError(
+            f"{learns} records a baseline where baseline.file ({_origin('baseline.file', given)}) brings one; "
+            "leave one of them out"
+        )
+    if config.baseline_from_host and config.state_directory is None and config.simulate is None:
+        raise ConfigError(f"{learns} has nowhere to keep what it learns; set --state.directory as well")
 
 
 def _check_simulation(config: Config, given: Mapping[str, Given]) -> None:

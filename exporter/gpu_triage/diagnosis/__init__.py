@@ -1,0 +1,1 @@
+"""What is wrong with this host: the verdicts that people ask for at a prompt."""
