@@ -3,16 +3,30 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.rig import scenario_with
 
 from gpu_triage.cli import group
+from gpu_triage.log import LOGGER
 from gpu_triage.options import run_cli
 
 MOVED = 'at = "10m"\ngpu = 0\neffect = { kind = "slot", width = 8, node = 1 }'
 LOST = 'at = "20m"\ngpu = 0\neffect = { kind = "lost" }'
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """Puts back what the program does to the process's logging."""
+    loggers = [logging.getLogger(name) for name in ("", LOGGER)]
+    before = [(each.level, list(each.handlers)) for each in loggers]
+    yield
+    for each, (level, handlers) in zip(loggers, before, strict=True):
+        each.setLevel(level)
+        each.handlers[:] = handlers
 
 
 @pytest.fixture
@@ -33,8 +47,10 @@ def _diff(*arguments: str) -> int:
     return run_cli(group, ["baseline", "diff", *arguments])
 
 
-def test_a_host_as_recorded_ends_with_0(recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _diff(recorded, "--simulate", scenario) == 0
+def test_a_host_as_recorded_ends_with_0(tmp_path: Path, scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "baseline.json")
+    assert run_cli(group, ["baseline", "write", path, "--simulate", scenario]) == 0
+    assert _diff(path, "--simulate", scenario) == 0
     said = capsys.readouterr().out
     assert "baseline.json: 2 GPUs, driver 535.183.01" in said
     assert "this host is as in the baseline of 20" in said
