@@ -20,6 +20,7 @@ from gpu_triage.hardware.pod_resources import PodDirectory, kubelet
 from gpu_triage.log import configure, fields
 from gpu_triage.machine import real_machine
 from gpu_triage.options import CollectorSwitch, OptionsCommand, run_cli, serve_options, version_option
+from gpu_triage.recording.command import record_command
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.web.app import WebApp
@@ -92,6 +93,7 @@ def _machine_to_look_at(config: Config, stack: ExitStack, starting_at: float) ->
 
 
 group.add_command(baseline_command(_machine_to_look_at))
+group.add_command(record_command(_machine_to_look_at))
 
 
 def main() -> None:
@@ -100,6 +102,11 @@ def main() -> None:
 
 
 def _machine(config: Config, stack: ExitStack, starting_at: float = 0.0) -> Machine:
+    if config.replay is not None:
+        from gpu_triage.recording import replayed_machine  # noqa: PLC0415 - as in `simulate`
+
+        log.warning("this host is a RECORDING", extra=fields(path=str(config.replay)))
+        return stack.enter_context(replayed_machine(config.replay))
     if config.simulate is None:
         return replace(real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg), pods=_pods(config))
     from gpu_triage.simulator import load_scenario, simulated_machine  # noqa: PLC0415 - as in `simulate`
@@ -155,8 +162,8 @@ class Front:
         gpus = presence.gpus if presence else ()
         return LandingFacts(
             version=__version__,
-            simulated=self._config.simulate is not None,
-            scenario=self._config.simulate,
+            simulated=self._config.simulate is not None or self._config.replay is not None,
+            scenario=self._config.simulate if self._config.replay is None else str(self._config.replay),
             driver=driver,
             gpus=tuple((int(gpu.labels.gpu), gpu.name, gpu.error or "up") for gpu in gpus),
         )

@@ -50,6 +50,7 @@ class Config:
         kubernetes_pod_resources_socket: the kubelet's socket to learn pods' names from, absolute; None asks no kubelet.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_format: ``logfmt`` or ``json``.
+        replay: the recording to run instead of the real host; None on the real host.
         simulate: the scenario to run instead of the real host; None on the real host.
     """
 
@@ -78,6 +79,7 @@ class Config:
     kubernetes_pod_resources_socket: Path | None = None
     log_level: str = "info"
     log_format: str = "logfmt"
+    replay: Path | None = None
     simulate: str | None = None
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@
     GpuTriageError
     ├── ConfigError           a flag, environment variable or file key that cannot be used; exit code 2
     ├── ScenarioError         a simulated host's description that cannot be used; exit code 2
+    ├── RecordingError        a recording of a host that cannot be written or read; exit code 2
     ├── DriverUnavailable     NVML cannot be used at all now; `reason` is the label of gpu_driver_error_info
     │   └── DriverReplaced    the driver was upgraded underneath this process: only a restart helps
     ├── GpuUnavailable        one GPU does not answer; `reason` is the label of gpu_error_info
@@ -25,6 +26,10 @@ class ConfigError(GpuTriageError):
 
 class ScenarioError(GpuTriageError):
     """A scenario that does not exist or cannot be understood; the message names the file and the key."""
+
+
+class RecordingError(GpuTriageError):
+    """A recording that cannot be written, read or understood; the message names the file and the next step."""
 
 
 class DriverUnavailable(GpuTriageError):

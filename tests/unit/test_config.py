@@ -94,6 +94,7 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
     ),
     ("log.level", "debug", "log_level", "debug"),
     ("log.format", "json", "log_format", "json"),
+    ("replay", "/dev/null", "replay", Path("/dev/null")),
     ("simulate", "pcie-downtrained", "simulate", "pcie-downtrained"),
 )
 
@@ -252,6 +253,8 @@ def test_variables_of_others_are_left_alone(variable: str) -> None:
             {"simulate": "healthy", "path__sysfs": "/"},
             ("path.sysfs (--path.sysfs)", "simulated host (--simulate)", "leave one of them out"),
         ),
+        ({"simulate": "healthy", "replay": "/dev/null"}, ("simulate (--simulate)", "replay (--replay)", "two hosts")),
+        ({"replay": "/dev/null", "path__sysfs": "/"}, ("path.sysfs (--path.sysfs)", "recorded host (--replay)")),
         (
             {"simulate": "healthy", "kubernetes__pod_resources_socket": "/run/kubelet.sock"},
             ("kubernetes.pod-resources-socket (--kubernetes", "simulated host (--simulate)", "leave one of them out"),

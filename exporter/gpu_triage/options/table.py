@@ -247,6 +247,13 @@ _TRAILING = (
         "How a line of the log is written.",
     ),
     Option(
+        "replay",
+        "replay",
+        "Simulation",
+        values.RECORDING,
+        "Recording to run instead of this host: a folder or .tar.gz of gpu-triage record.",
+    ),
+    Option(
         "simulate",
         "simulate",
         "Simulation",

@@ -231,6 +231,8 @@ def _parse_baseline_name(text: str) -> Path:
     return Path(text)
 
 
+RECORDING = ValueKind("PATH", _parse_existing_path)
+
 BASELINE = ValueKind("PATH", _parse_baseline_name)
 """A file that may come to be later."""
 
