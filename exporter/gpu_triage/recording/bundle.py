@@ -258,11 +258,15 @@ def _lines(parts: dict[str, str], name: str) -> Iterator[tuple[str, str]]:
 def _answer(line: str, where: str) -> Answer:
     try:
         seconds, key, code, *outs = json.loads(line)
-        # A key is a list that starts with the function's name.
-        whole = [key[0].removeprefix(""), *key[1:]]
-        return Answer(_seconds(seconds), json.dumps(whole), int(code), tuple(map(_unpacked, outs)))
+        return Answer(_seconds(seconds), _key(key), int(code), tuple(map(_unpacked, outs)))
     except (ValueError, TypeError, AttributeError, LookupError, RecursionError, zlib.error) as error:
         raise RecordingError(f"{where}: is no answer of NVML") from error
+
+
+def _key(raw: object) -> str:
+    if not isinstance(raw, list) or not raw or not isinstance(raw[0], str):
+        raise TypeError(f"{raw!r:.40} does not start with a function's name")
+    return json.dumps(raw)
 
 
 def _file(line: str, where: str) -> FileState:

@@ -71,7 +71,5 @@ def watch_host(machine: Machine, config: Config, seconds: float) -> Recording:
     ended = threading.Event()
     runner.start(sampler, recorder.snapshot, lambda _cause: ended.set())
     ended.wait(seconds)
-    runner.request_stop()
-    recording = recorder.finish()
     runner.stop()
-    return recording
+    return recorder.finish()

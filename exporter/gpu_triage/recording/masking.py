@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-_UUID: Final = re.compile(rb"\b(GPU-|MIG-|)([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b")
+_UUID: Final = re.compile(rb"\b(GPU-|MIG-)([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\b")
 # Longer rows of numbers are versions.
 _IPV4: Final = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\.\d|\w)")
 _IPV6: Final = re.compile(r"(?<![\w:.])(?=[0-9a-fA-F:]*::|(?:[0-9a-fA-F]+:){7})[0-9a-fA-F:]{3,39}(?![\w:.])")

@@ -197,6 +197,38 @@ class ReplayedTree:
             raise RecordingError(f"files.jsonl: {path[:120]!r} leads out of the recording; do not trust this file")
 
 
+class ReplayedLog:
+    """The recorded kernel log as of a time: a record appears when it was written, the last ones at the end."""
+
+    def __init__(self, recording: Recording, path: Path) -> None:
+        self._path = path
+        self._lines = (recording.kmsg or "").splitlines(keepends=True)
+        self._start = recording.monotonic
+        self._ends = recording.seconds
+        self._lock = threading.Lock()
+        path.touch()
+        self.arrive(0.0)
+
+    def arrive(self, seconds: float) -> None:
+        """Write on to a time, seconds since the recording began."""
+        if not self._lines:
+            return
+        with self._lock:
+            due = 0
+            while due < len(self._lines) and (seconds >= self._ends or self._written(self._lines[due]) <= seconds):
+                due += 1
+            if due:
+                with self._path.open("a", encoding="utf-8") as log:
+                    log.writelines(self._lines[:due])
+                del self._lines[:due]
+
+    def _written(self, line: str) -> float:
+        """When a record was written, seconds since the recording began; what is no record is due at once."""
+        fields = line.split(",", 3)
+        micros = fields[2] if len(fields) > 3 and fields[2].isdecimal() else "0"  # noqa: PLR2004 - see hardware/kmsg
+        return int(micros[:20]) / 1e6 - self._start
+
+
 @contextmanager
 def replayed_machine(path: Path, *, clock: Clock | None = None) -> Iterator[Machine]:
     """The machine of a recording for the length of a ``with`` block.
@@ -213,9 +245,13 @@ def replayed_machine(path: Path, *, clock: Clock | None = None) -> Iterator[Mach
     try:
         tree = ReplayedTree(recording.files, root)
         kmsg = root / "kmsg"
-        kmsg.write_text(recording.kmsg or "", encoding="utf-8")
-        start = Moment(recording.monotonic, recording.wall)
-        replayed = ReplayClock(clock or RealClock(), start, tree.arrive)
+        log = ReplayedLog(recording, kmsg)
+
+        def arrive(seconds: float) -> None:
+            tree.arrive(seconds)
+            log.arrive(seconds)
+
+        replayed = ReplayClock(clock or RealClock(), Moment(recording.monotonic, recording.wall), arrive)
         yield Machine(
             nvml=ReplayedNvml(recording, lambda: replayed.elapsed),
             sysfs=root / "sys",

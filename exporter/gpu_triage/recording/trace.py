@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -45,19 +46,22 @@ class FileTrace:
         self._searched: set[str] = set()
         self._bytes = 0
         self._open = True
+        self._reader: int | None = None
+        self._lock = threading.Lock()
         # It cannot be taken away again, and does nothing once this is closed.
         sys.addaudithook(self._hear)
 
     def snapshot(self, seconds: float) -> None:
         """Read what was touched so far, and keep what changed; `seconds` is the time since the recording began."""
-        was_open, self._open = self._open, False
-        try:
-            for path, listed in tuple(self._touched.items()):
-                self._take(path, seconds, listed=listed)
-            for path in _LINKS:
-                self._keep(seconds, path, self._look(path))
-        finally:
-            self._open = was_open
+        with self._lock:
+            self._reader = threading.get_ident()
+            try:
+                for path, listed in tuple(self._touched.items()):
+                    self._take(path, seconds, listed=listed)
+                for path in _LINKS:
+                    self._keep(seconds, path, self._look(path))
+            finally:
+                self._reader = None
 
     def states(self) -> tuple[FileState, ...]:
         """What was kept, in the order of time."""
@@ -68,7 +72,8 @@ class FileTrace:
         self._open = False
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if not self._open or event not in _EVENTS:
+        # What this reads itself is no news; other threads go on reading meanwhile.
+        if not self._open or event not in _EVENTS or threading.get_ident() == self._reader:
             return
         path = arguments[0]
         if not isinstance(path, (str, bytes, os.PathLike)):
