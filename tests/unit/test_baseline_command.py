@@ -12,7 +12,7 @@ from tests.rig import scenario_with
 
 from gpu_triage.cli import group
 from gpu_triage.log import LOGGER
-from gpu_triage.options import run_cli
+from gpu_triage.options import all_options, build_config, run_cli
 
 MOVED = 'at = "10m"\ngpu = 0\neffect = { kind = "slot", width = 8, node = 1 }'
 LOST = 'at = "20m"\ngpu = 0\neffect = { kind = "lost" }'
@@ -85,6 +85,11 @@ def test_a_gpu_that_does_not_answer_is_a_difference(
 ) -> None:
     assert _diff(recorded, "--simulate", scenario, "--at", "25m") == 1
     assert "The recorded GPU is gone or does not answer" in capsys.readouterr().out
+
+
+def test_a_simulated_host_may_learn_a_baseline_and_keep_it_nowhere() -> None:
+    variables = {"GPU_TRIAGE_BASELINE_FROM_HOST": "true", "GPU_TRIAGE_SIMULATE": "dual-a10"}
+    assert build_config(all_options(()), {}, variables).baseline_from_host
 
 
 def test_without_a_file_the_baseline_is_printed(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:

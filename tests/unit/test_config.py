@@ -276,10 +276,6 @@ def test_a_useless_combination_is_refused_naming_both_sides(flags: dict[str, str
         assert part in message
 
 
-def test_a_simulated_host_may_learn_a_baseline_and_keep_it_nowhere() -> None:
-    assert config_of({}, baseline__from_host="true", simulate="dual-a10").baseline_from_host
-
-
 def test_pods_cannot_be_named_when_no_process_is_collected() -> None:
     options = all_options((*SWITCHES, CollectorSwitch("processes", "Processes.", default=True)))
     variables = {

@@ -3,57 +3,25 @@
 from __future__ import annotations
 
 import ctypes
-import gzip
-import io
-import json
 import re
-import tarfile
-import zlib
-from base64 import b64encode
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.rig import Rig, scenario_with
+from tests.recorded import KEY, SECONDS, record, replayed
+from tests.rig import scenario_with
 
 from gpu_triage.cli import group
-from gpu_triage.config import Config
-from gpu_triage.errors import RecordingError
 from gpu_triage.options import run_cli
-from gpu_triage.recording import Recorder, replayed_machine
-from gpu_triage.recording.bundle import Answer, FileState, Recording, read_recording, write_recording
+from gpu_triage.recording import Recorder
+from gpu_triage.recording.bundle import Answer, Recording, read_recording, write_recording
 from gpu_triage.recording.calls import CallKeys
 from gpu_triage.recording.masking import Masker
-from gpu_triage.recording.replay import ReplayedNvml, ReplayedTree
+from gpu_triage.recording.replay import ReplayedNvml
 from gpu_triage.simulator import Scenario, VirtualClock, load_scenario, simulated_machine
 
-KEY = b"k" * 32
-SECONDS = 12
 OF_THE_PROCESS = ("gpu_exporter_collector_duration_seconds", "process_")
-
-
-def _record(scenario: Scenario, masker: Masker | None = None) -> tuple[Recording, str, set[str]]:
-    """The recording of a simulated host, the page that was published at its end, and the serials to look for."""
-    clock = VirtualClock()
-    with simulated_machine(scenario, clock=clock) as simulated:
-        # Whose pods they are is the kubelet's word, which is not recorded.
-        recorder = Recorder(replace(simulated.machine, pods=None), masker or Masker(KEY))
-        host = Rig(simulated, clock, Config(), machine=recorder.machine)
-        for _ in range(SECONDS):
-            host.run(1)
-            recorder.snapshot()
-        recording = recorder.finish()
-        return recording, host.page(), {gpu.serial for gpu in scenario.gpus}
-
-
-@contextmanager
-def _replayed(path: Path) -> Iterator[Rig]:
-    clock = VirtualClock()
-    with replayed_machine(path, clock=clock) as machine, simulated_machine(load_scenario("no-driver")) as other:
-        yield Rig(other, clock, Config(), machine=machine)
 
 
 def _samples(page: str) -> list[str]:
@@ -77,9 +45,9 @@ BAD_DAY = (
 
 
 def _assert_replayed_alike(scenario: Scenario, path: Path) -> None:
-    recording, page, serials = _record(scenario)
+    recording, page, serials = record(scenario)
     write_recording(recording, path)
-    with _replayed(path) as host:
+    with replayed(path) as host:
         for _ in range(SECONDS):
             host.run(1)
         expected, found = _samples(_masked(page, Masker(KEY), serials)), _samples(host.page())
@@ -97,7 +65,7 @@ def test_what_happened_while_it_was_recorded_happens_again_once(tmp_path: Path) 
 
 
 def test_a_replay_stays_as_the_recording_ended(recorded: Path) -> None:
-    with _replayed(recorded) as host:
+    with replayed(recorded) as host:
         host.run(300)
         assert host.value("gpu_up", gpu="0") == 1
         assert host.value("gpu_exporter_simulated") == 1
@@ -106,7 +74,7 @@ def test_a_replay_stays_as_the_recording_ended(recorded: Path) -> None:
 
 @pytest.fixture(scope="module")
 def recording() -> Recording:
-    return _record(load_scenario("dual-a10"))[0]
+    return record(load_scenario("dual-a10"))[0]
 
 
 @pytest.fixture
@@ -130,7 +98,7 @@ def test_no_name_of_a_board_is_in_a_recording(recorded: Path) -> None:
 
 def test_no_name_of_a_host_or_person_is_in_a_recording() -> None:
     # That host's file server is filer1.example.net, at 192.0.2.21.
-    recording, *_ = _record(load_scenario("h100-8"), Masker(KEY, hosts=["node17"], users=["alice"]))
+    recording, *_ = record(load_scenario("h100-8"), Masker(KEY, hosts=["node17"], users=["alice"]))
     mounts = "".join(state.text for state in recording.files if state.path.endswith("mountstats"))
     assert "/mnt/datasets" in mounts
     assert "filer1" not in mounts
@@ -191,128 +159,9 @@ def test_another_key_makes_other_names() -> None:
     assert len({Masker(KEY).data(uuid), Masker(b"other").data(uuid), uuid}) == 3
 
 
-def _rewritten(recorded: Path, part: str, change: Callable[[str], str]) -> Path:
-    path = recorded / part
-    path.write_text(change(path.read_text()))
-    return recorded
-
-
-BOMB: str = b64encode(zlib.compress(b"\0" * (64 << 20))).decode()
-CORRUPT: dict[str, tuple[str, Callable[[str], str], str]] = {
-    "no JSON": ("recording.json", lambda _: "{", "recording.json: cannot be understood"),
-    "a list": ("recording.json", lambda _: "[]", "recording.json: cannot be understood"),
-    "another format": ("recording.json", lambda s: s.replace("gpu-triage-r", "x"), "format is not"),
-    "a newer version": ("recording.json", lambda s: s.replace('"version": 1', '"version": 2'), "this program knows 1"),
-    "no time": ("recording.json", lambda s: s.replace('"wall": ', '"wall": -'), "recording.json: cannot be understood"),
-    "an endless time": ("files.jsonl", lambda s: '[NaN, "sys/a", "file", ""]\n' + s, "files.jsonl: line 1"),
-    "half a line": ("nvml.jsonl", lambda s: s[: len(s) // 2], "is no answer of NVML"),
-    "no key": ("nvml.jsonl", lambda s: s + "[0, [], 0]\n", "is no answer of NVML"),
-    "a key that is text": ("nvml.jsonl", lambda s: s + '[0, "x", 0]\n', "is no answer of NVML"),
-    "no base64": ("nvml.jsonl", lambda s: s + '[0, ["f"], 0, "%"]\n', "is no answer of NVML"),
-    "no zlib": ("nvml.jsonl", lambda s: s + '[0, ["f"], 0, "AAAA"]\n', "is no answer of NVML"),
-    "huge memory": ("nvml.jsonl", lambda s: s + '[0, ["f"], 0, ["x", 99999999999]]\n', "is no answer of NVML"),
-    "a bomb": ("nvml.jsonl", lambda s: s + json.dumps([0, ["f"], 0, BOMB]) + "\n", "is no answer of NVML"),
-    "deep": ("nvml.jsonl", lambda s: s + "[" * 100_000 + "\n", "is no answer of NVML"),
-    "an unknown kind": ("files.jsonl", lambda s: s + '[0, "sys/a", "pipe", ""]\n', "is no file of sysfs"),
-    "a place outside": ("files.jsonl", lambda s: s + '[0, "etc/passwd", "file", ""]\n', "is no place in sysfs"),
-    "a way out": ("files.jsonl", lambda s: s + '[0, "sys/../../x", "file", ""]\n', "is no place in sysfs"),
-    "an absolute path": ("files.jsonl", lambda s: s + '[0, "/etc/x", "file", ""]\n', "is no place in sysfs"),
-    "a zero byte": ("files.jsonl", lambda s: s + '[0, "sys/a\\u0000", "file", ""]\n', "is no place in sysfs"),
-}
-
-
-@pytest.mark.parametrize(("part", "change", "complaint"), CORRUPT.values(), ids=CORRUPT.keys())
-def test_a_corrupt_recording_is_refused_naming_the_part(
-    recorded: Path, part: str, change: Callable[[str], str], complaint: str
-) -> None:
-    with pytest.raises(RecordingError, match=re.escape(complaint)) as refused:
-        read_recording(_rewritten(recorded, part, change))
-    assert str(refused.value).startswith(str(recorded))
-
-
-ESCAPES = {
-    "a link out": [("sys/a", "link", "../../../etc")],
-    "an absolute link": [("sys/a", "link", "/etc")],
-    "a file through a link made in two steps": [
-        ("sys/d/e", "folder", ""),
-        ("sys/a", "link", "d/e"),
-        ("sys/b", "link", "a/../../../.."),
-        ("sys/b/x", "file", "x"),
-    ],
-    "a link to the root": [("sys/a", "link", "..")],
-}
-
-
-@pytest.mark.parametrize("states", ESCAPES.values(), ids=ESCAPES.keys())
-def test_nothing_is_written_outside_the_replayed_tree(tmp_path: Path, states: list[tuple[str, Any, str]]) -> None:
-    root = tmp_path / "outer" / "root"
-    root.mkdir(parents=True)
-    with pytest.raises(RecordingError, match="leads out of the recording"):
-        ReplayedTree(tuple(FileState(0.0, *state) for state in states), root)
-    assert {path.name for path in tmp_path.rglob("*")} <= {"outer", "root", "sys", "proc", "a", "d", "e"}
-
-
-@pytest.mark.parametrize(
-    "states",
-    [
-        [("sys/a", "file", ""), ("sys/a/b", "file", "")],
-        [("sys/a", "link", "a"), ("sys/a/b", "file", "")],
-        [("sys/" + "x" * 300, "file", "")],
-    ],
-)
-def test_files_that_cannot_be_are_an_error(tmp_path: Path, states: list[tuple[str, Any, str]]) -> None:
-    with pytest.raises(RecordingError, match="cannot be made"):
-        ReplayedTree(tuple(FileState(0.0, *state) for state in states), tmp_path)
-
-
-def _archive(path: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
-    with tarfile.open(path, "w:gz") as archive:
-        for member, raw in members:
-            member.size = len(raw)
-            archive.addfile(member, io.BytesIO(raw))
-    return path
-
-
-def _holding(path: Path, raw: bytes) -> Path:
-    path.write_bytes(raw)
-    return path
-
-
-def _link_member() -> tarfile.TarInfo:
-    member = tarfile.TarInfo("recording/kmsg")
-    member.type, member.linkname = tarfile.SYMTYPE, "/etc/passwd"
-    return member
-
-
-HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
-    "no archive": (lambda path: _holding(path, b"x"), "cannot be read"),
-    "a cut archive": (lambda path: _holding(path, gzip.compress(b"x" * 2000)[:20]), "cannot be read"),
-    "a place outside": (lambda path: _archive(path, (tarfile.TarInfo("../../x"), b"")), "holds '../../x'"),
-    "a link": (lambda path: _archive(path, (_link_member(), b"")), "holds 'recording/kmsg'"),
-    "a part twice": (
-        lambda path: _archive(path, *[(tarfile.TarInfo("recording/kmsg"), b"")] * 2),
-        "holds 'recording/kmsg'",
-    ),
-    "a part too few": (lambda path: _archive(path, (tarfile.TarInfo("recording/kmsg"), b"")), "has no recording.json"),
-    "nothing": (lambda path: path, "cannot be read"),
-}
-
-
-@pytest.mark.parametrize(("make", "complaint"), HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_hostile_archive_is_refused(tmp_path: Path, make: Callable[[Path], Path], complaint: str) -> None:
-    with pytest.raises(RecordingError, match=re.escape(complaint)):
-        read_recording(make(tmp_path / "recording.tar.gz"))
-
-
-def test_a_recording_is_bounded(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpu_triage.recording.bundle.MOST_BYTES", 1000)
-    with pytest.raises(RecordingError, match="is larger than"):
-        read_recording(recorded)
-
-
 def test_a_host_without_the_library_is_replayed_as_one(tmp_path: Path, recording: Recording) -> None:
     write_recording(replace(recording, answers=(), kmsg=None), tmp_path / "recording")
-    with _replayed(tmp_path / "recording") as host:
+    with replayed(tmp_path / "recording") as host:
         host.run(3)
         assert host.series("gpu_driver_error_info", error="library_not_found")
         assert host.value("gpu_devices", source="pci") == 2
@@ -332,7 +181,7 @@ def test_the_command_records_what_serve_replays(tmp_path: Path, capsys: pytest.C
     target = tmp_path / "report.tar.gz"
     assert run_cli(group, ["record", str(target), "--watch", "1s", "--simulate", "dual-a10"]) == 0
     assert "answers of NVML" in capsys.readouterr().out
-    with _replayed(target) as host:
+    with replayed(target) as host:
         host.run(3)
         assert host.value("gpu_up", gpu="1") == 1
 
