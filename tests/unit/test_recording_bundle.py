@@ -146,6 +146,14 @@ def test_a_hostile_archive_is_refused(tmp_path: Path, make: Callable[[Path], Pat
         read_recording(make(tmp_path / "recording.tar.gz"))
 
 
+def test_answers_that_grow_when_unpacked_are_bounded(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = json.dumps([0, ["f"], 0, b64encode(zlib.compress(b"\0" * 500_000)).decode()]) + "\n"
+    _rewritten(recorded, "nvml.jsonl", lambda text: text + line * 10)
+    monkeypatch.setattr("gpu_triage.recording.bundle.MOST_BYTES", 3 << 20)
+    with pytest.raises(RecordingError, match="the answers are larger than 3 MiB when unpacked"):
+        read_recording(recorded)
+
+
 def test_a_recording_is_bounded(recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpu_triage.recording.bundle.MOST_BYTES", 1000)
     with pytest.raises(RecordingError, match="is larger than"):

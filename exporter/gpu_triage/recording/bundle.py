@@ -13,7 +13,7 @@ import stat
 import tarfile
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -26,7 +26,8 @@ VERSION: Final = 1
 MOST_BYTES: Final = 256 << 20
 """Of one recording, unpacked."""
 MOST_LINES: Final = 1_000_000
-MOST_BLOB_BYTES: Final = 4 << 20
+MOST_BLOB_BYTES: Final = 1 << 20
+"""Of what one call wrote to one place; the largest there is lists processes."""
 
 _LEAST_TEXT: Final = 4
 _ARCHIVE: Final = ".tar.gz"
@@ -74,7 +75,7 @@ class Recording:
     """A recorded host.
 
     Attributes:
-        exporter: version of the program that recorded it.
+        versions: of what recorded it (gpu_triage, python, nvidia_ml_py, kernel), for people.
         monotonic, wall: the instant at which it began.
         seconds: how long it lasted.
         missing: NVML functions that the library did not have.
@@ -83,7 +84,7 @@ class Recording:
         kmsg: records of the kernel log, in its own format; None where it could not be read.
     """
 
-    exporter: str
+    versions: Mapping[str, str]
     monotonic: float
     wall: float
     seconds: float
@@ -143,7 +144,7 @@ def _texts(recording: Recording) -> Iterator[str]:
     about = {
         "format": FORMAT,
         "version": VERSION,
-        "exporter": recording.exporter,
+        "versions": dict(recording.versions),
         "monotonic": recording.monotonic,
         "wall": recording.wall,
         "seconds": recording.seconds,
@@ -184,7 +185,7 @@ def _unpacked(packed: object) -> bytes | None:
     unpack = zlib.decompressobj()
     raw = unpack.decompress(b64decode(text, validate=True), MOST_BLOB_BYTES)
     if unpack.unconsumed_tail:
-        raise ValueError(f"an answer of more than {MOST_BLOB_BYTES >> 20} MiB")
+        raise ValueError(f"an answer of more than {MOST_BLOB_BYTES} bytes")
     return raw
 
 
@@ -226,16 +227,16 @@ def _recording(parts: dict[str, str]) -> Recording:
         about: dict[str, Any] = json.loads(parts[_ABOUT])
         _check_format(about)
         return Recording(
-            exporter=str(about["exporter"]),
+            versions={str(name): str(version) for name, version in about["versions"].items()},
             monotonic=_seconds(about["monotonic"]),
             wall=_seconds(about["wall"]),
             seconds=_seconds(about["seconds"]),
             missing=tuple(map(str, about["missing_functions"])),
-            answers=tuple(_answer(line, where) for line, where in _lines(parts, _NVML)),
+            answers=tuple(_answers(parts)),
             files=tuple(_file(line, where) for line, where in _lines(parts, _FILES)),
             kmsg=parts[_KMSG] if about["kmsg_readable"] else None,
         )
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
         raise RecordingError(f"{_ABOUT}: cannot be understood: {error!r:.80}") from error
 
 
@@ -253,6 +254,16 @@ def _lines(parts: dict[str, str], name: str) -> Iterator[tuple[str, str]]:
     for number, line in enumerate(lines, start=1):
         if line:
             yield line, f"{name}: line {number}"
+
+
+def _answers(parts: dict[str, str]) -> Iterator[Answer]:
+    size = 0
+    for line, where in _lines(parts, _NVML):
+        answer = _answer(line, where)
+        size += sum(len(out) for out in answer.outs if out is not None)
+        if size > MOST_BYTES:
+            raise RecordingError(f"{where}: the answers are larger than {MOST_BYTES >> 20} MiB when unpacked")
+        yield answer
 
 
 def _answer(line: str, where: str) -> Answer:

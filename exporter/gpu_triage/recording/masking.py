@@ -19,6 +19,10 @@ _LEAST_NAME: Final = 3
 """Shorter names of people are words of the kernel as well."""
 
 
+def _is_telling(name: str) -> bool:
+    return len(name) >= _LEAST_NAME and name not in ("localhost", "root")
+
+
 class Masker:
     """Replaces names by others of the same length or kind, which nobody without the key can turn back.
 
@@ -31,10 +35,9 @@ class Masker:
     def __init__(self, key: bytes, hosts: Iterable[str] = (), users: Iterable[str] = ()) -> None:
         self._key = key
         self._names = [
-            (re.compile(rf"(?<![\w.-]){re.escape(name)}(?![\w-])"), kind)
+            (re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, told))})(?![\w-])"), kind)
             for kind, names in (("host", hosts), ("user", users))
-            for name in sorted(set(names), key=len, reverse=True)
-            if len(name) >= _LEAST_NAME and name not in ("localhost", "root")
+            if (told := sorted({name for name in names if _is_telling(name)}, key=len, reverse=True))
         ]
 
     def data(self, raw: bytes) -> bytes:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from importlib import metadata
 from typing import Any, Final
 
 from gpu_triage import __version__
@@ -60,7 +62,7 @@ class Recorder:
         self._files.close()
         with self._lock:
             return Recording(
-                exporter=__version__,
+                versions=_versions(),
                 monotonic=self._began.monotonic,
                 wall=self._began.wall,
                 seconds=self._seconds(),
@@ -175,6 +177,15 @@ def _masked(masker: Masker, function: str, out: Any, raw: bytes) -> bytes:
                 private = raw[member.offset : member.offset + member.size]
                 raw = raw[: member.offset] + masker.noise(private) + raw[member.offset + member.size :]
     return masker.data(raw)
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "gpu_triage": __version__,
+        "python": platform.python_version(),
+        "nvidia_ml_py": metadata.version("nvidia-ml-py"),
+        "kernel": platform.release(),
+    }
 
 
 def local_masker() -> Masker:

@@ -38,7 +38,12 @@ class FileTrace:
     def __init__(self, roots: Mapping[str, Path], masker: Masker) -> None:
         self._roots = dict(roots)
         self._masker = masker
-        self._prefixes = tuple((f"{os.path.abspath(root)}/", name) for name, root in roots.items())  # noqa: PTH100
+        # Readers follow links, and so may leave a root by the name it was given.
+        self._prefixes = tuple(
+            (f"{os.fspath(place)}/", name)
+            for name, root in roots.items()
+            for place in {root.absolute(), root.resolve()}
+        )
         self._touched: dict[str, bool] = {}
         self._states: list[FileState] = []
         self._last: dict[str, tuple[Kind, str]] = {}
@@ -78,7 +83,7 @@ class FileTrace:
         path = arguments[0]
         if not isinstance(path, (str, bytes, os.PathLike)):
             return
-        name = os.fsdecode(path)
+        name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - text all along
         for prefix, root in self._prefixes:
             if name.startswith(prefix) and len(self._touched) < _MOST_PATHS:
                 relative = f"{root}/{name[len(prefix) :]}"
