@@ -1,1 +1,1 @@
-"""What is wrong with this host: the verdicts that people ask for at a prompt."""
+"""The playbook's verdict on a host: runs the sampler for a while and judges the samples it publishes."""
