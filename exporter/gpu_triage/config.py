@@ -52,6 +52,7 @@ class Config:
         log_format: ``logfmt`` or ``json``.
         replay: the recording to run instead of the real host; None on the real host.
         simulate: the scenario to run instead of the real host; None on the real host.
+        simulate_pace: how many times faster its events follow each other.
     """
 
     web_listen_addresses: tuple[str, ...] = (":9836",)
@@ -81,6 +82,7 @@ class Config:
     log_format: str = "logfmt"
     replay: Path | None = None
     simulate: str | None = None
+    simulate_pace: int = 1
 
     def __post_init__(self) -> None:
         # A copy behind a proxy: whoever passed the mapping in cannot change it later.

@@ -6,6 +6,7 @@
     ├── ConfigError           a flag, environment variable or file key that cannot be used; exit code 2
     ├── ScenarioError         a simulated host's description that cannot be used; exit code 2
     ├── RecordingError        a recording of a host that cannot be written or read; exit code 2
+    ├── HistoryNotWritten     a simulated host's history cannot be written where it was asked for; exit code 1
     ├── DriverUnavailable     NVML cannot be used at all now; `reason` is the label of gpu_driver_error_info
     │   └── DriverReplaced    the driver was upgraded underneath this process: only a restart helps
     ├── GpuUnavailable        one GPU does not answer; `reason` is the label of gpu_error_info
@@ -30,6 +31,10 @@ class ScenarioError(GpuTriageError):
 
 class RecordingError(GpuTriageError):
     """A recording that cannot be written, read or understood; the message names the file and the next step."""
+
+
+class HistoryNotWritten(GpuTriageError):
+    """A simulated host's history cannot be written where it was asked for; the message names the cause."""
 
 
 class DriverUnavailable(GpuTriageError):

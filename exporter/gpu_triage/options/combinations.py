@@ -93,6 +93,11 @@ def _check_baseline(config: Config, given: Mapping[str, Given]) -> None:
 
 
 def _check_simulation(config: Config, given: Mapping[str, Given]) -> None:
+    if config.simulate is None and config.simulate_pace != 1:
+        raise ConfigError(
+            f"simulate-pace ({_origin('simulate-pace', given)}) has no effect on a real host; "
+            "name a scenario with --simulate, or leave it out"
+        )
     if config.simulate is None and config.replay is None:
         return
     if config.simulate is not None and config.replay is not None:

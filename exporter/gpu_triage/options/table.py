@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 VARIABLE_PREFIX = "GPU_TRIAGE_"
 CONFIG_FILE = "config.file"
+SIMULATE = "simulate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,11 +255,18 @@ _TRAILING = (
         "Recording to run instead of this host: a folder or .tar.gz of gpu-triage record.",
     ),
     Option(
-        "simulate",
+        SIMULATE,
         "simulate",
         "Simulation",
         values.SCENARIO,
         "Scenario to run instead of this host: a name, or the path of a TOML file.",
+    ),
+    Option(
+        "simulate-pace",
+        "simulate_pace",
+        "Simulation",
+        values.whole_number(1, 100),
+        "How many times faster the scenario's events follow each other; its clocks and counters keep real time.",
     ),
     Option(
         CONFIG_FILE,

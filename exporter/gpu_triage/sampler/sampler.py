@@ -18,10 +18,10 @@ from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
 from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch
 from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, GONE, STALLED, Fleet
 from gpu_triage.sampler.gpu import GpuJob, GpuRecord, GpuRoundResult, readers_of
-from gpu_triage.sampler.host import HostJob, HostReader
+from gpu_triage.sampler.host import HostRounds
 from gpu_triage.sampler.lanes import Lane, LaneMaker
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
-from gpu_triage.sampler.schedule import Schedule, interval_seconds
+from gpu_triage.sampler.schedule import interval_seconds
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.view import HostView
 from gpu_triage.sampler.xid import XidNews, XidWatch
@@ -61,11 +61,9 @@ class Sampler:
         pushed = (xid.NAME,) * self._xid.enabled + (baseline.NAME,) * self._baseline.enabled
         self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, exporter.NAME))
         self._make_reader = {c.name: partial(c.reader, config) for c in self._gpu_collectors}
-        self._host_readers: dict[str, HostReader] = {c.name: c.reader(config) for c in self._host_collectors}
         self._fleet = Fleet(config, make_lane)
         self._driver = DriverWatch(machine, config, make_lane("driver"), self._reports.put)
-        self._host_lane = make_lane("host")
-        self._host_schedule = Schedule(config)
+        self._host = HostRounds(machine, config, make_lane, self._host_collectors, self._reports.put)
         self._fresh_for = {c.name: config.stale_after * interval_seconds(config, c.tier) for c in enabled}
         self._kept = frozenset(c.name for c in self._gpu_collectors if c.kept)
         self.view = HostView(self._fleet, self._driver, self.store)
@@ -89,7 +87,7 @@ class Sampler:
         if not ending_session:
             self._submit_driver_and_gpus(now)
         self._xid.submit_kmsg(now)
-        self._submit_host(now)
+        self._host.submit(now)
 
     def publish(self) -> None:
         """Take in what came back, withdraw what is stale, and say how things stand."""
@@ -131,7 +129,7 @@ class Sampler:
 
     def idle(self) -> bool:
         """Whether every lane has finished what it was given."""
-        lanes = (*(record.lane for record in self._fleet), self._driver.lane, self._host_lane, *self._own_lanes)
+        lanes = (*(record.lane for record in self._fleet), self._driver.lane, *self._own_lanes)
         return all(lane.busy_since is None for lane in lanes)
 
     def close(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
@@ -140,7 +138,7 @@ class Sampler:
         Args:
             wait: waits until the given condition holds, at most as long as there is time; says whether it does.
         """
-        for lane in (*(record.lane for record in self._fleet), self._host_lane, *self._own_lanes):
+        for lane in (*(record.lane for record in self._fleet), *self._own_lanes):
             lane.close()
         if wait(self.idle):
             self._driver.lane.submit(self._end_session)
@@ -160,7 +158,7 @@ class Sampler:
 
     @property
     def _own_lanes(self) -> tuple[Lane, ...]:
-        return (*self._xid.lanes, self._baseline.lane)
+        return (*self._host.lanes, *self._xid.lanes, self._baseline.lane)
 
     def _end_session(self) -> None:
         # An event set outlives no session; all lanes are idle, so this one may free it.
@@ -216,14 +214,6 @@ class Sampler:
                 recorded_link=self._baseline.link_of(record.device),
             )
         )
-
-    def _submit_host(self, now: float) -> None:
-        if self._host_lane.busy_since is not None:
-            return
-        due = self._host_schedule.due(self._host_collectors, now)
-        if due:
-            pairs = tuple((collector, self._host_readers[collector.name]) for collector in due)
-            self._host_lane.submit(HostJob(pairs, self._machine, self._host_lane.mark, self._reports.put))
 
     def _drain(self) -> None:
         now = self._machine.clock.now().monotonic

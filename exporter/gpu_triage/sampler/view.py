@@ -75,8 +75,9 @@ class HostView:
         bus = self.driver.bus
         if not count:
             return "a GPU: the driver has none"
-        if bus is not None and len(bus) != count:
-            return f"GPUs: the PCI bus has {len(bus)} of NVIDIA, the driver {count}"
+        on_bus = None if bus is None else sum(not gpu.lent for gpu in bus)
+        if on_bus is not None and on_bus != count:
+            return f"GPUs: the PCI bus has {on_bus} of NVIDIA, the driver {count}"
         for record in self.fleet:
             if record.error is not None:
                 return f"GPU {record.labels.gpu}, which does not answer: {record.error}"
