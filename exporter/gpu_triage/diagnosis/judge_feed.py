@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from gpu_triage import catalogue
 from gpu_triage.diagnosis import thresholds
+from gpu_triage.diagnosis.codes import BY_CODE
 from gpu_triage.diagnosis.findings import Finding, Judge, of_gpu, of_host
 from gpu_triage.diagnosis.ladder import Bottleneck, held_idle
 from gpu_triage.diagnosis.starvation import scarce_cpu, scarce_memory, scarce_network, scarce_storage
@@ -111,3 +113,13 @@ def judge_settings(host: HostView) -> Iterator[Finding]:
     for gpu in host.answering:
         if gpu.last(catalogue.PERSISTENCE_MODE) == 0:
             yield of_gpu("policy.persistence", gpu, "persistence mode is off")
+
+
+def judge_baseline(host: HostView) -> Iterator[Finding]:
+    """Fields that differ from the recorded baseline, of the host and of each GPU."""
+    drifted: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for track in host.evidence.series(catalogue.BASELINE_MISMATCH):
+        if track.last:
+            drifted[track.labels["gpu"], track.labels["uuid"]].append(track.labels["field"])
+    for (gpu, uuid), fields in drifted.items():
+        yield Finding(BY_CODE["baseline.drift"], f"differs in {', '.join(sorted(fields))}", gpu or None, uuid)

@@ -64,7 +64,7 @@ class Surroundings:
 
 def applies(option: Option) -> bool:
     """Whether an option of the daemon means something to a look at the host."""
-    return option.section in _SECTIONS or option.name == "sample.deadline"
+    return (option.section in _SECTIONS or option.name == "sample.deadline") and option.name != "baseline.from-host"
 
 
 def parsed(flag: str, text: str, kind: ValueKind) -> object:
