@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gpu_triage.simulator import Scenario
 from tests.conftest import RequiresTool
 from tests.rules.cases import every_name, load_any
 from tests.rules.examine import examine
@@ -13,6 +12,8 @@ from tests.rules.playbook import NAMES
 from tests.rules.rulefile import rule_files
 from tests.rules.verdict import disagreements, wanted
 from tests.rules.vocabulary import CLASSES
+
+from gpu_triage.simulator import Scenario
 
 SCENARIOS = {name: load_any(name) for name in every_name()}
 EXPECTATIONS = [expectation for scenario in SCENARIOS.values() for expectation in scenario.expectations]
