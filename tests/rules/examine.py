@@ -111,7 +111,9 @@ def _examination(step_seconds: float, answers: Answers) -> Examination:
             for at, samples in _of(answers, CLASSES)
         },
         undecided={
-            at: tuple(sample.labels["gpu"] for sample in samples) for at, samples in _of(answers, UNDECIDED) if samples
+            at: tuple(sample.labels["gpu"] for sample in samples)
+            for at, samples in _of(answers, UNDECIDED)
+            if samples
         },
     )
 

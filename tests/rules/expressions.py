@@ -171,7 +171,9 @@ def _combined(node: promql.BinaryExpr, series: Callable[[str], frozenset[str]]) 
     return _grouped(node.modifier, left, right)
 
 
-def _grouped(modifier: promql.BinModifier | None, left: frozenset[str], right: frozenset[str]) -> frozenset[str]:
+def _grouped(
+    modifier: promql.BinModifier | None, left: frozenset[str], right: frozenset[str]
+) -> frozenset[str]:
     many, one = (left, right)
     if modifier is not None and modifier.card == promql.VectorMatchCardinality.OneToMany:
         many, one = right, left

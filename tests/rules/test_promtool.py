@@ -71,11 +71,7 @@ def test_an_alert_that_fires_is_rendered_and_a_quiet_one_is_not(promtool: Path, 
     series = {selector("x", [("gpu", "0")]): [0.0, 3.5, 3.5, 3.5, GONE]}
     times = (15.0, 45.0, 60.0)
     run = Run(
-        (rules,),
-        15,
-        series,
-        tuple(('ALERTS{alertstate="firing"}', at) for at in times),
-        tuple(("Hot", at) for at in times),
+        (rules,), 15, series, tuple(('ALERTS{alertstate="firing"}', at) for at in times), tuple(("Hot", at) for at in times)
     )
     answers = ask(promtool, run, tmp_path)
     labels = {"alertname": "Hot", "gpu": "0", "odd": 'a"b, {c} 5E+00', "severity": "warning"}
