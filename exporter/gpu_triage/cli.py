@@ -14,13 +14,11 @@ import click
 
 from gpu_triage import __version__
 from gpu_triage.collectors.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
-from gpu_triage.diagnosis.baseline_command import baseline_command
 from gpu_triage.exposition import Exposition, Page
 from gpu_triage.hardware.pod_resources import PodDirectory, kubelet
 from gpu_triage.log import configure, fields
 from gpu_triage.machine import real_machine
 from gpu_triage.options import OptionsCommand, run_cli, serve_options, version_option
-from gpu_triage.recording.command import record_command
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.web.app import WebApp
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gpu_triage.config import Config
+    from gpu_triage.diagnosis.looking import Opened
     from gpu_triage.machine import Machine, PodNames
     from gpu_triage.options.given import Given
 
@@ -40,7 +39,35 @@ EXIT_RESTART_ME = 4
 """Exit code of a daemon that must be restarted because the driver was replaced underneath it."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+LOOKING = ("advise", "baseline", "check", "record")
+"""Commands that look at a host once."""
+
+
+class Commands(click.Group):
+    """The commands. Those that look at a host once are loaded when called for: no daemon needs their memory."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands."""
+        return sorted({*super().list_commands(ctx), *LOOKING})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name; None without one."""
+        if cmd_name in LOOKING and cmd_name not in self.commands:
+            from gpu_triage.diagnosis.advise_command import advise_command  # noqa: PLC0415 - see the class
+            from gpu_triage.diagnosis.baseline_command import baseline_command  # noqa: PLC0415 - likewise
+            from gpu_triage.diagnosis.check_command import check_command  # noqa: PLC0415 - likewise
+            from gpu_triage.diagnosis.looking import Surroundings  # noqa: PLC0415 - likewise
+            from gpu_triage.recording.command import record_command  # noqa: PLC0415 - likewise
+
+            surroundings = Surroundings(COLLECTOR_SWITCHES, _scenario_options, _open_machine)
+            self.add_command(advise_command(surroundings))
+            self.add_command(baseline_command(_machine_to_look_at))
+            self.add_command(check_command(surroundings))
+            self.add_command(record_command(_machine_to_look_at))
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @version_option()
 def group() -> None:
     """Tell why a GPU job is slow or sick: Prometheus metrics of NVIDIA GPUs and of what feeds them."""
@@ -124,13 +151,23 @@ def simulate(name: str | None, list_all: bool, **history: Any) -> int:  # noqa: 
     return 0
 
 
+def _open_machine(config: Config, stack: ExitStack, scenario_seconds: float) -> Opened:
+    """The machine to look at once; a simulated one on a virtual clock, so that nobody waits for it."""
+    from gpu_triage.diagnosis.looking import Opened  # noqa: PLC0415 - as in Commands
+
+    if config.simulate is None:
+        return Opened(_machine(config, stack), None)
+    from gpu_triage.simulator import VirtualClock, at_pace, load_scenario, simulated_machine  # noqa: PLC0415 - likewise
+
+    clock = VirtualClock()
+    scenario = at_pace(load_scenario(config.simulate), config.simulate_pace)
+    simulated = simulated_machine(scenario, clock=clock, starting_at=scenario_seconds)
+    return Opened(stack.enter_context(simulated).machine, clock)
+
+
 def _machine_to_look_at(config: Config, stack: ExitStack, starting_at: float) -> Machine:
     configure(config.log_level, config.log_format)
     return _machine(config, stack, starting_at)
-
-
-group.add_command(baseline_command(_machine_to_look_at))
-group.add_command(record_command(_machine_to_look_at))
 
 
 def main() -> None:

@@ -298,7 +298,7 @@ class Pulses:
         seed: which random times.
     """
 
-    of: Literal["utilization", "sw_power_cap", "sw_thermal", "hw_thermal", "hw_power_brake"]
+    of: Literal["utilization", "sw_power_cap", "sw_thermal", "hw_thermal", "hw_power_brake", "hw_slowdown"]
     milliseconds: Annotated[float, Between(1, 60_000)]
     per_minute: Annotated[float, Between(0.01, 600)]
     seed: Count = 1
