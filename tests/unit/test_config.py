@@ -95,6 +95,7 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
     ("log.level", "debug", "log_level", "debug"),
     ("log.format", "json", "log_format", "json"),
     ("replay", "/dev/null", "replay", Path("/dev/null")),
+    ("simulate-pace", "1", "simulate_pace", 1),
     ("simulate", "pcie-downtrained", "simulate", "pcie-downtrained"),
 )
 
