@@ -47,8 +47,11 @@ class Crowd(ServerState):
     """All connections of one server.
 
     Attributes:
+        connections: all of them, those in the middle of a TLS handshake included.
         waiting: those on whose client it is to send something, the longest-waiting first (an ordered set).
     """
+
+    connections: set[GuardedProtocol]  # type: ignore[assignment]  # uvicorn's has other protocols as well
 
     def __init__(self, limits: Limits, wall: Callable[[], float]) -> None:
         super().__init__()
@@ -58,7 +61,13 @@ class Crowd(ServerState):
         self._second = -1
         self._emptied = asyncio.Event()
 
-    def make_room(self) -> None:
+    def enter(self, connection: GuardedProtocol) -> None:
+        """Count a connection from the moment it is accepted, before any TLS handshake, and keep within the limit."""
+        self.connections.add(connection)
+        self.waiting[connection] = None
+        self._make_room()
+
+    def _make_room(self) -> None:
         """Where there are too many connections, cut the one that has kept the server waiting longest.
 
         An idle one or one that dawdles over its request gives way before one that asks at once, so a scraper
@@ -70,7 +79,7 @@ class Crowd(ServerState):
             del self.waiting[victim]
             # Now, not when the transport gets to it: the next newcomer must not pay for this one again.
             self.connections.discard(victim)
-            victim.transport.abort()
+            victim.cut()
 
     def stamp(self) -> None:
         """Bring the Date header up to the second; here, because a timer would wake an idle process."""
@@ -86,13 +95,17 @@ class Crowd(ServerState):
         if not self.connections:
             self._emptied.set()
 
-    async def disperse(self) -> None:
-        """End every connection: those in the middle of an answer within `stop_seconds`, then by force."""
+    def recycle(self) -> None:
+        """End every connection once it is not being answered: clients come back under the rules of now."""
         for connection in list(self.connections):
             connection.shutdown()
+
+    async def disperse(self) -> None:
+        """End every connection: those in the middle of an answer within `stop_seconds`, then by force."""
+        self.recycle()
         await self._empty(self.limits.stop_seconds)
         for connection in list(self.connections):
-            connection.transport.abort()
+            connection.cut()
         # The transports tell their protocols in the loop's next round; wait for that, so that no answer is
         # still being written when the loop closes.
         await self._empty(self.limits.stop_seconds)
