@@ -126,12 +126,13 @@ def _http(path: str, keys: dict[str, yaml.Node]) -> Headers:
     _only(path, f"{section}.headers", given, tuple(_HEADERS))
     headers: list[tuple[bytes, bytes]] = []
     for name, node in given.items():
+        where = f"{path}: {section}.headers.{name}"
         value = _text(path, f"{section}.headers.{name}", node)
         allowed = _HEADERS[name]
         if value and allowed and value not in allowed:
-            raise ConfigError(f"{path}: {section}.headers.{name}: write {' or '.join(allowed)}")
+            raise ConfigError(f"{where}: {quoted(value)} will not do; write {' or '.join(allowed)}")
         if not value.isascii() or not value.isprintable():
-            raise ConfigError(f"{path}: {section}.headers.{name}: write printable ASCII on one line")
+            raise ConfigError(f"{where}: cannot be a header; write printable ASCII on one line")
         if value:
             headers.append((name.lower().encode(), value.encode()))
     return tuple(headers)

@@ -151,7 +151,10 @@ def _set_clients(context: ssl.SSLContext, settings: TlsSettings) -> None:
             "add client_auth_type: RequireAndVerifyClientCert or leave it out"
         )
     if settings.client_allowed_sans is not None and kind != "RequireAndVerifyClientCert":
-        raise ConfigError(f"{settings.source}: client_allowed_sans needs client_auth_type: RequireAndVerifyClientCert")
+        raise ConfigError(
+            f"{settings.source}: client_allowed_sans needs RequireAndVerifyClientCert; "
+            "write that as client_auth_type, or leave the names out"
+        )
     context.verify_mode = _CLIENT_AUTH[kind]
     if settings.client_ca:
         try:
