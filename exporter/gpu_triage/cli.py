@@ -23,6 +23,7 @@ from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.web.app import WebApp
 from gpu_triage.web.config_file import HIGHEST_COST
+from gpu_triage.web.crowd import Limits
 from gpu_triage.web.landing import LandingFacts
 from gpu_triage.web.passwords import LONGEST_PASSWORD, hashed
 from gpu_triage.web.security import SecuritySource
@@ -207,6 +208,7 @@ class _Daemon:
             self._front.application(),
             None if config.web_systemd_socket else config.web_listen_addresses,
             security=SecuritySource(config.web_config_file, self._front.web_config_loaded),
+            limits=Limits(unread=config.web_max_requests),
         )
         self._fatal: str | None = None
 

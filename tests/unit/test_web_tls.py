@@ -87,7 +87,7 @@ def test_only_certificates_with_an_allowed_name_are_answered(tmp_path: Path, nam
 
 
 def test_half_done_handshakes_are_counted_and_give_way_and_a_scrape_gets_through(tmp_path: Path) -> None:
-    with serving(tmp_path, Authority(tmp_path).server(), Limits(connections=10)) as running:
+    with serving(tmp_path, Authority(tmp_path).server(), Limits(tls_connections=10)) as running:
         hello = client_hello()
         silent = [running.connect() for _ in range(60)]
         for number, client in enumerate(silent):

@@ -107,7 +107,7 @@ _LEADING = (
         "web_max_requests",
         "Web",
         values.whole_number(1, 1000),
-        "Requests answered at the same time; more are turned away.",
+        "Requests answered at the same time, and answers that may wait for clients to read them; more are turned away.",
     ),
     Option(
         "web.enable-lifecycle",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+from asyncio.sslproto import SSLProtocol
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
     from gpu_triage.web.crowd import Crowd
     from gpu_triage.web.security import SecuritySource
+
+_TLS_BUFFER_BYTES = 16 * 1024
+"""One TLS record, and as much as a request may be. asyncio sets aside 256 KiB for each connection, before its first
+byte: hundreds of megabytes for those who only connect."""
 
 _PAUSE_SECONDS = 0.1
 """After a connection that could not be accepted for want of file descriptors or memory."""
@@ -38,6 +43,8 @@ class Acceptor:
         self._security = security
         self._loop = asyncio.get_running_loop()
         self._arriving: set[asyncio.Task[None]] = set()
+        # No argument of asyncio's reaches it.
+        SSLProtocol.max_size = _TLS_BUFFER_BYTES
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept from one socket until cancelled."""

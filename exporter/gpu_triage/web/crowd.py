@@ -29,6 +29,8 @@ class Limits:
         linger_seconds: how long a refused client may go on sending, so that it gets to read why.
         stop_seconds: how long answers in progress may take when the server is told to stop.
         connections: open at one time.
+        tls_connections: the same over TLS, which takes more memory and time for each.
+        unread: answers at one time that their clients do not take; it bounds the memory they hold.
         head_bytes: request line and headers.
         body_bytes: request body; no page here takes one.
     """
@@ -39,6 +41,8 @@ class Limits:
     linger_seconds: float = 1.0
     stop_seconds: float = 0.5
     connections: int = 512
+    tls_connections: int = 128
+    unread: int = 40
     head_bytes: int = 16 * 1024
     body_bytes: int = 1024
 
@@ -49,13 +53,16 @@ class Crowd(ServerState):
     Attributes:
         connections: all of them, those in the middle of a TLS handshake included.
         waiting: those on whose client it is to send something, the longest-waiting first (an ordered set).
+        unread: those whose client does not take its answer, in the same order.
     """
 
     connections: set[GuardedProtocol]  # type: ignore[assignment]  # uvicorn's has other protocols as well
 
-    def __init__(self, limits: Limits, wall: Callable[[], float]) -> None:
+    def __init__(self, limits: Limits, wall: Callable[[], float], *, tls: bool = False) -> None:
         super().__init__()
         self.limits = limits
+        self.unread: dict[GuardedProtocol, None] = {}
+        self._most = limits.tls_connections if tls else limits.connections
         self.waiting: dict[GuardedProtocol, None] = {}
         self._wall = wall
         self._second = -1
@@ -74,11 +81,19 @@ class Crowd(ServerState):
         gets in through a crowd of silent connections. Where all others are being answered, the newcomer is
         the only one waiting and is cut itself.
         """
-        if len(self.connections) > self.limits.connections:
+        if len(self.connections) > self._most:
             victim = next(iter(self.waiting))
             del self.waiting[victim]
             # Now, not when the transport gets to it: the next newcomer must not pay for this one again.
             self.connections.discard(victim)
+            victim.cut()
+
+    def stall(self, connection: GuardedProtocol) -> None:
+        """Note that a client does not take its answer; of too many, the one that has held out longest is cut."""
+        self.unread.setdefault(connection)
+        if len(self.unread) > self.limits.unread:
+            victim = next(iter(self.unread))
+            del self.unread[victim]
             victim.cut()
 
     def stamp(self) -> None:
@@ -91,6 +106,7 @@ class Crowd(ServerState):
     def leave(self, connection: GuardedProtocol) -> None:
         """Forget a connection that has ended."""
         self.waiting.pop(connection, None)
+        self.unread.pop(connection, None)
         self.connections.discard(connection)
         if not self.connections:
             self._emptied.set()

@@ -108,12 +108,14 @@ class GuardedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """The client does not read: give it a last date."""
         super().pause_writing()
+        self._crowd.stall(self)
         if self._write_deadline is None:
             self._write_deadline = self.loop.call_later(self._limits.write_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         """The client took everything."""
         self._clear_write_deadline()
+        self._crowd.unread.pop(self, None)
         super().resume_writing()
 
     @property

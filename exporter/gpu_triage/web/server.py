@@ -99,7 +99,7 @@ class WebServer:
         self._wake = lambda: loop.call_soon_threadsafe(stop.set)
         if self._stopping:
             stop.set()
-        crowd = Crowd(self._limits, self._wall)
+        crowd = Crowd(self._limits, self._wall, tls=self._security.current.context is not None)
         acceptor = Acceptor(self._protocol_config(), crowd, self._security)
         accepting = [loop.create_task(acceptor.serve(listener)) for listener in self._listeners]
         reloader = Reloader(

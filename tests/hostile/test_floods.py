@@ -1,0 +1,69 @@
+"""A daemon under attack answers who scrapes it, and takes no more of its host than it may."""
+
+from __future__ import annotations
+
+import http.client
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.hostile.attacks import GUARDED, PLAIN, under
+from tests.hostile.target import PASSWORD, USER, Scraper, Target, scrape, target
+
+from gpu_triage.web.crowd import Limits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SCRAPES = 40
+MOST_MORE_BYTES = 96 << 20
+MOST_MORE_THREADS = 6
+MOST_DESCRIPTORS = Limits().connections + 64
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with target(tmp_path_factory.mktemp("plain")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    with target(tmp_path_factory.mktemp("guarded"), guarded=True) as running:
+        yield running
+
+
+@pytest.mark.parametrize("attack", PLAIN)
+def test_a_scraper_is_answered_under_attack(plain: Target, attack: str) -> None:
+    answered_under(attack, plain)
+
+
+@pytest.mark.parametrize("attack", GUARDED)
+def test_a_scraper_with_a_password_is_answered_under_attack(guarded: Target, attack: str) -> None:
+    answered_under(attack, guarded)
+    leaks = [secret for secret in (PASSWORD, "guess", "$2b$", "PRIVATE KEY") if secret in guarded.log]
+    assert leaks == []
+
+
+def answered_under(attack: str, running: Target) -> None:
+    before = running.figures()
+    with Scraper(running).scraping() as scraper:
+        scraper.wait_for(5)
+        with under(attack, running):
+            scraper.wait_for(SCRAPES)
+        scraper.wait_for(5)
+    assert Counter(scraper.statuses) == {200: len(scraper.statuses)}
+    assert scraper.most.resident_bytes < before.resident_bytes + MOST_MORE_BYTES
+    assert scraper.most.threads <= before.threads + MOST_MORE_THREADS
+    assert scraper.most.descriptors <= MOST_DESCRIPTORS
+    assert not [line for line in running.log.splitlines() if "level=error" in line]
+
+
+def test_who_comes_with_the_password_for_the_first_time_is_let_in_during_a_flood_of_wrong_ones(
+    guarded: Target,
+) -> None:
+    assert USER in guarded.folder.joinpath("web.yml").read_text()
+    with under("wrong passwords", guarded):
+        client = guarded.client()
+        assert scrape(client, guarded) == http.HTTPStatus.OK
+        client.close()
