@@ -25,7 +25,7 @@ from gpu_triage.web.passwords import hashed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-USER, PASSWORD = "prometheus", "a password nobody guesses"
+USER, NEWCOMER, PASSWORD = "prometheus", "newcomer", "a password nobody guesses"
 TIMEOUT_SECONDS = 30.0
 COST = 10
 """Of the hash: what an operator would choose, some fifty milliseconds a check."""
@@ -48,12 +48,16 @@ class Target:
         pid: of its process.
         folder: with its certificates, web configuration and log.
         guarded: whether it wants TLS and a password.
+        source: the loopback address that is connected from.
+        user: who scrapes where a password is wanted.
     """
 
     port: int
     pid: int
     folder: Path
     guarded: bool
+    source: str = "127.0.0.1"
+    user: str = USER
 
     @property
     def log(self) -> str:
@@ -68,12 +72,12 @@ class Target:
     @property
     def authorization(self) -> dict[str, str]:
         """The header that lets a scraper in."""
-        claim = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        claim = base64.b64encode(f"{self.user}:{PASSWORD}".encode()).decode()
         return {"Authorization": f"Basic {claim}"} if self.guarded else {}
 
     def connect(self) -> socket.socket:
         """A connection before any handshake."""
-        return socket.create_connection(("127.0.0.1", self.port), timeout=TIMEOUT_SECONDS)
+        return socket.create_connection(("127.0.0.1", self.port), TIMEOUT_SECONDS, (self.source, 0))
 
     def client(self) -> http.client.HTTPConnection:
         """A connection as a scraper makes it."""
@@ -106,8 +110,8 @@ def target(folder: Path, *, guarded: bool = False) -> Iterator[Target]:
     """A daemon that has taken its first samples, for the length of a ``with`` block."""
     flags = ["--web.listen-address", "127.0.0.1:0", "--log.level", "debug"]
     if guarded:
-        users = f"basic_auth_users:\n  {USER}: {hashed(PASSWORD.encode(), COST)}\n"
-        (folder / "web.yml").write_text(Authority(folder).server() + users)
+        users = "".join(f"  {name}: {hashed(PASSWORD.encode(), COST)}\n" for name in (USER, NEWCOMER))
+        (folder / "web.yml").write_text(f"{Authority(folder).server()}basic_auth_users:\n{users}")
         flags += ["--web.config.file", str(folder / "web.yml")]
     command = [sys.executable, "-m", "gpu_triage", "serve", "--simulate", "h100-8", *flags]
     with (folder / "log").open("wb") as stderr:
