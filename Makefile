@@ -72,6 +72,10 @@ scale: $(DEV) ## measure what more GPUs and processes cost
 soak: $(DEV) ## watch the memory for an hour of virtual and ten minutes of real time; ARGS=--quick for a tenth
 	$(BIN)/python -m tests.bench.soak $(ARGS)
 
+.PHONY: hostile
+hostile: $(DEV) ## measure how a scraper fares while others attack
+	$(BIN)/python -m tests.bench.hostile
+
 .PHONY: lock
 lock: $(DEV) ## resolve requirements/*.txt anew; ARGS=--upgrade takes the newest versions
 	requirements/lock.sh $(BIN)/uv $(ARGS)

@@ -106,14 +106,15 @@ class Target:
 
 
 @contextmanager
-def target(folder: Path, *, guarded: bool = False) -> Iterator[Target]:
+def target(folder: Path, *, guarded: bool = False, most_descriptors: int = 1024) -> Iterator[Target]:
     """A daemon that has taken its first samples, for the length of a ``with`` block."""
     flags = ["--web.listen-address", "127.0.0.1:0", "--log.level", "debug"]
     if guarded:
         users = "".join(f"  {name}: {hashed(PASSWORD.encode(), COST)}\n" for name in (USER, NEWCOMER))
         (folder / "web.yml").write_text(f"{Authority(folder).server()}basic_auth_users:\n{users}")
         flags += ["--web.config.file", str(folder / "web.yml")]
-    command = [sys.executable, "-m", "gpu_triage", "serve", "--simulate", "h100-8", *flags]
+    bounded = ["sh", "-c", f'ulimit -n {most_descriptors} && exec "$@"', "sh"]
+    command = [*bounded, sys.executable, "-m", "gpu_triage", "serve", "--simulate", "h100-8", *flags]
     with (folder / "log").open("wb") as stderr:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 from collections import Counter
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -23,7 +24,7 @@ SCRAPES = 40
 NICE = 16
 """Its place in /proc/PID/task/TID/stat behind the thread's name."""
 
-MOST_MORE_BYTES = 96 << 20
+MOST_MORE_BYTES = 64 << 20
 MOST_MORE_THREADS = 6
 MOST_DESCRIPTORS = Limits().connections + 64
 
@@ -64,6 +65,27 @@ def answered_under(attack: str, running: Target) -> None:
     assert scraper.most.threads <= before.threads + MOST_MORE_THREADS
     assert scraper.most.descriptors <= MOST_DESCRIPTORS
     assert not [line for line in running.log.splitlines() if "level=error" in line]
+
+
+def test_where_descriptors_are_scarce_half_of_them_are_left_to_the_sampler(tmp_path: Path) -> None:
+    failed = re.compile(r"^gpu_exporter_collector_success{.*} 0", re.MULTILINE)
+    with target(tmp_path, most_descriptors=80) as running, closing(running.client()) as client:
+        quiet = failed.findall(page(client))
+        with Scraper(running).scraping() as scraper, under("silent connections", running):
+            scraper.wait_for(SCRAPES)
+            assert failed.findall(page(client)) == quiet
+        assert Counter(scraper.statuses) == {200: len(scraper.statuses)}
+        assert scraper.most.descriptors < 40 + 20
+
+
+def page(client: http.client.HTTPConnection) -> str:
+    """The metrics; asked again where the connection was given away meanwhile."""
+    for _ in range(2):
+        with suppress(OSError, http.client.HTTPException):
+            client.request("GET", "/metrics")
+            return client.getresponse().read().decode()
+        client.close()
+    raise AssertionError("no answer")
 
 
 def test_who_comes_for_the_first_time_is_let_in_during_a_flood_of_wrong_passwords_from_elsewhere(

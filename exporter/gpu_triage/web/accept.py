@@ -80,6 +80,9 @@ class Acceptor:
         except OSError as error:
             # A failed handshake is the client's affair; it must not fill the log.
             logger.debug("no connection: %s", error)
+            # Its frames hold the connection and are held by it: some 70 KiB each until the garbage collector comes by,
+            # and connections come in faster than it does.
+            error.__traceback__ = None
         finally:
             if not protocol.begun:
                 self._crowd.leave(protocol)

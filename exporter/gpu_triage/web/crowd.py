@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -28,7 +29,7 @@ class Limits:
         write_seconds: for taking an answer.
         linger_seconds: how long a refused client may go on sending, so that it gets to read why.
         stop_seconds: how long answers in progress may take when the server is told to stop.
-        connections: open at one time.
+        connections: open at one time; never more than half the file descriptors that the process may have.
         tls_connections: the same over TLS, which takes more memory and time for each.
         unread: answers at one time that their clients do not take; it bounds the memory they hold.
         head_bytes: request line and headers.
@@ -62,7 +63,7 @@ class Crowd(ServerState):
         super().__init__()
         self.limits = limits
         self.unread: dict[GuardedProtocol, None] = {}
-        self._most = limits.tls_connections if tls else limits.connections
+        self._most = _within_descriptors(limits.tls_connections if tls else limits.connections)
         self.waiting: dict[GuardedProtocol, None] = {}
         self._wall = wall
         self._second = -1
@@ -131,3 +132,9 @@ class Crowd(ServerState):
             self._emptied.clear()
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), seconds)
+
+
+def _within_descriptors(connections: int) -> int:
+    # The sampler opens files, too: a crowd must not leave it without.
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return connections if allowed == resource.RLIM_INFINITY else min(connections, max(1, allowed // 2))
