@@ -43,8 +43,8 @@ def test_the_documented_file_is_loaded(sample: Path) -> None:
 
 def test_the_documented_file_is_what_prometheus_understands(sample: Path, requires_tool: RequiresTool) -> None:
     sample.write_text(YOUNGER_THAN_DEBIANS_PROMTOOL.sub("", sample.read_text()))
-    command = [requires_tool("promtool"), "check", "web-config", sample]
-    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    promtool = requires_tool("promtool")
+    checked = subprocess.run([promtool, "check", "web-config", sample], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     SecuritySource(str(sample))
 
@@ -54,8 +54,13 @@ def test_the_documented_scrape_is_what_prometheus_understands(
 ) -> None:
     scrape = YAML_BLOCK.findall((repository / "docs" / "web-security.md").read_text())[1]
     (tmp_path / "prometheus.yml").write_text(scrape)
-    command = [requires_tool("promtool"), "check", "config", "--syntax-only", tmp_path / "prometheus.yml"]
-    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    promtool = requires_tool("promtool")
+    checked = subprocess.run(
+        [promtool, "check", "config", "--syntax-only", tmp_path / "prometheus.yml"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 

@@ -77,6 +77,7 @@ class GuardedProtocol(H11Protocol):
         self._clear_write_deadline()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+        self.transport.close()  # or Python 3.10 warns that a TLS connection which the client reset was not
         self._crowd.leave(self)
 
     def data_received(self, data: bytes) -> None:

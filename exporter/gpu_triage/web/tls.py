@@ -214,7 +214,5 @@ def _set_curve(context: ssl.SSLContext, settings: TlsSettings) -> None:
     for name in settings.curve_preferences:
         try:
             context.set_ecdh_curve(_CURVES[name])
-        except (ValueError, ssl.SSLError) as error:
-            raise ConfigError(
-                f"{key}: this host's OpenSSL has no {name}; write another, or leave the key out"
-            ) from error
+        except (ValueError, ssl.SSLError) as error:  # X25519 before Python 3.11
+            raise ConfigError(f"{key}: Python's ssl cannot set {name} on this host; write another curve") from error
