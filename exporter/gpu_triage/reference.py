@@ -13,7 +13,7 @@ from typing import Final
 
 from gpu_triage import catalogue
 from gpu_triage.catalogue import MetricSpec
-from gpu_triage.cli import COLLECTOR_SWITCHES
+from gpu_triage.collectors.registry import COLLECTOR_SWITCHES
 from gpu_triage.options import options_markdown
 
 SECTION_STARTS: Final[tuple[tuple[str, MetricSpec], ...]] = (
@@ -25,6 +25,7 @@ SECTION_STARTS: Final[tuple[tuple[str, MetricSpec], ...]] = (
     ("Sickness", catalogue.ECC_MODE),
     ("Processes and locality", catalogue.PROCESSES),
     ("MIG", catalogue.MIG_INFO),
+    ("Baseline", catalogue.BASELINE_MISMATCH),
     ("The exporter itself", catalogue.EXPORTER_BUILD_INFO),
     ("Host: is something else starving it?", catalogue.HOST_CPU_SECONDS),
 )

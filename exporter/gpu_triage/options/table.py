@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 VARIABLE_PREFIX = "GPU_TRIAGE_"
 CONFIG_FILE = "config.file"
+SIMULATE = "simulate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +198,22 @@ _LEADING = (
         "Whether the GPUs should reach each other's memory directly.",
     ),
     Option(
+        "baseline.file",
+        "baseline_file",
+        "Expectations",
+        values.BASELINE,
+        "Baseline of this host, as gpu-triage baseline write records it; what differs is published, and what it says "
+        "is expected where no --expect option says otherwise.",
+    ),
+    Option(
+        "baseline.from-host",
+        "baseline_from_host",
+        "Expectations",
+        values.TRUTH,
+        "Record the baseline from this host as soon as it is whole and well, once, and keep it in the state directory.",
+        on_off=True,
+    ),
+    Option(
         "process.max",
         "process_max",
         "Collectors",
@@ -221,6 +238,13 @@ _TRAILING = (
         "The kubelet's pod-resources socket, to name the pod and container of each GPU process; "
         "needs pip install gpu-triage-exporter[kubernetes].",
     ),
+    Option(
+        "state.directory",
+        "state_directory",
+        "Paths",
+        values.FOLDER_NAME,
+        "Folder for what must outlive the exporter.",
+    ),
     Option("path.procfs", "path_procfs", "Paths", values.DIRECTORY, "Where the host's procfs is mounted."),
     Option("path.sysfs", "path_sysfs", "Paths", values.DIRECTORY, "Where the host's sysfs is mounted."),
     Option("path.kmsg", "path_kmsg", "Paths", values.EXISTING_PATH, "The kernel log device, for Xid events."),
@@ -239,11 +263,25 @@ _TRAILING = (
         "How a line of the log is written.",
     ),
     Option(
-        "simulate",
+        "replay",
+        "replay",
+        "Simulation",
+        values.RECORDING,
+        "Recording to run instead of this host: a folder or .tar.gz of gpu-triage record.",
+    ),
+    Option(
+        SIMULATE,
         "simulate",
         "Simulation",
         values.SCENARIO,
         "Scenario to run instead of this host: a name, or the path of a TOML file.",
+    ),
+    Option(
+        "simulate-pace",
+        "simulate_pace",
+        "Simulation",
+        values.whole_number(1, 100),
+        "How many times faster the scenario's events follow each other; its clocks and counters keep real time.",
     ),
     Option(
         CONFIG_FILE,

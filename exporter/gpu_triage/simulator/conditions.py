@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from gpu_triage.simulator import effects, host_effects
 from gpu_triage.simulator.effects import Load
-from gpu_triage.simulator.scenario import Event, Gpu, Scenario
+from gpu_triage.simulator.scenario import Event, Gpu, Scenario, Slot
 
 E = TypeVar("E")
 
@@ -39,6 +39,7 @@ class GpuConditions:
     """What acts on one GPU during a stretch of time; units as in the effects.
 
     Attributes:
+        slot: the one the GPU is in: the most it allows, and its NUMA node.
         links_down: NVLink links that carry nothing, with their state.
     """
 
@@ -46,6 +47,10 @@ class GpuConditions:
     ambient_celsius: float
     power_limit_watts: float
     sm_target_mhz: int
+    slot: Slot
+    vbios_version: str
+    persistence_mode: bool
+    ecc_mode: bool
     link_width: int
     link_generation: int
     thermal: tuple[effects.ThermalThrottle, ...]
@@ -77,9 +82,13 @@ class Timeline:
             tuple(event for event in scenario.events if index in event.gpus) for index in range(len(scenario.gpus))
         ]
         self._conditions = [
-            tuple(self._resolve(gpu, index, edge) for edge in self.edges) for index, gpu in enumerate(scenario.gpus)
+            tuple(self._resolve(scenario.card(index, edge), index, edge) for edge in self.edges)
+            for index in range(len(scenario.gpus))
         ]
 
+        # Asked with every NVML call, and mostly in vain.
+        self._losses = [[event for event, _ in self.of(effects.Lost, index)] for index in range(len(scenario.gpus))]
+        self._host_kinds = frozenset(type(event.effect) for event in scenario.events if not event.gpus)
         # As sets: a scenario may start thousands, and each is looked up whenever a GPU's processes are listed.
         self._starts = [(event, frozenset(start.pids)) for event, start in self.host(host_effects.Start)]
         self._kills = [(event, frozenset(kill.pids)) for event, kill in self.host(host_effects.Kill)]
@@ -106,7 +115,8 @@ class Timeline:
 
     def host_active(self, kind: type[E], seconds: float) -> bool:
         """Whether an effect on the host holds."""
-        return any(event.active(seconds) for event, _ in self.host(kind))
+        # Asked with every NVML call, and mostly of what the scenario does not have.
+        return kind in self._host_kinds and any(event.active(seconds) for event, _ in self.host(kind))
 
     def gpu_active(self, kind: type[E], gpu: int, seconds: float) -> bool:
         """Whether an effect on a GPU holds."""
@@ -119,24 +129,25 @@ class Timeline:
     def accrued(
         self, kind: type[E], rate: str, gpu: int, seconds: float, counts: Callable[[E], bool] = lambda _effect: True
     ) -> float:
-        """What an hourly rate of an effect (of those that count) has added up to by this time."""
-        total = 0.0
+        """What an hourly rate of an effect (of those that count) has added up to by this time, on the present card."""
+        total, since = 0.0, self._scenario.card_since(gpu, seconds)
         for event, effect in self.of(kind, gpu):
-            if not counts(effect):
+            if not counts(effect) or event.at < since:
                 continue
             end = seconds if event.until is None else min(seconds, event.until)
             total += getattr(effect, rate) / 3600.0 * max(0.0, end - event.at)
         return total
 
     def latched(self, kind: type[E], count: str, gpu: int, seconds: float) -> int:
-        """Sum of a count over all effects that have begun by this time, ended or not."""
-        return sum(int(getattr(effect, count)) for event, effect in self.of(kind, gpu) if event.at <= seconds)
+        """Sum of a count over all effects that have begun by this time on the present card, ended or not."""
+        since = self._scenario.card_since(gpu, seconds)
+        return sum(int(getattr(effect, count)) for event, effect in self.of(kind, gpu) if since <= event.at <= seconds)
 
     def lost(self, gpu: int, seconds: float, initialised: float) -> bool:
         """Whether a GPU is lost; it comes back when NVML (last at `initialised`) starts after the event."""
         return any(
             event.at <= seconds and not (event.until is not None and initialised >= event.until)
-            for event, _ in self.of(effects.Lost, gpu)
+            for event in self._losses[gpu]
         )
 
     def off_the_bus(self, gpu: int, seconds: float) -> bool:
@@ -163,16 +174,26 @@ class Timeline:
         limits = [effect.watts for effect in _kind(effects.PowerLimit, active)]
         targets = [effect.sm_mhz for effect in _kind(effects.ApplicationClock, active)]
         p2p = [effect.status for effect in _kind(effects.PeerToPeer, active)]
+        vbios = [effect.version for effect in _kind(effects.Vbios, active)]
+        persistence = [effect.enabled for effect in _kind(effects.PersistenceMode, active)]
+        ecc = [effect.enabled for effect in _kind(effects.EccMode, active)]
+        slot = gpu.slot
+        for change in _kind(effects.SlotChange, active):
+            slot = overlay(slot, change)
         recovery = [effect.action for effect in _kind(effects.RecoveryAction, active)]
         return GpuConditions(
             load=load,
             ambient_celsius=warm[-1] if warm else gpu.ambient_celsius,
             power_limit_watts=limits[-1] if limits else gpu.power_limit_watts or model.power.default_limit,
             sm_target_mhz=targets[-1] if targets else gpu.sm_target_mhz or model.clocks.sm_default,
-            link_width=min([gpu.slot.width, model.pcie.width, *(link.width for link in links if link.width)]),
+            slot=slot,
+            vbios_version=vbios[-1] if vbios else model.vbios_version,
+            persistence_mode=persistence[-1] if persistence else gpu.persistence_mode,
+            ecc_mode=ecc[-1] if ecc else True,
+            link_width=min([slot.width, model.pcie.width, *(link.width for link in links if link.width)]),
             link_generation=min(
                 [
-                    gpu.slot.generation,
+                    slot.generation,
                     model.pcie.generation,
                     *(link.generation for link in links if link.generation),
                 ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from gpu_triage.options.given import Given
 from gpu_triage.simulator.effects import Load
 from gpu_triage.simulator.host_effects import Cpu, Disk, Network, Nfs, Pressure
 from gpu_triage.simulator.model import GpuModel
@@ -25,6 +27,32 @@ Uuid = Annotated[
 ]
 Utilization = Annotated[float, Between(0.0, 1.0)]
 Width = Literal[1, 2, 4, 8, 16]
+AlertSelector = Annotated[
+    str,
+    Matching(
+        r'[A-Z][A-Za-z0-9]*(\{[a-z_]+="[^"]*"(, ?[a-z_]+="[^"]*")*\})?',
+        """an alert and any of its labels, such as 'GpuLost' or 'GpuLost{gpu="6"}'""",
+    ),
+]
+AlertName = Annotated[str, Matching(r"[A-Z][A-Za-z0-9]*", 'the name of an alert, such as "GpuLost"')]
+Bottleneck = Literal[
+    "sick",
+    "thermal",
+    "power_brake",
+    "pcie_link",
+    "power_cap",
+    "clock_cap",
+    "hung",
+    "memory",
+    "storage",
+    "cpu",
+    "network",
+    "numa",
+    "communication",
+    "compute",
+    "unattributed",
+    "idle",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +196,15 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU that is put into the slot of GPU `index` at a second of scenario time."""
+
+    index: int
+    since: int
+    gpu: Gpu
+
+
+@dataclass(frozen=True, slots=True)
 class Process:
     """A process that holds a GPU.
 
@@ -215,22 +252,40 @@ class Expectation:
     """What must be seen `at` a scenario time.
 
     Attributes:
-        alerts: names of alerts that fire; others may.
-        quiet: whether no alert at all fires, but for those that say all is simulated and the pager works.
+        alerts: all that fire, but for the one that says that the pager works; one without labels stands for any
+            number of alerts of that name.
+        quiet: says that leaving `alerts` empty is meant.
+        near_misses: names of alerts that something of this scenario comes close to, and that never fire in it.
         bottleneck: class of each GPU, by index.
         findings: what ``gpu-triage check`` reports, by GPU index or ``host``.
     """
 
     at: Seconds
-    alerts: tuple[str, ...] = ()
+    alerts: tuple[AlertSelector, ...] = ()
     quiet: bool = False
-    bottleneck: dict[str, str] = field(default_factory=dict)
+    near_misses: tuple[AlertName, ...] = ()
+    bottleneck: dict[str, Bottleneck] = field(default_factory=dict)
     findings: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """What a scrape attaches to every series of this host."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
-    """A whole scenario; `seed` drives all that wanders."""
+    """A whole scenario.
+
+    Attributes:
+        gpus: as they are at its start.
+        seed: drives all that wanders.
+        replacements: cards that are put in later, in the order of time.
+        target: what a scrape attaches to its series.
+        exporter_options: how the exporter on this host is configured, below flags, variables and file.
+    """
 
     name: str
     description: str
@@ -241,6 +296,18 @@ class Scenario:
     events: tuple[Event, ...]
     expectations: tuple[Expectation, ...]
     seed: int
+    replacements: tuple[Card, ...] = ()
+    target: Target = field(default_factory=Target)
+    exporter_options: Mapping[str, Given] = field(default_factory=dict)
+
+    def card(self, index: int, seconds: float) -> Gpu:
+        """The GPU in this place at a scenario time."""
+        cards = [card.gpu for card in self.replacements if card.index == index and card.since <= seconds]
+        return cards[-1] if cards else self.gpus[index]
+
+    def card_since(self, index: int, seconds: float) -> int:
+        """Scenario time at which the GPU in this place was put in; 0 for one that was always there."""
+        return max((c.since for c in self.replacements if c.index == index and c.since <= seconds), default=0)
 
 
 @dataclass(frozen=True, slots=True)

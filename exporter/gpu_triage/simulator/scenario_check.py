@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from gpu_triage.errors import ScenarioError
-from gpu_triage.simulator import effects, host_effects
+from gpu_triage.simulator import effects, host_effects, observer_effects
 from gpu_triage.simulator.nvml_library import CODES
 from gpu_triage.simulator.nvml_session import MOST_MIG_DEVICES
-from gpu_triage.simulator.scenario import Scenario, cpu_numbers
+from gpu_triage.simulator.scenario import Event, Scenario, cpu_numbers
 from gpu_triage.simulator.simulated_nvml import FUNCTIONS
 
 _MINUTE_MILLISECONDS: Final = 60_000
+_LASTING: Final = (observer_effects.ExporterDown, observer_effects.ScrapeGap, observer_effects.Release)
+_MOMENTARY: Final = (observer_effects.ExporterRestart, effects.ReplaceGpu)
+_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 def check_references(scenario: Scenario, where: str) -> None:
@@ -24,15 +28,40 @@ def check_references(scenario: Scenario, where: str) -> None:
     _check_processes(scenario, where)
     for i, event in enumerate(scenario.events):
         _check_effect(scenario, event.effect, f"{where}.event[{i}].effect")
+        _check_duration(event, f"{where}.event[{i}]")
         if isinstance(event.effect, effects.Mig):
             for gpu in event.gpus:
-                if "mig" not in scenario.gpus[gpu].model.features:
+                if "mig" not in scenario.card(gpu, event.at).model.features:
                     raise ScenarioError(f"{where}.event[{i}]: GPU {gpu} is of a model without MIG")
+    _check_labels(scenario, where)
+    _check_expectations(scenario, where)
+
+
+def _check_expectations(scenario: Scenario, where: str) -> None:
     known = {str(gpu) for gpu in range(len(scenario.gpus))}
+    fired = {alert.partition("{")[0] for expectation in scenario.expectations for alert in expectation.alerts}
     for i, expectation in enumerate(scenario.expectations):
         for key in (*expectation.bottleneck, *(key for key in expectation.findings if key != "host")):
             if key not in known:
                 raise ScenarioError(f"{where}.expect[{i}]: there is no GPU {key!r}")
+        if expectation.quiet == bool(expectation.alerts):
+            raise ScenarioError(f"{where}.expect[{i}]: should either name alerts or be quiet = true")
+        for name in expectation.near_misses:
+            if name in fired:
+                raise ScenarioError(f"{where}.expect[{i}].near_misses: {name} is expected to fire in this scenario")
+
+
+def _check_duration(event: Event, where: str) -> None:
+    if isinstance(event.effect, _LASTING) and event.until is None:
+        raise ScenarioError(f"{where}: needs until, the time at which it is over")
+    if isinstance(event.effect, _MOMENTARY) and event.until is not None:
+        raise ScenarioError(f"{where}: happens in a moment; leave until out")
+
+
+def _check_labels(scenario: Scenario, where: str) -> None:
+    for name in scenario.target.labels:
+        if not _LABEL.fullmatch(name) or name.startswith("__"):
+            raise ScenarioError(f"{where}.target.labels: {name!r} is no name of a label")
 
 
 def _cpu_count(scenario: Scenario) -> int:
@@ -89,6 +118,8 @@ def _check_effect(scenario: Scenario, effect: Any, where: str) -> None:
         raise ScenarioError(f"{where}.milliseconds: longer than the period that per_minute leaves for a pulse")
     if isinstance(effect, effects.Mig):
         _check_mig(effect, where)
+    if isinstance(effect, effects.SlotChange) and (effect.node or 0) >= len(scenario.machine.node):
+        raise ScenarioError(f"{where}.node: there is no node {effect.node}")
     if isinstance(effect, host_effects.Cpu) and (effect.node or 0) >= len(scenario.machine.node):
         raise ScenarioError(f"{where}.node: there is no node {effect.node}")
 

@@ -1,0 +1,143 @@
+"""What the rules say of a scenario: every alert at every step, and the bottleneck of every GPU.
+
+The scenario runs through the exporter on a virtual clock, the series it leaves run through the rules in promtool's
+virtual time, and what comes out is compared with what the scenario expects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.rules.expressions import uses
+from tests.rules.promtool import Answers, Labels, Run, Sample, ask, selector
+from tests.rules.rulefile import read_rules
+
+from gpu_triage.simulator.history import History, history_config, record_history
+from gpu_triage.simulator.scenario import Scenario
+
+DRILL = {"drill": "true"}
+"""The label of a target that is simulated on purpose."""
+MARGIN_SECONDS = 120
+"""How long a scenario goes on after its last expectation: nothing unforeseen may fire then either."""
+SAMPLE_SECONDS = 15.0
+"""A link that comes and goes within a minute must be seen by an exporter that is scraped once a minute."""
+
+FIRING = 'ALERTS{alertstate="firing"}'
+CLASSES = "instance_gpu:gpu_bottleneck:active == 1"
+UNDECIDED = (
+    "count by (instance, gpu) (gpu_up) unless on (instance, gpu) "
+    "(count by (instance, gpu) (instance_gpu:gpu_bottleneck:active == 1) == 1)"
+)
+"""GPUs that are known and have no bottleneck class, or several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What the rules made of a scenario.
+
+    Attributes:
+        step_seconds: between evaluations.
+        firing: firing alerts by scenario time: at every evaluation, and when something is expected.
+        bottleneck: class by GPU, by the scenario time of each expectation.
+        undecided: GPUs that had not exactly one class, by scenario time; every evaluation was asked.
+    """
+
+    step_seconds: float
+    firing: Mapping[float, tuple[Labels, ...]]
+    bottleneck: Mapping[float, Mapping[str, str]]
+    undecided: Mapping[float, tuple[str, ...]]
+
+
+def examine(
+    scenario: Scenario,
+    rules: tuple[Path, ...],
+    *,
+    step_seconds: float,
+    promtool: Path,
+    directory: Path,
+) -> Examination:
+    """What the rules say of a scenario, up to a little after its last expectation.
+
+    Args:
+        scenario: what happens.
+        rules: rule files.
+        step_seconds: scrape and evaluation interval.
+        promtool: the program.
+        directory: for promtool's input.
+    """
+    expected = sorted({float(expectation.at) for expectation in scenario.expectations})
+    length = expected[-1] + MARGIN_SECONDS
+    run = prepare(scenario, rules, step_seconds=step_seconds, seconds=length)
+    steps = [step * step_seconds for step in range(int(length / step_seconds) + 1)]
+    questions = [(FIRING, at) for at in sorted({*steps, *expected})]
+    questions += [(UNDECIDED, at) for at in steps] + [(CLASSES, at) for at in expected]
+    return _examination(step_seconds, ask(promtool, run.asking(tuple(questions)), directory))
+
+
+def prepare(
+    scenario: Scenario,
+    rules: tuple[Path, ...],
+    *,
+    step_seconds: float,
+    seconds: float,
+    sample_seconds: float = SAMPLE_SECONDS,
+) -> Run:
+    """A run of the rules over the first `seconds` of a scenario, without any question yet.
+
+    Args:
+        scenario: what happens.
+        rules: rule files.
+        step_seconds: scrape and evaluation interval.
+        seconds: how much of the scenario.
+        sample_seconds: how often the exporter looks, at least; never less often than it is scraped.
+    """
+    history = record_history(
+        scenario,
+        seconds=seconds,
+        step_seconds=step_seconds,
+        config=history_config(scenario, min(step_seconds, sample_seconds)),
+        target={**DRILL, **scenario.target.labels},
+    )
+    groups = tuple(dict.fromkeys(rule.group for rule in read_rules(rules)))
+    return Run(rules, groups, step_seconds, input_series(history, mentioned(rules)))
+
+
+def mentioned(rules: tuple[Path, ...]) -> frozenset[str]:
+    """Names of all series that the rules, their annotations and the questions of this module read."""
+    found = read_rules(rules)
+    expressions = [rule.expr for rule in found] + [CLASSES, UNDECIDED]
+    expressions += [query for rule in found for query in rule.queries()]
+    return frozenset(use.metric for expression in expressions for use in uses(expression))
+
+
+def input_series(history: History, names: frozenset[str]) -> Mapping[str, Sequence[float]]:
+    """The series of these names by selector, on a clock that starts at 0 as promtool's does."""
+    return {
+        selector(name, labels): [value - history.start_seconds for value in column] if _is_time(name) else column
+        for (name, labels), column in history.series.items()
+        if name in names
+    }
+
+
+def _is_time(name: str) -> bool:
+    return name.endswith(("_timestamp_seconds", "_start_time_seconds", "_mtime_seconds"))
+
+
+def _examination(step_seconds: float, answers: Answers) -> Examination:
+    return Examination(
+        step_seconds=step_seconds,
+        firing={at: tuple(sample.labels for sample in samples) for at, samples in _of(answers, FIRING)},
+        bottleneck={
+            at: {sample.labels["gpu"]: sample.labels["class"] for sample in samples}
+            for at, samples in _of(answers, CLASSES)
+        },
+        undecided={
+            at: tuple(sample.labels["gpu"] for sample in samples) for at, samples in _of(answers, UNDECIDED) if samples
+        },
+    )
+
+
+def _of(answers: Answers, question: str) -> Iterator[tuple[float, tuple[Sample, ...]]]:
+    return ((at, samples) for (asked, at), samples in answers.samples.items() if asked == question)
