@@ -19,7 +19,6 @@ from gpu_triage.options import (
     all_options,
     build_config,
     options_markdown,
-    split_listen_address,
 )
 from gpu_triage.options.given import Given
 from gpu_triage.options.values import parse_duration, show_duration
@@ -300,12 +299,6 @@ def test_addresses_that_take_each_others_port_are_refused(addresses: str) -> Non
     message = refusal({"GPU_TRIAGE_WEB_LISTEN_ADDRESS": addresses})
     assert message.startswith("environment variable GPU_TRIAGE_WEB_LISTEN_ADDRESS: ")
     assert "write it once" in message or "keep one of them" in message
-
-
-def test_listen_addresses_split_into_host_and_port() -> None:
-    assert split_listen_address(":9836") == ("", 9836)
-    assert split_listen_address("[fe80::1%eth0]:80") == ("fe80::1%eth0", 80)
-    assert split_listen_address("gpu-node_1.example:0") == ("gpu-node_1.example", 0)
 
 
 def test_a_collectors_own_switch_beats_its_groups_which_beats_its_default() -> None:
