@@ -60,6 +60,10 @@ golden: $(DEV) ## regenerate the golden /metrics; read the diff before committin
 docs: $(DEV) ## regenerate docs/METRICS.md and docs/configuration.md
 	$(BIN)/python -m gpu_triage.reference docs
 
+.PHONY: chart
+chart: $(DEV) ## renew the chart's copies of rules and dashboards, and its README
+	$(BIN)/python helm/build_chart.py
+
 .PHONY: bench
 bench: $(DEV) $(PEER) ## measure what the exporter costs, beside another one
 	$(BIN)/python -m tests.bench.run $(ARGS)
