@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,19 @@ def test_a_monitor_selects_the_exporter_and_names_series_after_the_node() -> Non
             "sourceLabels": ["__meta_kubernetes_pod_node_name"],
             "targetLabel": "instance",
         }
+
+
+def test_the_rules_know_the_exporter_by_the_job_it_gets() -> None:
+    selectors = re.findall(
+        r'up\{job=~"([^"]+)"\}', (CHART / "files/rules/alerts-exporter.yml").read_text(encoding="utf-8")
+    )
+    assert selectors
+    for kind in ("serviceMonitor", "podMonitor"):
+        rendered = render({kind: {"enabled": True}, "nameOverride": "other"})
+        label = rendered.only(kind[0].upper() + kind[1:])["spec"]["jobLabel"]
+        job = rendered.only("Service" if kind == "serviceMonitor" else "DaemonSet")["metadata"]["labels"][label]
+        assert job == rendered.only("DaemonSet")["spec"]["template"]["metadata"]["labels"][label]
+        assert all(re.fullmatch(selector, job) for selector in selectors)
 
 
 def test_a_monitor_scrapes_with_tls_and_a_password() -> None:

@@ -22,6 +22,8 @@ app.kubernetes.io/component: exporter
 {{- $own := include "gpu-triage.selectorLabels" . | fromYaml -}}
 {{- $_ := set $own "helm.sh/chart" (printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_") -}}
 {{- $_ := set $own "app.kubernetes.io/version" .Chart.AppVersion -}}
+{{- /* Becomes `job`, which the rules know the exporter by: no value overrides it. */ -}}
+{{- $_ := set $own "app.kubernetes.io/part-of" .Chart.Name -}}
 {{- $_ := set $own "app.kubernetes.io/managed-by" .Release.Service -}}
 {{- mergeOverwrite (deepCopy .Values.commonLabels) $own | toYaml -}}
 {{- end -}}
