@@ -80,6 +80,11 @@ soak: $(DEV) ## watch the memory for an hour of virtual and ten minutes of real 
 lock: $(DEV) ## resolve requirements/*.txt anew; ARGS=--upgrade takes the newest versions
 	requirements/lock.sh $(BIN)/uv $(ARGS)
 
+.PHONY: sbom
+sbom: $(DEV) ## write the image's software bill of materials, dist/sbom.cdx.json
+	@mkdir -p dist
+	$(BIN)/python requirements/sbom.py >dist/sbom.cdx.json
+
 .PHONY: servers
 servers: ## install Debian's Prometheus and Alertmanager for the tests that start them
 	@tests/environment/install-servers.sh
