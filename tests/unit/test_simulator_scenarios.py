@@ -168,3 +168,30 @@ def test_hooks_of_a_virtual_clock_see_each_advance_until_they_leave() -> None:
     leave()
     clock.advance(4)
     assert seen == [2, 5]
+
+
+@pytest.mark.parametrize(
+    ("expect", "message"),
+    [
+        ("at = 60\nalerts = ['gpu lost']", "expect[0].alerts[0]: is 'gpu lost'; it should be an alert and any of its"),
+        ("at = 60\nalerts = ['GpuLost{gpu=6}']", "expect[0].alerts[0]: is 'GpuLost{gpu=6}'"),
+        ("at = 60", "expect[0]: should either name alerts or be quiet = true"),
+        ("at = 60\nquiet = true\nalerts = ['GpuLost']", "expect[0]: should either name alerts or be quiet = true"),
+        (
+            "at = 60\nalerts = ['GpuLost{gpu=\"0\"}']\nnear_misses = ['GpuLost']",
+            "expect[0].near_misses: GpuLost is expected to fire",
+        ),
+        ("at = 60\nquiet = true\nbottleneck = { 0 = 'slow' }", "expect[0].bottleneck.0: is 'slow'; it should be one"),
+        ("at = 60\nquiet = true\nbottleneck = { 1 = 'idle' }", "expect[0]: there is no GPU '1'"),
+    ],
+)
+def test_a_wrong_expectation_says_what_would_be_right(tmp_path: Path, expect: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as error:
+        load_scenario(written(tmp_path, f"{SMALL}\n[[expect]]\n{expect}\n"))
+    assert message in str(error.value)
+
+
+def test_an_expectation_names_alerts_and_any_of_their_labels(tmp_path: Path) -> None:
+    expect = """\n[[expect]]\nat = "5m"\nalerts = ['GpuLost{gpu="0", uuid="x"}', "GpuXidCritical"]\n"""
+    (expectation,) = load_scenario(written(tmp_path, SMALL + expect)).expectations
+    assert expectation.alerts == ('GpuLost{gpu="0", uuid="x"}', "GpuXidCritical")

@@ -25,6 +25,32 @@ Uuid = Annotated[
 ]
 Utilization = Annotated[float, Between(0.0, 1.0)]
 Width = Literal[1, 2, 4, 8, 16]
+AlertSelector = Annotated[
+    str,
+    Matching(
+        r'[A-Z][A-Za-z0-9]*(\{[a-z_]+="[^"]*"(, ?[a-z_]+="[^"]*")*\})?',
+        """an alert and any of its labels, such as 'GpuLost' or 'GpuLost{gpu="6"}'""",
+    ),
+]
+AlertName = Annotated[str, Matching(r"[A-Z][A-Za-z0-9]*", 'the name of an alert, such as "GpuLost"')]
+Bottleneck = Literal[
+    "sick",
+    "thermal",
+    "power_brake",
+    "pcie_link",
+    "power_cap",
+    "clock_cap",
+    "hung",
+    "memory",
+    "storage",
+    "cpu",
+    "network",
+    "numa",
+    "communication",
+    "compute",
+    "unattributed",
+    "idle",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,16 +241,19 @@ class Expectation:
     """What must be seen `at` a scenario time.
 
     Attributes:
-        alerts: names of alerts that fire; others may.
-        quiet: whether no alert at all fires, but for those that say all is simulated and the pager works.
+        alerts: all that fire, but for the one that says that the pager works; one without labels stands for any
+            number of alerts of that name.
+        quiet: says that leaving `alerts` empty is meant.
+        near_misses: names of alerts that something of this scenario comes close to, and that never fire in it.
         bottleneck: class of each GPU, by index.
         findings: what ``gpu-triage check`` reports, by GPU index or ``host``.
     """
 
     at: Seconds
-    alerts: tuple[str, ...] = ()
+    alerts: tuple[AlertSelector, ...] = ()
     quiet: bool = False
-    bottleneck: dict[str, str] = field(default_factory=dict)
+    near_misses: tuple[AlertName, ...] = ()
+    bottleneck: dict[str, Bottleneck] = field(default_factory=dict)
     findings: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 

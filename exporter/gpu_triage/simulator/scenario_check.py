@@ -28,11 +28,21 @@ def check_references(scenario: Scenario, where: str) -> None:
             for gpu in event.gpus:
                 if "mig" not in scenario.gpus[gpu].model.features:
                     raise ScenarioError(f"{where}.event[{i}]: GPU {gpu} is of a model without MIG")
+    _check_expectations(scenario, where)
+
+
+def _check_expectations(scenario: Scenario, where: str) -> None:
     known = {str(gpu) for gpu in range(len(scenario.gpus))}
+    fired = {alert.partition("{")[0] for expectation in scenario.expectations for alert in expectation.alerts}
     for i, expectation in enumerate(scenario.expectations):
         for key in (*expectation.bottleneck, *(key for key in expectation.findings if key != "host")):
             if key not in known:
                 raise ScenarioError(f"{where}.expect[{i}]: there is no GPU {key!r}")
+        if expectation.quiet == bool(expectation.alerts):
+            raise ScenarioError(f"{where}.expect[{i}]: should either name alerts or be quiet = true")
+        for name in expectation.near_misses:
+            if name in fired:
+                raise ScenarioError(f"{where}.expect[{i}].near_misses: {name} is expected to fire in this scenario")
 
 
 def _cpu_count(scenario: Scenario) -> int:

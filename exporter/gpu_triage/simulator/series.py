@@ -1,0 +1,161 @@
+"""Samples of many scrapes, kept as one compact column a series."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Final
+
+from gpu_triage.catalogue import Kind, MetricSpec
+from gpu_triage.errors import ConfigError
+from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+
+MOST_VALUES: Final = 1 << 27
+"""Values a history may hold, of eight bytes each: 1 GiB."""
+
+UP: Final = "up"
+"""The series a scrape makes itself: whether the target answered."""
+
+SeriesKey = tuple[str, tuple[tuple[str, str], ...]]
+"""A series: its name on the wire, and its labels (the target's among them) as sorted pairs."""
+
+_RESERVED: Final = "exported_"
+_CREATED: Final = "_created"
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A metric of the history.
+
+    Attributes:
+        name: as a TYPE line names it: a counter's lacks ``_total``.
+        kind: ``counter``, ``gauge``, or ``unknown`` for what a job's file brought.
+        help: what it means; "" where nobody says.
+        series: its series, sorted.
+    """
+
+    name: str
+    kind: str
+    help: str
+    series: tuple[SeriesKey, ...]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What the last scrape saw of one collector and subject, and the columns it went to."""
+
+    outcome: Outcome
+    pairs: list[tuple[array[float], float]]
+
+
+class SeriesRecorder:
+    """Takes in scrapes one after the other.
+
+    Attributes:
+        columns: values by series, one a scrape so far, NaN where a scrape lacks the series; the columns of series
+            that are gone end early until `finish`.
+    """
+
+    def __init__(self, target: Mapping[str, str], steps: int) -> None:
+        self.columns: dict[SeriesKey, array[float]] = {}
+        self._target = dict(target)
+        self._steps = steps
+        self._by_sample: dict[tuple[MetricSpec | str, tuple[object, ...]], array[float]] = {}
+        self._families: dict[str, tuple[str, str]] = {}
+        self._kept: dict[tuple[str, str], _Kept] = {}
+
+    def scrape(self, step: int, store: OutcomeStore) -> None:
+        """Take in what the exporter publishes now; of two subjects that claim one series, the first has it.
+
+        Raises:
+            ConfigError: the history would hold more than MOST_VALUES values.
+        """
+        self.up(step, answered=True)
+        for collector in store.collectors:
+            for outcome in store.of(collector):
+                for column, value in self._pairs(outcome):
+                    gap = step - len(column)
+                    if gap > 0:
+                        column.extend(repeat(math.nan, gap))
+                    if gap >= 0:
+                        column.append(value)
+        if len(self.columns) * self._steps > MOST_VALUES:
+            raise ConfigError(
+                f"{len(self.columns)} series of {self._steps} values each are more than a history may hold "
+                f"({MOST_VALUES} values, {MOST_VALUES * 8 >> 30} GiB); take a longer step or a shorter time"
+            )
+
+    def up(self, step: int, *, answered: bool) -> None:
+        """Note whether the target answered a scrape."""
+        column = self._column((UP, ()), UP, "gauge", "Whether the target answered the scrape.", {})
+        column.extend(repeat(math.nan, step - len(column)))
+        column.append(float(answered))
+
+    def finish(self) -> tuple[Family, ...]:
+        """The families, in the order of their names, all columns filled up to the last scrape."""
+        members: dict[str, list[SeriesKey]] = {}
+        for key in sorted(self.columns):
+            column = self.columns[key]
+            column.extend(repeat(math.nan, self._steps - len(column)))
+            members.setdefault(key[0], []).append(key)
+        return tuple(
+            Family(name.removesuffix("_total") if kind == "counter" else name, kind, text, tuple(members[name]))
+            for name, (kind, text) in sorted(self._families.items())
+        )
+
+    def _pairs(self, outcome: Outcome) -> list[tuple[array[float], float]]:
+        place = (outcome.collector, outcome.subject)
+        kept = self._kept.get(place)
+        if kept is None or kept.outcome is not outcome:
+            kept = self._kept[place] = _Kept(outcome, [*self._own(outcome), *self._foreign(outcome)])
+        return kept.pairs
+
+    def _own(self, outcome: Outcome) -> Iterator[tuple[array[float], float]]:
+        for sample in outcome.samples:
+            known = self._by_sample.get((sample.spec, sample.labels))
+            if known is None:
+                spec = sample.spec
+                kind = "counter" if spec.kind is Kind.COUNTER else "gauge"
+                labels = dict(zip(spec.labels, sample.labels, strict=True))
+                known = self._column((spec, sample.labels), spec.name, kind, spec.help, labels)
+            yield known, sample.value
+
+    def _foreign(self, outcome: Outcome) -> Iterator[tuple[array[float], float]]:
+        """Series of jobs' files; without the times of creation, which no database keeps."""
+        for family in outcome.foreign:
+            for sample in family.samples:
+                if sample.name.endswith(_CREATED) or math.isnan(sample.value):
+                    continue
+                kind = "counter" if sample.name.endswith("_total") else "unknown"
+                identity = (sample.name, tuple(sorted(sample.labels.items())))
+                yield self._column(identity, sample.name, kind, family.documentation, sample.labels), sample.value
+
+    def _column(
+        self,
+        identity: tuple[MetricSpec | str, tuple[object, ...]],
+        name: str,
+        kind: str,
+        text: str,
+        labels: Mapping[str, str],
+    ) -> array[float]:
+        column = self._by_sample.get(identity)
+        if column is None:
+            key = (name, tuple(sorted(_scraped_labels(labels, self._target).items())))
+            column = self._by_sample[identity] = self.columns.setdefault(key, array("d"))
+            self._families.setdefault(name, (kind, text))
+        return column
+
+
+def _scraped_labels(labels: Mapping[str, str], target: Mapping[str, str]) -> dict[str, str]:
+    """Labels after a scrape: the target's win, what they hide is ``exported_…``, and an empty label is none."""
+    merged = {name: value for name, value in target.items() if value}
+    for name, value in labels.items():
+        free = name
+        while free in target or (free != name and free in labels):
+            free = _RESERVED + free
+        if value:
+            merged[free] = value
+    return merged

@@ -1,0 +1,122 @@
+"""What the rules say of a scenario: every alert at every step, and the bottleneck of every GPU.
+
+The scenario runs through the exporter on a virtual clock, the series it leaves run through the rules in promtool's
+virtual time, and what comes out is compared with what the scenario expects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpu_triage.simulator.history import History, record_history
+from gpu_triage.simulator.scenario import Scenario
+from tests.rules.expressions import uses
+from tests.rules.promtool import Answers, Labels, Run, Sample, ask, selector
+from tests.rules.rulefile import read_rules
+
+DRILL = {"drill": "true"}
+"""The label of a target that is simulated on purpose."""
+MARGIN_SECONDS = 120
+"""How long a scenario goes on after its last expectation: nothing unforeseen may fire then either."""
+
+FIRING = 'ALERTS{alertstate="firing"}'
+CLASSES = "instance_gpu:gpu_bottleneck:active == 1"
+UNDECIDED = (
+    "count by (instance, gpu) (gpu_up) unless on (instance, gpu) "
+    "(count by (instance, gpu) (instance_gpu:gpu_bottleneck:active == 1) == 1)"
+)
+"""GPUs that are known and have no bottleneck class, or several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """What the rules made of a scenario.
+
+    Attributes:
+        step_seconds: between evaluations.
+        firing: firing alerts by scenario time: at every evaluation, and when something is expected.
+        bottleneck: class by GPU, by the scenario time of each expectation.
+        undecided: GPUs that had not exactly one class, by scenario time; every evaluation was asked.
+    """
+
+    step_seconds: float
+    firing: Mapping[float, tuple[Labels, ...]]
+    bottleneck: Mapping[float, Mapping[str, str]]
+    undecided: Mapping[float, tuple[str, ...]]
+
+
+def examine(
+    scenario: Scenario,
+    rules: tuple[Path, ...],
+    *,
+    step_seconds: float,
+    promtool: Path,
+    directory: Path,
+    seconds: float | None = None,
+    target: Mapping[str, str] | None = None,
+) -> Examination:
+    """What the rules say of a scenario.
+
+    Args:
+        scenario: what happens.
+        rules: rule files.
+        step_seconds: scrape and evaluation interval.
+        promtool: the program.
+        directory: for promtool's input.
+        seconds: how much of the scenario; up to a little after its last expectation if None.
+        target: labels of the target; those of a fire drill if None.
+    """
+    length = seconds or max(expectation.at for expectation in scenario.expectations) + MARGIN_SECONDS
+    history = record_history(
+        scenario, seconds=length, step_seconds=step_seconds, target=DRILL if target is None else target
+    )
+    steps = [step * step_seconds for step in range(history.steps)]
+    expected = sorted({float(expectation.at) for expectation in scenario.expectations if expectation.at <= length})
+    questions = [(FIRING, at) for at in sorted({*steps, *expected})]
+    questions += [(UNDECIDED, at) for at in steps] + [(CLASSES, at) for at in expected]
+    answers = ask(
+        promtool, Run(rules, step_seconds, input_series(history, mentioned(rules)), tuple(questions)), directory
+    )
+    return _examination(step_seconds, answers)
+
+
+def mentioned(rules: tuple[Path, ...]) -> frozenset[str]:
+    """Names of all series that the rules and the questions of this module read."""
+    expressions = [rule.expr for rule in read_rules(rules)] + [CLASSES, UNDECIDED]
+    return frozenset(use.metric for expression in expressions for use in uses(expression))
+
+
+def input_series(history: History, names: frozenset[str]) -> Mapping[str, list[float]]:
+    """The series of these names by selector, on a clock that starts at 0 as promtool's does."""
+    return {
+        selector(name, labels): [value - shift for value in column]
+        for (name, labels), column in history.series.items()
+        if name in names
+        for shift in [history.start_seconds if _is_time(name) else 0.0]
+    }
+
+
+def _is_time(name: str) -> bool:
+    return name.endswith(("_timestamp_seconds", "_start_time_seconds", "_mtime_seconds"))
+
+
+def _examination(step_seconds: float, answers: Answers) -> Examination:
+    return Examination(
+        step_seconds=step_seconds,
+        firing={at: tuple(sample.labels for sample in samples) for at, samples in _of(answers, FIRING)},
+        bottleneck={
+            at: {sample.labels["gpu"]: sample.labels["class"] for sample in samples}
+            for at, samples in _of(answers, CLASSES)
+        },
+        undecided={
+            at: tuple(sample.labels["gpu"] for sample in samples)
+            for at, samples in _of(answers, UNDECIDED)
+            if samples
+        },
+    )
+
+
+def _of(answers: Answers, question: str) -> Iterator[tuple[float, tuple[Sample, ...]]]:
+    return ((at, samples) for (asked, at), samples in answers.samples.items() if asked == question)

@@ -1,0 +1,222 @@
+"""What a PromQL expression talks about: metrics, matchers, and the labels that its result may carry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import promql_parser as promql
+
+SET_OPERATORS = frozenset({"and", "or", "unless"})
+_SCALAR: frozenset[str] = frozenset()
+
+
+class LabelError(Exception):
+    """An expression uses a label that the series at hand cannot have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """One selector of an expression.
+
+    Attributes:
+        metric: its name.
+        matchers: label, operator (``=``, ``!=``, ``=~``, ``!~``) and value.
+        inside: functions and aggregations around it, the nearest first.
+        ranged: whether it selects a range of time.
+    """
+
+    metric: str
+    matchers: tuple[tuple[str, str, str], ...]
+    inside: tuple[str, ...]
+    ranged: bool
+
+
+_OPERATORS = (  # the parser's enumeration cannot be hashed
+    (promql.MatchOp.Equal, "="),
+    (promql.MatchOp.NotEqual, "!="),
+    (promql.MatchOp.Re, "=~"),
+    (promql.MatchOp.NotRe, "!~"),
+)
+
+
+def uses(expr: str) -> tuple[Use, ...]:
+    """Every selector of an expression.
+
+    Raises:
+        ValueError: the expression is not PromQL, or a selector has no metric name.
+    """
+    return tuple(_uses(promql.parse(expr), ()))
+
+
+def labels_of(expr: str, series: Callable[[str], frozenset[str]]) -> frozenset[str]:
+    """Labels that the result of an expression may carry, given those of a metric's series.
+
+    It is an upper bound: a label that is not among them is never there.
+
+    Raises:
+        LabelError: the expression groups by, matches on or copies a label that is not there, or matches two sides
+            that differ in their labels.
+    """
+    return _labels(promql.parse(expr), series)
+
+
+def _uses(node: promql.Expr, inside: tuple[str, ...]) -> Iterator[Use]:
+    if isinstance(node, promql.VectorSelector):
+        yield _use(node, inside, ranged=False)
+    elif isinstance(node, promql.MatrixSelector):
+        yield _use(node.vector_selector, inside, ranged=True)
+    elif isinstance(node, promql.SubqueryExpr):
+        yield from _uses(node.expr, ("subquery", *inside))
+    elif isinstance(node, promql.Call):
+        for argument in node.args:
+            yield from _uses(argument, (node.func.name, *inside))
+    elif isinstance(node, promql.AggregateExpr):
+        yield from _uses(node.expr, (str(node.op), *inside))
+    elif isinstance(node, promql.BinaryExpr):
+        yield from _uses(node.lhs, inside)
+        yield from _uses(node.rhs, inside)
+    elif isinstance(node, (promql.ParenExpr, promql.UnaryExpr)):
+        yield from _uses(node.expr, inside)
+
+
+def _use(node: promql.VectorSelector, inside: tuple[str, ...], *, ranged: bool) -> Use:
+    if not node.name:
+        raise ValueError(f"a selector without a metric name: {node.prettify()}")
+    matchers = tuple(
+        (m.name, next(sign for op, sign in _OPERATORS if op == m.op), m.value) for m in node.matchers.matchers
+    )
+    return Use(node.name, matchers, inside, ranged)
+
+
+def _labels(node: promql.Expr, series: Callable[[str], frozenset[str]]) -> frozenset[str]:
+    if isinstance(node, promql.VectorSelector):
+        return _selected(node, series)
+    if isinstance(node, promql.MatrixSelector):
+        return _selected(node.vector_selector, series)
+    if isinstance(node, (promql.ParenExpr, promql.UnaryExpr, promql.SubqueryExpr)):
+        return _labels(node.expr, series)
+    if isinstance(node, promql.Call):
+        return _called(node, series)
+    if isinstance(node, promql.AggregateExpr):
+        return _aggregated(node, series)
+    if isinstance(node, promql.BinaryExpr):
+        return _combined(node, series)
+    return _SCALAR
+
+
+def _selected(node: promql.VectorSelector, series: Callable[[str], frozenset[str]]) -> frozenset[str]:
+    known = series(node.name or "")
+    _require((m.name for m in node.matchers.matchers), known, f"{node.name} is selected by")
+    return known
+
+
+def _called(node: promql.Call, series: Callable[[str], frozenset[str]]) -> frozenset[str]:
+    arguments = [_labels(argument, series) for argument in node.args]
+    name = node.func.name
+    if name in {"absent", "absent_over_time"}:
+        return frozenset(m.name for m in _matchers(node.args[0]) if m.op == promql.MatchOp.Equal)
+    if name in {"label_replace", "label_join"}:
+        texts = [argument.val for argument in node.args[1:] if isinstance(argument, promql.StringLiteral)]
+        sources = texts[2:] if name == "label_join" else texts[2:3]
+        _require(sources, arguments[0], f"{name} reads")
+        return arguments[0] | {texts[0]}
+    if name in {"scalar", "vector", "time"}:
+        return _SCALAR
+    if name == "histogram_quantile":
+        return arguments[-1] - {"le"}
+    return frozenset().union(*arguments)
+
+
+def _matchers(node: promql.Expr) -> list[promql.Matcher]:
+    while isinstance(node, (promql.ParenExpr, promql.MatrixSelector)):
+        node = node.vector_selector if isinstance(node, promql.MatrixSelector) else node.expr
+    return list(node.matchers.matchers) if isinstance(node, promql.VectorSelector) else []
+
+
+def _aggregated(node: promql.AggregateExpr, series: Callable[[str], frozenset[str]]) -> frozenset[str]:
+    inner = _labels(node.expr, series)
+    added = {node.param.val} if isinstance(node.param, promql.StringLiteral) else set()
+    if node.modifier is None:
+        return frozenset(added)
+    named = frozenset(node.modifier.labels)
+    _require(named, inner, f"{node.op} groups by")
+    kept = named if node.modifier.type == promql.AggModifierType.By else inner - named
+    return kept | added
+
+
+def _combined(node: promql.BinaryExpr, series: Callable[[str], frozenset[str]]) -> frozenset[str]:
+    left, right = _labels(node.lhs, series), _labels(node.rhs, series)
+    if _is_scalar(node.lhs) or _is_scalar(node.rhs):
+        return left | right
+    operator = str(node.op)
+    matching = node.modifier.matching if node.modifier else None
+    named = frozenset(matching.labels) if matching else frozenset()
+    if matching and matching.type == promql.LabelModifierType.Include:
+        _require(named, left, f"the left side of {operator} is matched on")
+        _require(named, right, f"the right side of {operator} is matched on")
+    else:
+        _require(named, left | right, f"{operator} ignores")
+    one_to_one = node.modifier is None or node.modifier.card == promql.VectorMatchCardinality.OneToOne
+    if operator == "or":
+        return left | right
+    included = matching is not None and matching.type == promql.LabelModifierType.Include
+    unequal = (left ^ right) - named
+    if unequal and not included and (one_to_one or operator in SET_OPERATORS):
+        raise LabelError(f"{operator} never matches: its sides differ in {', '.join(sorted(unequal))}")
+    if operator in SET_OPERATORS:
+        return left
+    if one_to_one:
+        return named if included else left - named
+    return _grouped(node.modifier, left, right)
+
+
+def _grouped(
+    modifier: promql.BinModifier | None, left: frozenset[str], right: frozenset[str]
+) -> frozenset[str]:
+    many, one = (left, right)
+    if modifier is not None and modifier.card == promql.VectorMatchCardinality.OneToMany:
+        many, one = right, left
+    copied = frozenset(modifier.group_labels or () if modifier else ())
+    _require(copied, one, "a group copies")
+    return many | copied
+
+
+def _is_scalar(node: promql.Expr) -> bool:
+    if isinstance(node, (promql.ParenExpr, promql.UnaryExpr)):
+        return _is_scalar(node.expr)
+    if isinstance(node, promql.Call):
+        return node.func.return_type == promql.ValueType.Scalar
+    if isinstance(node, promql.BinaryExpr):
+        return _is_scalar(node.lhs) and _is_scalar(node.rhs)
+    return isinstance(node, promql.NumberLiteral)
+
+
+def _require(named: Iterator[str] | frozenset[str] | list[str], known: frozenset[str], what: str) -> None:
+    missing = sorted(set(named) - known)
+    if missing:
+        raise LabelError(f"{what} {', '.join(missing)}; there is only {', '.join(sorted(known)) or 'none'}")
+
+
+def recorded_labels(
+    records: Mapping[str, tuple[tuple[str, Mapping[str, str]], ...]], base: Callable[[str], frozenset[str]]
+) -> Callable[[str], frozenset[str]]:
+    """Labels of any series, recorded ones included.
+
+    Args:
+        records: expressions and added labels by the name they are recorded under.
+        base: labels of a series that is not recorded.
+    """
+    known: dict[str, frozenset[str]] = {}
+
+    def of(metric: str) -> frozenset[str]:
+        if metric not in records:
+            return base(metric)
+        if metric not in known:
+            known[metric] = frozenset()  # what a record that reads itself adds nothing to
+            known[metric] = frozenset().union(
+                *(labels_of(expr, of) | frozenset(labels) for expr, labels in records[metric])
+            )
+        return known[metric]
+
+    return of

@@ -1,0 +1,72 @@
+"""Rule files as the tests see them: every rule with its group, in the order of evaluation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule.
+
+    Attributes:
+        group: its group's name.
+        interval: the group's interval as written; "" where it is the server's.
+        name: of the alert, or of the recorded series.
+        alert: whether it alerts.
+        expr: PromQL.
+        hold: its ``for`` as written; "" where there is none.
+        keep: its ``keep_firing_for`` as written; "" where there is none.
+        labels, annotations: as written, templates included.
+    """
+
+    group: str
+    interval: str
+    name: str
+    alert: bool
+    expr: str
+    hold: str
+    keep: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+def rule_files() -> tuple[Path, ...]:
+    """The rule files that are shipped, in the order in which Prometheus reads them from a folder."""
+    rules = REPOSITORY / "rules"
+    return tuple(sorted([*rules.glob("recording*.yml"), *rules.glob("alerts*.yml")]))
+
+
+def read_rules(paths: Iterable[Path]) -> tuple[Rule, ...]:
+    """Every rule of these files."""
+    return tuple(rule for path in paths for rule in _read_file(path))
+
+
+def alerts(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """The alerting rules among them."""
+    return tuple(rule for rule in rules if rule.alert)
+
+
+def _read_file(path: Path) -> list[Rule]:
+    groups = yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+    return [
+        Rule(
+            group=group["name"],
+            interval=group.get("interval", ""),
+            name=rule["alert"] if "alert" in rule else rule["record"],
+            alert="alert" in rule,
+            expr=str(rule["expr"]),
+            hold=rule.get("for", ""),
+            keep=rule.get("keep_firing_for", ""),
+            labels=rule.get("labels") or {},
+            annotations=rule.get("annotations") or {},
+        )
+        for group in groups
+        for rule in group["rules"]
+    ]

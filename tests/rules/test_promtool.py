@@ -1,0 +1,106 @@
+"""What the examiner believes about promtool, shown on rules small enough to reckon by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import RequiresTool
+from tests.rules.promtool import Alert, PromtoolError, Run, Sample, ask, notation, selector
+
+RULES = """
+groups:
+  - name: small
+    rules:
+      - record: gpu:x:max
+        expr: max by (gpu) (x)
+      - alert: Hot
+        expr: x > 2
+        for: 30s
+        labels: {severity: warning, odd: 'a"b, {c} 5E+00'}
+        annotations: {description: "GPU {{ $labels.gpu }} at {{ $value }} W\\nor \\"more\\""}
+"""
+GONE = math.nan
+
+
+@pytest.fixture
+def promtool(requires_tool: RequiresTool) -> Path:
+    return requires_tool("promtool")
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yml"
+    path.write_text(RULES)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ([1.0, 1.0, 1.0, 2.0], "1.0+0x2 2.0+0x0"),
+        ([GONE, GONE, 0.0], "_x2 0.0+0x0"),
+        ([0.0, GONE, GONE, GONE, 5.0, GONE], "0.0+0x0 stale _x2 5.0+0x0 stale"),
+        ([GONE], "_x1"),
+        ([], ""),
+        ([-2.5, 1e-05, 1e16, 1768435215.5], "-2.5+0x0 1e-05+0x0 1e+16+0x0 1768435215.5+0x0"),
+    ],
+)
+def test_runs_of_equal_values_are_one_word_and_an_end_leaves_one_marker(values: list[float], text: str) -> None:
+    assert notation(values) == text
+
+
+def test_every_value_reaches_promtool_as_it_is(promtool: Path, rules: Path, tmp_path: Path) -> None:
+    values = [0.0, 0.1 + 0.2, 1e-300, -0.0, 2.0**53 - 1, 1768435215.123, 5e-324, 1.7e308, 7.0, 7.0, GONE, 8.0]
+    times = [15.0 * step for step in range(len(values))]
+    questions = tuple(("x", at) for at in times)
+    answers = ask(promtool, Run((rules,), 15, {selector("x", [("gpu", "0")]): values}, questions), tmp_path)
+    got = [answers.samples["x", at] for at in times]
+    assert got == [() if math.isnan(v) else (Sample({"gpu": "0"}, v),) for v in values]
+
+
+def test_labels_with_quotes_and_braces_come_back_whole(promtool: Path, rules: Path, tmp_path: Path) -> None:
+    odd = 'a "b", {c="d"} 1E+00\\\n'
+    answers = ask(promtool, Run((rules,), 60, {selector("x", [("gpu", odd)]): [1.0]}, (("x", 0.0),)), tmp_path)
+    assert answers.samples["x", 0.0] == (Sample({"gpu": odd}, 1.0),)
+
+
+def test_an_alert_that_fires_is_rendered_and_a_quiet_one_is_not(promtool: Path, rules: Path, tmp_path: Path) -> None:
+    series = {selector("x", [("gpu", "0")]): [0.0, 3.5, 3.5, 3.5, GONE]}
+    times = (15.0, 45.0, 60.0)
+    run = Run(
+        (rules,), 15, series, tuple(('ALERTS{alertstate="firing"}', at) for at in times), tuple(("Hot", at) for at in times)
+    )
+    answers = ask(promtool, run, tmp_path)
+    labels = {"alertname": "Hot", "gpu": "0", "odd": 'a"b, {c} 5E+00', "severity": "warning"}
+    assert [answers.alerts["Hot", at] for at in times] == [
+        (),
+        (Alert(labels, {"description": 'GPU 0 at 3.5 W\nor "more"'}),),
+        (),
+    ]
+    assert [len(answers.samples['ALERTS{alertstate="firing"}', at]) for at in times] == [0, 1, 0]
+
+
+def test_rules_that_promtool_refuses_are_an_error_not_silence(promtool: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yml"
+    broken.write_text(RULES.replace("max by", "max buy"))
+    with pytest.raises(PromtoolError, match="broken.yml"):
+        ask(promtool, Run((broken,), 15, {"x": [1.0]}, (("x", 0.0),)), tmp_path)
+
+
+def test_a_question_that_promtool_cannot_answer_is_an_error_not_silence(
+    promtool: Path, rules: Path, tmp_path: Path
+) -> None:
+    twice = {selector("x", [("gpu", "0")]): [1.0], selector("x", [("gpu", "1")]): [1.0]}
+    with pytest.raises(PromtoolError, match="could not evaluate expr"):
+        ask(promtool, Run((rules,), 15, twice, (("x + on() x", 0.0),)), tmp_path)
+
+
+def test_a_rule_that_cannot_be_evaluated_is_an_error_not_silence(promtool: Path, tmp_path: Path) -> None:
+    clashing = tmp_path / "clashing.yml"
+    clashing.write_text(RULES.replace("max by (gpu) (x)", "x + on() x"))
+    twice = {selector("x", [("gpu", "0")]): [3.0], selector("x", [("gpu", "1")]): [3.0]}
+    with pytest.raises(PromtoolError, match="could not evaluate rule: gpu:x:max"):
+        ask(promtool, Run((clashing,), 15, twice, (("x", 0.0),)), tmp_path)
