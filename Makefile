@@ -21,7 +21,7 @@ INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --editable .
 
 .PHONY: help
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: $(RUNTIME) ## serve on :9836, a simulated host where no NVIDIA driver answers; ARGS='...' adds flags
@@ -32,6 +32,10 @@ run: $(RUNTIME) ## serve on :9836, a simulated host where no NVIDIA driver answe
 	        '$(DEMO_SCENARIO): every reading is made up and gpu_exporter_simulated is 1.' >&2; \
 	    exec $(BIN)/gpu-triage serve --simulate $(DEMO_SCENARIO) $(ARGS); \
 	fi
+
+.PHONY: demo
+demo: servers $(RUNTIME) ## play a simulated bad night through Prometheus, Alertmanager and a pager; ARGS='...' names another
+	@$(BIN)/python -m deploy.demo $(ARGS)
 
 .PHONY: test
 test: servers lint types ## every check: lint, types, then all tests; sets up what is missing
@@ -71,6 +75,10 @@ bench: $(DEV) $(PEER) ## measure what the exporter costs, beside another one
 .PHONY: scale
 scale: $(DEV) ## measure what more GPUs and processes cost
 	$(BIN)/python -m tests.bench.scale
+
+.PHONY: bench-rules
+bench-rules: servers $(DEV) ## measure what the rules cost a Prometheus of 1,000 hosts, about 40 minutes; ARGS='--hosts 100' for fewer
+	$(BIN)/python -m tests.bench.rules $(ARGS)
 
 .PHONY: soak
 soak: $(DEV) ## watch the memory for an hour of virtual and ten minutes of real time; ARGS=--quick for a tenth

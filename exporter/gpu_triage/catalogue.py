@@ -126,7 +126,7 @@ DEVICES = _host(
     _G,
     _M,
     "nvmlDeviceGetCount; /sys/bus/pci/devices; --expect.gpu-count",
-    "Number of NVIDIA GPUs by who counts: nvml (absent while the driver is unavailable), pci (the bus), expected (declared; absent if not).",
+    "Number of NVIDIA GPUs by who counts: nvml (absent while the driver is unavailable), pci (the bus, without those set aside for virtual machines), expected (declared; absent if not).",
     "source",
 )
 DRIVER_UP = _host(

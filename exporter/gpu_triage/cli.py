@@ -93,9 +93,9 @@ def main() -> None:
 def _machine(config: Config, stack: ExitStack) -> Machine:
     if config.simulate is None:
         return replace(real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg), pods=_pods(config))
-    from gpu_triage.simulator import load_scenario, simulated_machine  # noqa: PLC0415 - as in `simulate`
+    from gpu_triage.simulator import at_pace, load_scenario, simulated_machine  # noqa: PLC0415 - as in `simulate`
 
-    scenario = load_scenario(config.simulate)
+    scenario = at_pace(load_scenario(config.simulate), config.simulate_pace)
     log.warning(
         "this host is SIMULATED: every metric is made up",
         extra=fields(scenario=scenario.name, description=scenario.description),

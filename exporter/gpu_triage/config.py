@@ -47,6 +47,7 @@ class Config:
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_format: ``logfmt`` or ``json``.
         simulate: the scenario to run instead of the real host; None on the real host.
+        simulate_pace: how many times faster its events follow each other.
     """
 
     web_listen_addresses: tuple[str, ...] = (":9836",)
@@ -72,6 +73,7 @@ class Config:
     log_level: str = "info"
     log_format: str = "logfmt"
     simulate: str | None = None
+    simulate_pace: int = 1
 
     def __post_init__(self) -> None:
         # A copy behind a proxy: whoever passed the mapping in cannot change it later.

@@ -101,9 +101,9 @@ def prometheus(program: Path, tmp_path: Path, config: str) -> Iterator[Callable[
         end(process)
 
 
-def wait_for(condition: Callable[[], object]) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
     """Wait until the condition holds; fail when it does not for far too long."""
-    limit = time.monotonic() + WAIT_SECONDS
+    limit = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < limit, "waited in vain"
         time.sleep(0.05)

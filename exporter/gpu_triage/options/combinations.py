@@ -82,6 +82,11 @@ def _check_expectations(config: Config, given: Mapping[str, Given]) -> None:
 
 def _check_simulation(config: Config, given: Mapping[str, Given]) -> None:
     if config.simulate is None:
+        if config.simulate_pace != 1:
+            raise ConfigError(
+                f"simulate-pace ({_origin('simulate-pace', given)}) has no effect on a real host; "
+                "name a scenario with --simulate, or leave it out"
+            )
         return
     real = Config()
     paths = (

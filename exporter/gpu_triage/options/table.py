@@ -231,6 +231,13 @@ _TRAILING = (
         "Scenario to run instead of this host: a name, or the path of a TOML file.",
     ),
     Option(
+        "simulate-pace",
+        "simulate_pace",
+        "Simulation",
+        values.whole_number(1, 100),
+        "How many times faster the scenario's events follow each other; its clocks and counters keep real time.",
+    ),
+    Option(
         CONFIG_FILE,
         None,
         "Configuration file",

@@ -99,7 +99,7 @@ class Status:
             driver_known=driver.looked or error is not None,
             versions=driver.versions,
             nvml_count=driver.inventory.count if driver.inventory else None,
-            pci_count=None if bus is None else len(bus),
+            pci_count=None if bus is None else sum(not gpu.lent for gpu in bus),
             expected_count=self._config.expect_gpu_count,
             expected_p2p=self._config.expect_p2p,
         )
@@ -107,7 +107,7 @@ class Status:
     def exporter(self, fleet: Fleet, driver: DriverWatch, pushed: tuple[CollectorHealth, ...] = ()) -> ExporterReading:
         """This process, as the exporter collector renders it; `pushed` is of collectors that are not polled."""
         listed = [self._health(c) for c in self._host_collectors]
-        if (len(fleet) or driver.bus) and not driver.released:
+        if (len(fleet) or any(not gpu.lent for gpu in driver.bus or ())) and not driver.released:
             # Without an NVIDIA device, or with none in hand on purpose, there is nothing for the others to fail at.
             listed += [self._gpu_health(c, fleet) for c in self._gpu_collectors]
             listed += pushed

@@ -1,0 +1,73 @@
+"""``make demo``: a simulated bad night through real servers, and its pages on the terminal."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import click
+from deploy.demo.pager import Notification, pager
+from deploy.demo.stack import StackError, find_programs, stack
+
+_COLOURS = {"critical": "red", "warning": "yellow", "info": "blue"}
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("scenario", default="h100-8-bad-night")
+@click.option("--pace", default=20, show_default=True, type=click.IntRange(1, 100), help="How many times faster.")
+@click.option(
+    "--for",
+    "seconds",
+    type=click.IntRange(min=1),
+    help="End by itself after so many seconds.  [default: Ctrl-C ends it]",
+)
+def demo(scenario: str, pace: int, seconds: int | None) -> None:
+    """Play SCENARIO fast: simulated exporter, Prometheus with the rules, Alertmanager, and a pager on this terminal.
+
+    Windows and waits of the rules are shorter by the same pace; thresholds and texts are those of production.
+    Everything listens on 127.0.0.1, is made up, and is gone when the demonstration ends.
+    """
+    begun = time.monotonic()
+
+    def show(notification: Notification) -> None:
+        _print_page(notification, (time.monotonic() - begun) * pace)
+
+    ended = threading.Event()
+    try:
+        with tempfile.TemporaryDirectory(prefix="gpu-triage-demo-") as folder, pager(show) as webhook:
+            click.echo(f"starting {scenario} at {pace} times its pace ...", err=True)
+            with stack(Path(folder), scenario, pace, webhook, find_programs()) as running:
+                begun = time.monotonic()
+                click.echo(f"  metrics       {running.exporter}/metrics")
+                click.echo(f"  alerts        {running.prometheus}/alerts")
+                click.echo(f"  bottleneck    {running.prometheus}/graph?{_BOTTLENECK}")
+                click.echo(f"  Alertmanager  {running.alertmanager}/#/alerts")
+                click.echo("pages and tickets follow, with the scenario's time; Ctrl-C ends everything\n")
+                ended.wait(seconds)
+    except StackError as error:
+        raise click.ClickException(str(error)) from error
+    except KeyboardInterrupt:
+        click.echo("\nended", err=True)
+
+
+_BOTTLENECK = "g0.tab=0&g0.range_input=10m&g0.expr=instance_gpu%3Agpu_bottleneck%3Aactive%20%3D%3D%201"
+
+
+def _print_page(notification: Notification, scenario_seconds: float) -> None:
+    severity = notification.labels.get("severity", "none")
+    firing = notification.status == "firing"
+    minutes, seconds = divmod(int(scenario_seconds), 60)
+    head = f"{minutes:3d}:{seconds:02d}  {notification.receiver.upper() if firing else 'RESOLVED':<8}  "
+    head += f"{severity:<8}  {notification.labels['alertname']}"
+    click.echo(click.style(head, fg=_COLOURS.get(severity) if firing else "green", bold=firing))
+    if firing:
+        click.echo(f"          {notification.annotations['description'].strip()}")
+        click.echo(f"          {notification.annotations['runbook_url']}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    demo(prog_name="make demo")

@@ -1,0 +1,176 @@
+"""A fleet of simulated hosts for a Prometheus: one host's page, served and told of as if by a thousand."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TextIO
+
+from prometheus_client.parser import text_string_to_metric_families
+from tests.rig import rig
+
+from gpu_triage.simulator import load_scenario
+
+JOB = "gpu-triage"
+HOST = "@host@"
+"""Stands in UUIDs for the number of the host, so that no two hosts share one."""
+
+SETTLE_SECONDS = 120
+SLOPE_SECONDS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSeries:
+    """One series of the host that every host of the fleet is like.
+
+    Attributes:
+        name: of the metric.
+        labels: as written between the braces, with HOST in the UUIDs.
+        value: at the fleet's start.
+        slope: growth a second; 0 for gauges.
+    """
+
+    name: str
+    labels: str
+    value: float
+    slope: float
+
+
+def host_series(scenario: str, names: frozenset[str]) -> list[FleetSeries]:
+    """The series of these names that the exporter serves for a scenario, with what they grow in a second."""
+    with rig(load_scenario(scenario)) as running:
+        running.run(SETTLE_SECONDS)
+        before = _samples(running.page(), names)
+        running.run(SLOPE_SECONDS)
+        after = _samples(running.page(), names)
+    return [
+        FleetSeries(name, labels, value, max(0.0, value - before.get((name, labels), value)) / SLOPE_SECONDS)
+        if name.endswith("_total")
+        else FleetSeries(name, labels, value, 0.0)
+        for (name, labels), value in after.items()
+    ]
+
+
+def _samples(page: str, names: frozenset[str]) -> Mapping[tuple[str, str], float]:
+    found = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if sample.name in names:
+                labels = ",".join(f'{key}="{_token(key, value)}"' for key, value in sorted(sample.labels.items()))
+                found[sample.name, labels] = sample.value
+    return found
+
+
+def _token(key: str, value: str) -> str:
+    return re.sub(r"^GPU-[0-9a-f]{4}", f"GPU-{HOST}", value) if key.endswith("uuid") else value
+
+
+def host_name(number: int) -> str:
+    """The target's label instance."""
+    return f"host-{number:04d}"
+
+
+def uuid_part(number: int) -> str:
+    """What stands for HOST in a host's UUIDs."""
+    return f"{number:04x}"
+
+
+@contextmanager
+def served(series: list[FleetSeries], clock_seconds: Mapping[str, float]) -> Iterator[str]:
+    """Serves every host under ``/NUMBER`` for the length of a ``with`` block; yields ``host:port``.
+
+    Args:
+        series: of one host.
+        clock_seconds: ``start``, and ``now`` as whoever drives it says: the page is rendered once for each.
+    """
+    page = _Page(series, clock_seconds)
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            body = page.of(int(self.path.strip("/")))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing of a thousand scrapes a minute."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _Page:
+    def __init__(self, series: list[FleetSeries], clock_seconds: Mapping[str, float]) -> None:
+        self._series = series
+        self._clock_seconds = clock_seconds
+        self._lock = threading.Lock()
+        self._rendered: tuple[float, bytes] | None = None
+
+    def of(self, host: int) -> bytes:
+        with self._lock:
+            now = self._clock_seconds["now"]
+            if self._rendered is None or self._rendered[0] != now:
+                self._rendered = (now, self._render(now - self._clock_seconds["start"]))
+            return self._rendered[1].replace(HOST.encode(), uuid_part(host).encode())
+
+    def _render(self, elapsed: float) -> bytes:
+        lines = [f"{s.name}{{{s.labels}}} {_value(s, elapsed, self._clock_seconds['now'])}\n" for s in self._series]
+        return "".join(lines).encode()
+
+
+def _value(series: FleetSeries, elapsed: float, now: float) -> float:
+    # Times that the host tells of stay recent, or a day of history would call the whole fleet stale.
+    return now if series.name.endswith("_timestamp_seconds") else series.value + series.slope * elapsed
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What Prometheus shall already know of a metric.
+
+    Attributes:
+        name: of the metric or recorded series.
+        series: of one host.
+        seconds: how far back it goes.
+        step_seconds: between its samples.
+    """
+
+    name: str
+    series: list[FleetSeries]
+    seconds: int
+    step_seconds: int
+
+
+def write_past(pasts: list[Past], hosts: range, end_seconds: int, out: TextIO) -> int:
+    """Writes the past of some hosts as OpenMetrics with timestamps; returns how many samples."""
+    count = 0
+    for past in pasts:
+        kind = "counter" if past.name.endswith("_total") else "gauge"
+        out.write(f"# TYPE {past.name.removesuffix('_total')} {kind}\n")
+        times = range(end_seconds - past.seconds, end_seconds, past.step_seconds)
+        for host in hosts:
+            target = f'instance="{host_name(host)}",job="{JOB}"'
+            for series in past.series:
+                labels = series.labels.replace(HOST, uuid_part(host))
+                head = f"{past.name}{{{target}{',' if labels else ''}{labels}}} "
+                # A counter that would begin below zero begins there, so that it grows into its value now.
+                begin = max(0.0, series.value - series.slope * past.seconds)
+                out.writelines(f"{head}{begin + series.slope * (at - times.start):g} {at}\n" for at in times)
+            count += len(past.series) * len(times)
+    out.write("# EOF\n")
+    return count
