@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from gpu_triage import reference
 from gpu_triage.cli import COLLECTOR_SWITCHES
+from gpu_triage.collectors.access import wanted
 from gpu_triage.collectors.registry import ALL_COLLECTORS
+from gpu_triage.config import Config
 from gpu_triage.hardware.nvml_errors import NAMES
 from gpu_triage.options import all_options
 from gpu_triage.sampler.driver import RELEASED
 from gpu_triage.sampler.fleet import STALLED
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 METRIC = re.compile(r"`(?:rate\()?(gpu_[a-z0-9_]+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)="([^"]*)"')
@@ -47,6 +46,16 @@ def test_every_collector_it_names_exists(page: str) -> None:
     named = set(re.findall(r'collector="(\w+)"', page))
     assert len(named) > 2
     assert named <= {collector.name for collector in ALL_COLLECTORS}
+
+
+def test_every_feature_that_can_lack_a_right_is_in_the_table_of_rights(page: str) -> None:
+    named = {name for row in _table(page, "## Rights") for name in re.findall(r"\(`(\w+)`\)", row[0])}
+    everything = Config(
+        collectors={"process_memory_locality": True},
+        collector_textfile_directory=Path("/jobs"),
+        kubernetes_pod_resources_socket=Path("/kubelet.sock"),
+    )
+    assert named == wanted(everything).features
 
 
 def test_what_one_migrates_to_is_published_with_those_values(page: str, repository: Path) -> None:
