@@ -205,6 +205,16 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplaceGpu:
+    """The card is taken out, and a new one of this model, with an identity of its own, answers in its slot.
+
+    Jobs and room stay as they are; every other effect that began before ends with the old card.
+    """
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryAction:
     """The driver asks for an action: 1 GPU reset, 2 node reboot, 3 drain, 4 drain and reset."""
 
