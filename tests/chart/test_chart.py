@@ -14,7 +14,7 @@ from tests.chart.matrix import MATRIX
 from tests.chart.rendering import CHART, RULES, Rendered, chart_with, render
 
 from gpu_triage import __version__
-from gpu_triage.cli import COLLECTOR_SWITCHES
+from gpu_triage.collectors.registry import COLLECTOR_SWITCHES
 from gpu_triage.config import Config
 from gpu_triage.options import OptionsCommand, run_cli, serve_options
 

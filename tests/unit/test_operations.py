@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpu_triage import reference
-from gpu_triage.cli import COLLECTOR_SWITCHES
 from gpu_triage.collectors.access import wanted
-from gpu_triage.collectors.registry import ALL_COLLECTORS
+from gpu_triage.collectors.registry import ALL_COLLECTORS, COLLECTOR_SWITCHES
 from gpu_triage.config import Config
 from gpu_triage.hardware.nvml_errors import NAMES
 from gpu_triage.options import all_options
