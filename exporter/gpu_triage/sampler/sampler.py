@@ -17,10 +17,10 @@ from gpu_triage.machine import Machine, Moment
 from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch
 from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, GONE, STALLED, Fleet
 from gpu_triage.sampler.gpu import GpuJob, GpuRecord, GpuRoundResult, readers_of
-from gpu_triage.sampler.host import HostJob, HostReader
+from gpu_triage.sampler.host import HostRounds
 from gpu_triage.sampler.lanes import LaneMaker
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
-from gpu_triage.sampler.schedule import Schedule, interval_seconds
+from gpu_triage.sampler.schedule import interval_seconds
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidNews, XidWatch
 
@@ -57,11 +57,9 @@ class Sampler:
         pushed = (xid.NAME,) if self._xid.enabled else ()
         self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, exporter.NAME))
         self._make_reader = {c.name: partial(c.reader, config) for c in self._gpu_collectors}
-        self._host_readers: dict[str, HostReader] = {c.name: c.reader(config) for c in self._host_collectors}
         self._fleet = Fleet(config, make_lane)
         self._driver = DriverWatch(machine, config, make_lane("driver"), self._reports.put)
-        self._host_lane = make_lane("host")
-        self._host_schedule = Schedule(config)
+        self._host = HostRounds(machine, config, make_lane, self._host_collectors, self._reports.put)
         self._fresh_for = {c.name: config.stale_after * interval_seconds(config, c.tier) for c in enabled}
         self._kept = frozenset(c.name for c in self._gpu_collectors if c.kept)
         self.presence: PresenceReading | None = None
@@ -83,7 +81,7 @@ class Sampler:
         if not ending_session:
             self._submit_driver_and_gpus(now)
         self._xid.submit_kmsg(now)
-        self._submit_host(now)
+        self._host.submit(now)
 
     def publish(self) -> None:
         """Take in what came back, withdraw what is stale, and say how things stand."""
@@ -117,7 +115,7 @@ class Sampler:
 
     def idle(self) -> bool:
         """Whether every lane has finished what it was given."""
-        lanes = (*(record.lane for record in self._fleet), self._driver.lane, self._host_lane, *self._xid.lanes)
+        lanes = (*(record.lane for record in self._fleet), self._driver.lane, *self._host.lanes, *self._xid.lanes)
         return all(lane.busy_since is None for lane in lanes)
 
     def close(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
@@ -126,7 +124,7 @@ class Sampler:
         Args:
             wait: waits until the given condition holds, at most as long as there is time; says whether it does.
         """
-        for lane in (*(record.lane for record in self._fleet), self._host_lane, *self._xid.lanes):
+        for lane in (*(record.lane for record in self._fleet), *self._host.lanes, *self._xid.lanes):
             lane.close()
         if wait(self.idle):
             self._driver.lane.submit(self._end_session)
@@ -197,14 +195,6 @@ class Sampler:
                 finish=self._reports.put,
             )
         )
-
-    def _submit_host(self, now: float) -> None:
-        if self._host_lane.busy_since is not None:
-            return
-        due = self._host_schedule.due(self._host_collectors, now)
-        if due:
-            pairs = tuple((collector, self._host_readers[collector.name]) for collector in due)
-            self._host_lane.submit(HostJob(pairs, self._machine, self._host_lane.mark, self._reports.put))
 
     def _drain(self) -> None:
         now = self._machine.clock.now().monotonic

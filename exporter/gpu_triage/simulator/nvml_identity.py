@@ -8,6 +8,7 @@ from typing import Final
 from gpu_triage.simulator.nvml_calls import OUT, Function, at, gauge, pair, put, put_text, text
 from gpu_triage.simulator.nvml_library import PCI_INFO, Failure
 from gpu_triage.simulator.nvml_session import Device, MigDevice, NvmlSession
+from gpu_triage.simulator.sysfs import host_bridge
 
 _BUS_TYPE_PCIE: Final = 2
 _TOPOLOGY: Final = {"internal": 0, "pix": 10, "pxb": 20, "phb": 30, "node": 40, "sys": 50}
@@ -109,8 +110,10 @@ def _common_ancestor(device: Device, other: int | None, out: int | None) -> None
         level = "internal"
     elif here.node != there.node:
         level = "sys"
+    elif host_bridge(here) != host_bridge(there):
+        level = "node"
     elif here.ports[:1] != there.ports[:1] or not here.ports:
-        level = "node" if here.bus_id[:7] != there.bus_id[:7] else "phb"
+        level = "phb"
     else:
         # A switch is two bridges, its upstream and its downstream port; siblings share the former.
         level = "pix" if here.ports[:-1] == there.ports[:-1] else "pxb"

@@ -64,8 +64,13 @@ class _Endpoint(NamedTuple):
 
 def path_of(slot: Slot) -> str:
     """Directory of a device below sysfs: its root, its bridges, itself."""
+    return "/".join([f"devices/{host_bridge(slot)}", *slot.ports, slot.bus_id])
+
+
+def host_bridge(slot: Slot) -> str:
+    """The host bridge that a device is below, as sysfs names it: ``pci0000:15`` of root port 0000:15:01.0."""
     first = slot.ports[0] if slot.ports else slot.bus_id
-    return "/".join([f"devices/pci{first[:7]}", *slot.ports, slot.bus_id])
+    return f"pci{first[:7]}"
 
 
 def links(scenario: Scenario) -> dict[str, str]:
@@ -163,7 +168,7 @@ def _endpoints(scenario: Scenario, gpus: Iterable[Gpu]) -> Iterator[_Endpoint]:
 
 def _ports(slot: Slot) -> Iterator[tuple[str, str]]:
     """Every bridge above a device with its directory, root port first."""
-    path = f"devices/pci{slot.ports[0][:7]}" if slot.ports else ""
+    path = f"devices/{host_bridge(slot)}"
     for port in slot.ports:
         path = f"{path}/{port}"
         yield port, path
