@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,6 +14,7 @@ import pytest
 import yaml
 from tests.chart.matrix import MATRIX
 from tests.chart.rendering import CHART, RULES, Rendered, chart_with, render
+from tests.e2e.processes import exporter
 
 from gpu_triage import __version__
 from gpu_triage.collectors.registry import COLLECTOR_SWITCHES
@@ -114,3 +117,29 @@ def test_an_expectation_of_zero_gpus_is_one(tmp_path: Path) -> None:
 
 def test_nothing_is_expected_by_default() -> None:
     assert [argument for argument in render().container["args"] if argument.startswith("--expect")] == []
+
+
+def test_the_helm_test_passes_beside_an_exporter_and_fails_without(tmp_path: Path) -> None:
+    (pod,) = render().of_kind("Pod")
+    (container,) = pod["spec"]["containers"]
+    assert container["command"] == ["python", "-c"]
+    (script,) = container["args"]
+
+    def run(address: str) -> subprocess.CompletedProcess[str]:
+        moved = script.replace("gpu-gpu-triage-exporter:9836", address)
+        return subprocess.run([sys.executable, "-c", moved], check=False, capture_output=True, text=True)
+
+    with exporter(tmp_path, "--simulate", "dual-a10") as running:
+        passed = run(running.address)
+        assert passed.returncode == 0, passed.stderr
+        assert "gpu_driver_up 1.0" in passed.stdout
+    assert run(running.address).returncode != 0
+
+
+def test_the_helm_test_only_connects_where_it_has_no_credentials(tmp_path: Path) -> None:
+    (pod,) = render({"web": {"configSecret": "web", "tls": True, "clientAuth": True}}).of_kind("Pod")
+    (script,) = pod["spec"]["containers"][0]["args"]
+    with exporter(tmp_path, "--simulate", "dual-a10") as running:
+        host, port = running.address.split(":")
+        moved = script.replace('"gpu-gpu-triage-exporter", 9836', f'"{host}", {port}')
+        assert subprocess.run([sys.executable, "-c", moved], check=False, capture_output=True).returncode == 0

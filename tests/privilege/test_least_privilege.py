@@ -19,8 +19,16 @@ from tests.privilege import confinement
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tests.conftest import RequiresTool
+
 DEGRADED = re.compile(r'^gpu_exporter_degraded_info\{feature="(\w+)",reason="(\w+)"\} 1\.0$', re.MULTILINE)
 LOGGED = re.compile(r'msg="feature degraded" feature=(\w+) reason=(\w+) remedy="[^"]+"')
+
+
+@pytest.fixture(autouse=True)
+def _tools(requires_tool: RequiresTool) -> None:
+    for program in ("setpriv", "unshare", "systemd-analyze"):
+        requires_tool(program)
 
 
 @pytest.fixture
