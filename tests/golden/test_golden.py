@@ -107,6 +107,11 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         config = replace(config, sample_fast_seconds=5.0)
     with rig(load_scenario(name.split("-at-", maxsplit=1)[0]), config) as running:
         running.sampler.status.web_config = WebConfigHealth(success=True, loaded_at=START_OF_TIME)
+        if name == "no-driver":
+            # As in a container without rights.
+            kernel_log = running.simulated.machine.kmsg
+            assert kernel_log is not None
+            kernel_log.unlink()
         running.run_to(seconds)
         return name, scraped(running).decode()
 
