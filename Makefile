@@ -80,6 +80,10 @@ bench-rules: servers $(DEV) ## measure what the rules cost a Prometheus of 1,000
 soak: $(DEV) ## watch the memory for an hour of virtual and ten minutes of real time; ARGS=--quick for a tenth
 	$(BIN)/python -m tests.bench.soak $(ARGS)
 
+.PHONY: hostile
+hostile: $(DEV) ## measure how a scraper fares while others attack
+	$(BIN)/python -m tests.bench.hostile
+
 .PHONY: lock
 lock: $(DEV) ## resolve requirements/*.txt anew; ARGS=--upgrade takes the newest versions
 	requirements/lock.sh $(BIN)/uv $(ARGS)

@@ -965,6 +965,20 @@ EXPORTER_GPUS_RELEASED = _host(
     "the sampler",
     "1 while the exporter holds no GPU handle because it was asked to let go, 0 else.",
 )
+EXPORTER_WEB_CONFIG_SUCCESS = _host(
+    "gpu_exporter_web_config_reload_success",
+    _G,
+    _F,
+    "--web.config.file",
+    "1 while TLS, passwords and headers are as the web configuration file and the files it names say, 0 when they changed to something that cannot be used and what was loaded last stays in force. Absent without such a file.",
+)
+EXPORTER_WEB_CONFIG_LAST_SUCCESS = _host(
+    "gpu_exporter_web_config_last_reload_success_timestamp_seconds",
+    _G,
+    _F,
+    "--web.config.file",
+    "Unix time at which the TLS settings and passwords in force were loaded. Absent without a web configuration file.",
+)
 EXPORTER_XID_SOURCE_UP = _host(
     "gpu_exporter_xid_source_up",
     _G,

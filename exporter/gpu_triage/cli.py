@@ -22,12 +22,17 @@ from gpu_triage.options import OptionsCommand, run_cli, serve_options, version_o
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.web.app import WebApp
+from gpu_triage.web.config_file import HIGHEST_COST
+from gpu_triage.web.crowd import Limits
 from gpu_triage.web.landing import LandingFacts
+from gpu_triage.web.passwords import LONGEST_PASSWORD, hashed
+from gpu_triage.web.security import SecuritySource
 from gpu_triage.web.server import WebServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from gpu_triage.collectors.exporter import WebConfigHealth
     from gpu_triage.config import Config
     from gpu_triage.machine import Machine, PodNames
     from gpu_triage.options.given import Given
@@ -122,6 +127,19 @@ def simulate(name: str | None, list_all: bool, **history: Any) -> int:  # noqa: 
     return 0
 
 
+@group.command("web-password")
+@click.option("--cost", type=click.IntRange(4, HIGHEST_COST), default=10, show_default=True, help="Work a check takes.")
+def web_password(cost: int) -> int:
+    """Ask for a password and print its bcrypt hash, for basic_auth_users in the file of --web.config.file."""
+    password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True).encode()
+    if len(password) > LONGEST_PASSWORD:
+        raise click.UsageError(
+            f"bcrypt looks at {LONGEST_PASSWORD} bytes of a password and no further; choose a shorter one"
+        )
+    click.echo(hashed(password, cost))
+    return 0
+
+
 def main() -> None:
     """Run the command line and exit with its code."""
     sys.exit(run_cli(group, sys.argv[1:]))
@@ -163,6 +181,10 @@ class Front:
     def scraped(self) -> None:
         """As MetricsSource."""
         self._sampler.status.scrapes += 1
+
+    def web_config_loaded(self, health: WebConfigHealth) -> None:
+        """Let the metrics say how TLS and passwords were loaded."""
+        self._sampler.status.web_config = health
 
     def alive(self) -> str | None:
         """As HealthSource."""
@@ -219,7 +241,12 @@ class _Daemon:
         self._runner = Runner(machine.clock, config)
         self._sampler = Sampler(machine, config, self._runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
         self._front = Front(self._sampler, config, self._runner.alive)
-        self._server = WebServer(self._front.application(), config.web_listen_addresses)
+        self._server = WebServer(
+            self._front.application(),
+            None if config.web_systemd_socket else config.web_listen_addresses,
+            security=SecuritySource(config.web_config_file, self._front.web_config_loaded),
+            limits=Limits(unread=config.web_max_requests),
+        )
         self._fatal: str | None = None
 
     def run(self) -> int:

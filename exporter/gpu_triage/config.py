@@ -22,8 +22,10 @@ class Config:
     """What the operator asked for, checked; the defaults are the program's.
 
     Attributes:
-        web_listen_addresses: ``host:port``, ``:port`` (all interfaces) or ``[v6]:port``; at least one,
-            no two equal.
+        web_listen_addresses: ``host:port``, ``:port`` (all interfaces), ``[v6]:port`` or ``unix:/path``; at least
+            one, no two equal.
+        web_systemd_socket: whether to serve on sockets inherited from systemd instead.
+        web_config_file: path of the file with TLS, passwords and headers; None serves plain HTTP to everyone.
         web_telemetry_path: URL path of the metrics; starts with a slash, is never ``/`` or below ``/-/``.
         web_max_requests: requests answered at the same time, 1 to 1000.
         web_enable_lifecycle: whether GPUs can be released and acquired over HTTP.
@@ -51,6 +53,8 @@ class Config:
     """
 
     web_listen_addresses: tuple[str, ...] = (":9836",)
+    web_systemd_socket: bool = False
+    web_config_file: str | None = None
     web_telemetry_path: str = "/metrics"
     web_max_requests: int = 40
     web_enable_lifecycle: bool = False

@@ -21,6 +21,7 @@ from tests.rig import rig
 from gpu_triage import catalogue
 from gpu_triage.catalogue import MetricSpec
 from gpu_triage.cli import Front
+from gpu_triage.collectors.exporter import WebConfigHealth
 from gpu_triage.config import Config
 from gpu_triage.simulator import START_OF_TIME, load_scenario
 from gpu_triage.web.server import WebServer
@@ -105,6 +106,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     if seconds > 300:
         config = replace(config, sample_fast_seconds=5.0)
     with rig(load_scenario(name.split("-at-", maxsplit=1)[0]), config) as running:
+        running.sampler.status.web_config = WebConfigHealth(success=True, loaded_at=START_OF_TIME)
         running.run_to(seconds)
         return name, scraped(running).decode()
 

@@ -69,6 +69,8 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
     ("web.telemetry-path", "/gpu/metrics", "web_telemetry_path", "/gpu/metrics"),
     ("web.max-requests", "1000", "web_max_requests", 1000),
     ("web.enable-lifecycle", "true", "web_enable_lifecycle", True),
+    ("web.systemd-socket", "true", "web_systemd_socket", True),
+    ("web.config.file", "web.yml", "web_config_file", "web.yml"),
     ("path.procfs", "/", "path_procfs", Path("/")),
     ("path.sysfs", "/", "path_sysfs", Path("/")),
     ("path.kmsg", "/dev/null", "path_kmsg", Path("/dev/null")),
@@ -127,6 +129,8 @@ BAD = (
     ("web.listen-address", "[10.0.0.1]:9836", "write host:port, :port or [v6]:port"),
     ("web.listen-address", "300.0.0.1:9836", "write host:port, :port or [v6]:port"),
     ("web.listen-address", "http://host:9836", "write host:port, :port or [v6]:port"),
+    ("web.listen-address", "unix:run/gpu.sock", "write an absolute path of at most 107 bytes"),
+    ("web.listen-address", "unix:/" + "x" * 107, "write an absolute path of at most 107 bytes"),
     ("web.telemetry-path", "metrics", "starts with /"),
     ("web.telemetry-path", "/", "write a path below it, such as /metrics"),
     ("web.telemetry-path", "/-/ready", "write another path, such as /metrics"),
@@ -254,6 +258,14 @@ def test_variables_of_others_are_left_alone(variable: str) -> None:
             ("kubernetes.pod-resources-socket (--kubernetes", "simulated host (--simulate)", "leave one of them out"),
         ),
         (
+            {"web__systemd_socket": "true", "web__listen_address": ":80"},
+            (
+                "--web.listen-address has no effect",
+                "web.systemd-socket (--web.systemd-socket)",
+                "leave one of them out",
+            ),
+        ),
+        (
             {"collector__host": "false", "collector__process": "false"},
             ("every collector is switched off", "leave at least one on"),
         ),
@@ -280,7 +292,9 @@ def test_equal_intervals_and_a_default_path_beside_a_simulation_are_fine() -> No
     config_of(simulate="healthy", path__sysfs="/sys")
 
 
-@pytest.mark.parametrize("addresses", [":9836,:9836", "Host:80,host:80", ":9836,127.0.0.1:9836", "[::1]:80,:80"])
+@pytest.mark.parametrize(
+    "addresses", [":9836,:9836", "Host:80,host:80", "unix:/run/a,unix:/run/a", ":9836,127.0.0.1:9836", "[::1]:80,:80"]
+)
 def test_addresses_that_take_each_others_port_are_refused(addresses: str) -> None:
     message = refusal({"GPU_TRIAGE_WEB_LISTEN_ADDRESS": addresses})
     assert message.startswith("environment variable GPU_TRIAGE_WEB_LISTEN_ADDRESS: ")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpu_triage.config import Config, collector_enabled
 from gpu_triage.errors import ConfigError
-from gpu_triage.options.values import show_duration, split_listen_address
+from gpu_triage.options.values import show_duration, split_listen_address, unix_socket_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -51,7 +51,16 @@ def _check_intervals(config: Config, given: Mapping[str, Given]) -> None:
 
 def _check_addresses(config: Config, given: Mapping[str, Given]) -> None:
     source = _origin("web.listen-address", given)
+    if config.web_systemd_socket and "web.listen-address" in given:
+        raise ConfigError(
+            f"{source} has no effect beside web.systemd-socket ({_origin('web.systemd-socket', given)}), "
+            "which takes the sockets of systemd's unit; leave one of them out"
+        )
     for one, other in combinations(config.web_listen_addresses, 2):
+        if unix_socket_path(one) is not None or unix_socket_path(other) is not None:
+            if one == other:
+                raise ConfigError(f"{source}: {one} is written twice; write it once")
+            continue
         (host, port), (other_host, other_port) = split_listen_address(one), split_listen_address(other)
         if port != other_port:
             continue

@@ -93,7 +93,7 @@ _LEADING = (
         "web_listen_addresses",
         "Web",
         values.LISTEN_ADDRESS,
-        "Address to serve on: host:port, :port for every interface, or [v6]:port; can be repeated.",
+        "Address to serve on: host:port, :port for every interface, [v6]:port or unix:/path; can be repeated.",
         many=True,
     ),
     Option(
@@ -108,7 +108,7 @@ _LEADING = (
         "web_max_requests",
         "Web",
         values.whole_number(1, 1000),
-        "Requests answered at the same time; more are turned away.",
+        "Requests answered at the same time, and answers that may wait for clients to read them; more are turned away.",
     ),
     Option(
         "web.enable-lifecycle",
@@ -118,6 +118,21 @@ _LEADING = (
         "Let POST /-/release give every GPU handle back, so that a GPU can be reset or its driver unbound, "
         "and POST /-/acquire take them again; SIGUSR1 and SIGUSR2 do the same without it.",
         on_off=True,
+    ),
+    Option(
+        "web.systemd-socket",
+        "web_systemd_socket",
+        "Web",
+        values.TRUTH,
+        "Serve on the sockets that systemd's socket unit opened, instead of opening any.",
+        on_off=True,
+    ),
+    Option(
+        "web.config.file",
+        "web_config_file",
+        "Web",
+        values.FILE_NAME,
+        "YAML file with TLS, passwords and headers, as Prometheus's own exporters take it.",
     ),
     Option(
         "sample.fast",

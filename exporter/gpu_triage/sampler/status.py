@@ -10,7 +10,7 @@ from typing import Final
 
 from gpu_triage import __revision__, __version__
 from gpu_triage.collectors.contract import AnyGpuCollector, AnyHostCollector
-from gpu_triage.collectors.exporter import CollectorHealth, ExporterReading
+from gpu_triage.collectors.exporter import CollectorHealth, ExporterReading, WebConfigHealth
 from gpu_triage.collectors.identity import IDENTITY
 from gpu_triage.collectors.presence import GpuPresence, PresenceReading
 from gpu_triage.config import Config
@@ -37,10 +37,11 @@ class _Fate:
 
 
 class Status:
-    """Keeps count of rounds and errors. Only the sampler's thread calls it, but for `scrapes`.
+    """Keeps count of rounds and errors. Only the sampler's thread calls it, but for `scrapes` and `web_config`.
 
     Attributes:
         scrapes: answered so far; the web server counts.
+        web_config: how its configuration file was loaded; the web server says. None where there is none.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Status:
         host_collectors: tuple[AnyHostCollector, ...],
     ) -> None:
         self.scrapes = 0
+        self.web_config: WebConfigHealth | None = None
         self._machine = machine
         self._config = config
         self._gpu_collectors = gpu_collectors
@@ -120,6 +122,7 @@ class Status:
             errors=dict(self._errors),
             scrapes=self.scrapes,
             gpus_released=driver.released,
+            web_config=self.web_config,
         )
 
     def _health(self, collector: AnyGpuCollector | AnyHostCollector) -> CollectorHealth:

@@ -94,8 +94,8 @@ class WebApp:
         landing: asked by the landing page.
         lifecycle: told to release and acquire; None where that is not allowed over HTTP.
         telemetry_path: URL path of the metrics.
-        max_requests: scrapes answered at the same time; more are turned away with 503. It bounds the memory
-            that clients can hold by not reading their answers.
+        max_requests: scrapes prepared at the same time; more are turned away with 503. Who does not read what was
+            prepared takes no place here: the server bounds those (`Limits.unread`).
 
     Raises:
         ConfigError: `telemetry_path` is not an absolute path or is taken by another page.
@@ -147,12 +147,14 @@ class WebApp:
             return
         self._scrapes += 1
         try:
-            await deliver(await self._answer(scope), send)
+            answer = await self._answer(scope)
         except asyncio.CancelledError:
             # Only the server's end cancels, and the client is gone by then; uvicorn would log a failure.
             logger.debug("a scrape was given up at the end")
+            return
         finally:
             self._scrapes -= 1
+        await deliver(answer, send)
 
     def close(self) -> None:
         """Drop the selections that nobody waits for any more; returns at once."""
