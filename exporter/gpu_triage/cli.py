@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from gpu_triage.collectors.exporter import WebConfigHealth
     from gpu_triage.config import Config
+    from gpu_triage.diagnosis.looking import Opened
     from gpu_triage.machine import Machine, PodNames
     from gpu_triage.options.given import Given
 
@@ -43,7 +44,29 @@ EXIT_RESTART_ME = 4
 """Exit code of a daemon that must be restarted because the driver was replaced underneath it."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+LOOKING = ("advise", "check")
+"""Commands that look at a host once."""
+
+
+class Commands(click.Group):
+    """The commands. Those that look at a host once are loaded when called for: no daemon needs their memory."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands."""
+        return sorted({*super().list_commands(ctx), *LOOKING})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name; None without one."""
+        if cmd_name in LOOKING and cmd_name not in self.commands:
+            from gpu_triage.diagnosis.advise_command import advise_command  # noqa: PLC0415 - see the class
+            from gpu_triage.diagnosis.check_command import check_command  # noqa: PLC0415 - likewise
+
+            self.add_command(advise_command(COLLECTOR_SWITCHES, _open_machine))
+            self.add_command(check_command(COLLECTOR_SWITCHES, _open_machine))
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @version_option()
 def group() -> None:
     """Tell why a GPU job is slow or sick: Prometheus metrics of NVIDIA GPUs and of what feeds them."""
@@ -138,6 +161,20 @@ def web_password(cost: int) -> int:
         )
     click.echo(hashed(password, cost))
     return 0
+
+
+def _open_machine(config: Config, stack: ExitStack, scenario_seconds: float) -> Opened:
+    """The machine to look at once; a simulated one on a virtual clock, so that nobody waits for it."""
+    from gpu_triage.diagnosis.looking import Opened  # noqa: PLC0415 - as in Commands
+
+    if config.simulate is None:
+        return Opened(_machine(config, stack), None)
+    from gpu_triage.simulator import VirtualClock, at_pace, load_scenario, simulated_machine  # noqa: PLC0415 - likewise
+
+    clock = VirtualClock()
+    scenario = at_pace(load_scenario(config.simulate), config.simulate_pace)
+    simulated = simulated_machine(scenario, clock=clock, starting_at=scenario_seconds)
+    return Opened(stack.enter_context(simulated).machine, clock)
 
 
 def main() -> None:
