@@ -17,7 +17,6 @@ NEED_MORE_THAN_A_WATCH = {
     "GpuAllocatedIdle": "two hours",
     "GpuBaselineDrift": "a baseline to compare with",
     "GpuDriverVersionDrift": "other hosts",
-    "GpuReleased": "a daemon that was asked to let go",
     "GpuExporterDown": "a daemon",
     "GpuExporterCollectorFailing": "a daemon; the report says what could not be read",
     "GpuExporterStale": "a daemon",

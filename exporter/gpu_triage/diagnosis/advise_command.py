@@ -72,7 +72,7 @@ def advise_command(switches: Iterable[CollectorSwitch], open_machine: OpenMachin
     @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
     @click.option("--watch", "watch_for", metavar="DURATION", default="5s", show_default=True, help="How long to look.")
     @click.option("--simulate-at", metavar="DURATION", help="Scenario time at which to look at a simulated host.")
-    @serve_options(switches, applies)
+    @serve_options(switches, applies=applies)
     def advise(
         *,
         config: Config,

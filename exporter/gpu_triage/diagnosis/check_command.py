@@ -71,7 +71,7 @@ def check_command(switches: Iterable[CollectorSwitch], open_machine: OpenMachine
     )
     @click.option("--simulate-at", metavar="DURATION", help="Scenario time at which to look at a simulated host.")
     @click.option("--verbose", "-v", is_flag=True, help="Log to stderr what the sampler says.")
-    @serve_options(switches, applies)
+    @serve_options(switches, applies=applies)
     def check(
         *,
         config: Config,
