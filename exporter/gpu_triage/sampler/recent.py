@@ -18,6 +18,9 @@ _WINDOW_SECONDS: Final = 30.0
 _INTERVALS: Final = 6
 """Between the snapshots of a window; each should see a new round of the medium tier."""
 
+_MOST_SNAPSHOTS: Final = _INTERVALS + 2
+"""The oldest is older than the window, so that what is judged is never shorter."""
+
 _OF_ONE_PROCESS: Final = "pid"
 """Label of the series whose past nobody asks for, and of which there may be thousands."""
 
@@ -57,8 +60,8 @@ class RecentOutcomes:
         self.window_seconds = max(_WINDOW_SECONDS, _INTERVALS * config.sample_medium_seconds)
         self._store = store
         self._slack_seconds = config.sample_fast_seconds / 2
-        self._apart_seconds = self.window_seconds / _INTERVALS - self._slack_seconds
-        self._kept: deque[Snapshot] = deque(maxlen=_INTERVALS + 1)
+        self._apart_seconds = self.window_seconds / _INTERVALS
+        self._kept: deque[Snapshot] = deque(maxlen=_MOST_SNAPSHOTS)
         self._published_at: Moment | None = None
 
     def note(self) -> None:
@@ -67,14 +70,13 @@ class RecentOutcomes:
         if own is None:
             return
         now = self._published_at = own.finished_at
-        if self._kept and now.monotonic - self._kept[-1].at.monotonic < self._apart_seconds:
+        if self._kept and now.monotonic - self._kept[-1].at.monotonic < self._apart_seconds - self._slack_seconds:
             return
+        while self._kept and self._is_past(self._kept[0], now):
+            self._kept.popleft()
         self._kept.append(
             Snapshot(now, {name: tuple(map(_lasting, self._store.of(name))) for name in self._store.collectors})
         )
-        horizon = now.monotonic - self.window_seconds - self._slack_seconds
-        while self._kept[0].at.monotonic < horizon:
-            self._kept.popleft()
 
     def snapshots(self) -> tuple[Snapshot, ...]:
         """Oldest first; the last is what is published now, whole. None before the first publication."""
@@ -82,9 +84,15 @@ class RecentOutcomes:
         if published_at is None:
             return ()
         now = Snapshot(published_at, {name: self._store.of(name) for name in self._store.collectors})
-        horizon = published_at.monotonic - self.window_seconds - self._slack_seconds
-        past = [each for each in tuple(self._kept) if each.at.monotonic >= horizon]
-        return (*(each for each in past if each.at.monotonic < published_at.monotonic), now)
+        earlier = [each for each in tuple(self._kept) if not self._is_past(each, published_at)]
+        while len(earlier) > 1 and published_at.monotonic - earlier[1].at.monotonic >= self.window_seconds:
+            del earlier[0]
+        return (*(each for each in earlier if each.at.monotonic < published_at.monotonic), now)
+
+    def _is_past(self, snapshot: Snapshot, now: Moment) -> bool:
+        """Whether a snapshot is too old to say anything of now, as after a host slept."""
+        age_seconds = now.monotonic - snapshot.at.monotonic
+        return age_seconds > self.window_seconds + self._apart_seconds + self._slack_seconds
 
 
 def _lasting(outcome: Outcome) -> Outcome:

@@ -17,7 +17,7 @@ from gpu_triage.web.page.findings import REPOSITORY, areas_section, findings_sec
 from gpu_triage.web.page.gpus import gpus_section
 from gpu_triage.web.page.markup import chip, foreign, safe, section
 from gpu_triage.web.page.style import ICONS, SCRIPT, STYLE
-from gpu_triage.web.page.tones import OF_FITNESS
+from gpu_triage.web.page.tones import OF_CLASS, OF_FITNESS
 from gpu_triage.web.page.topology import topology_section
 
 VERDICT_PATH: Final = "/api/v1/verdict"
@@ -160,9 +160,12 @@ def _summary(report: Report) -> Iterator[str]:
         by_fitness[gpu.fitness].append(gpu.gpu)
         by_class[gpu.bottleneck.name].append(gpu.gpu)
     order = (Fitness.DRAIN, Fitness.WATCH, Fitness.KEEP)
-    told = [f"{each.value.capitalize()} GPU {ranges(by_fitness[each])}" for each in order if by_fitness[each]]
-    yield safe(". ".join([*told, _counted(report)]) + ".")
-    yield "Bottleneck: " + safe("; ".join(f"{name} on GPU {ranges(gpus)}" for name, gpus in by_class.items())) + "."
+    fit = [
+        chip(f"{each.value} GPU {ranges(by_fitness[each])}", OF_FITNESS[each]) for each in order if by_fitness[each]
+    ]
+    yield f"{' '.join(fit)} {safe(_counted(report))}"
+    scarce = [chip(f"{name} on GPU {ranges(gpus)}", OF_CLASS[name]) for name, gpus in by_class.items()]
+    yield f"Bottleneck: {' '.join(scarce)}"
 
 
 def _counted(report: Report) -> str:

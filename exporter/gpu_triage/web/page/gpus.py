@@ -27,7 +27,7 @@ _HEADS: Final = (
     "Processes",
 )
 _GIB: Final = 1024.0**3
-_SHOWN_PROCESSES: Final = 3
+_SHOWN_PROCESSES: Final = 2
 
 
 def gpus_section(standing: Standing) -> str:
@@ -35,14 +35,18 @@ def gpus_section(standing: Standing) -> str:
     verdicts = standing.report.gpus
     if not verdicts:
         return section("gpus", "GPUs", "<p>No GPU is known.</p>")
-    rows = (_row(view, verdict) for view, verdict in zip(standing.host.gpus, verdicts, strict=True))
-    return section("gpus", "GPUs", table("GPUs", _HEADS, rows, "gpus"))
+    models = {verdict.name for verdict in verdicts}
+    rows = (
+        _row(view, verdict, named=len(models) > 1) for view, verdict in zip(standing.host.gpus, verdicts, strict=True)
+    )
+    title = f"{len(verdicts)} x {verdicts[0].name}" if len(models) == 1 and verdicts[0].name else "GPUs"
+    return section("gpus", title, table("GPUs", _HEADS, rows, "gpus"))
 
 
-def _row(gpu: GpuView, verdict: GpuVerdict) -> str:
+def _row(gpu: GpuView, verdict: GpuVerdict, *, named: bool) -> str:
     name = verdict.bottleneck.name
     cells = (
-        f"<strong>{safe(gpu.gpu)}</strong>{soft(gpu.name)}{soft(verdict.pci_bus_id)}",
+        f"<strong>{safe(gpu.gpu)}</strong>{soft(gpu.name if named else '')}{soft(verdict.pci_bus_id)}",
         chip(name, OF_CLASS[name]) + soft(verdict.bottleneck.because) + soft(verdict.bottleneck.unseen),
         chip(verdict.fitness.value, OF_FITNESS[verdict.fitness]),
         _findings(verdict),
@@ -121,8 +125,8 @@ def _processes(gpu: GpuView) -> str:
     count = sum(int(track.last) for track in gpu.series(catalogue.PROCESSES))
     named = list(_named(gpu))
     rest = len(named) - _SHOWN_PROCESSES
-    more = [f'<span class="soft">and {rest} more</span>'] if rest > 0 else []
-    return "<br>".join([str(count), *named[:_SHOWN_PROCESSES], *more])
+    more = [f'<small class="soft">and {rest} more</small>'] if rest > 0 else []
+    return "<br>".join(named[:_SHOWN_PROCESSES] + more) or str(count)
 
 
 def _named(gpu: GpuView) -> Iterator[str]:

@@ -18,7 +18,7 @@ STYLE: Final = """
   --path-g: #4d1f4b; --starved: #a9d0ff; --starved-g: #16395f; --software: #cfc6ff; --software-g: #352b66;
   --well: #9fe3b6; --well-g: #123f23; --idle: #c3cad4; --idle-g: #2c333c; } }
 * { box-sizing: border-box; }
-body { font: 1rem/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); max-width: 84rem;
+body { font: 1rem/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); max-width: 104rem;
   margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.5rem; line-height: 1.3; margin: 0 0 .5rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 1.75rem 0 .5rem; }
@@ -26,7 +26,7 @@ h3 { font-size: 1rem; margin: 1rem 0 .25rem; }
 a { color: var(--link); }
 p, dd, li { overflow-wrap: anywhere; }
 code { font: .875em ui-monospace, monospace; }
-small { font-size: .8125rem; }
+small { font-size: .8125rem; line-height: 1.35; display: inline-block; }
 .soft { color: var(--soft); }
 .sick { --tone: var(--sick); --tone-g: var(--sick-g); }
 .held { --tone: var(--held); --tone-g: var(--held-g); }
@@ -53,8 +53,8 @@ th, td { text-align: left; vertical-align: top; padding: .4rem .75rem; white-spa
 thead th { color: var(--soft); font-weight: 600; font-size: .875rem; }
 tbody th { font-weight: 400; }
 tbody tr { border-top: 1px solid var(--line); }
-.gpus td:nth-child(2) { white-space: normal; min-width: 12rem; }
-.gpus td:last-child { white-space: normal; min-width: 11rem; overflow-wrap: anywhere; }
+.gpus td:nth-child(2) { white-space: normal; min-width: 17rem; }
+.gpus td:last-child small { display: inline-block; max-width: 22rem; overflow: hidden; text-overflow: ellipsis; }
 .matrix td { position: relative; }
 .matrix th, .matrix td { padding: .25rem .6rem; text-align: center; }
 .matrix .direct { background: var(--well-g); color: var(--well); }
