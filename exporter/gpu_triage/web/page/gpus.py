@@ -35,11 +35,11 @@ def gpus_section(standing: Standing) -> str:
     verdicts = standing.report.gpus
     if not verdicts:
         return section("gpus", "GPUs", "<p>No GPU is known.</p>")
-    models = {verdict.name for verdict in verdicts}
+    models = sorted({verdict.name for verdict in verdicts if verdict.name})
     rows = (
         _row(view, verdict, named=len(models) > 1) for view, verdict in zip(standing.host.gpus, verdicts, strict=True)
     )
-    title = f"{len(verdicts)} x {verdicts[0].name}" if len(models) == 1 and verdicts[0].name else "GPUs"
+    title = f"{len(verdicts)} x {models[0]}" if len(models) == 1 else "GPUs"
     return section("gpus", title, table("GPUs", _HEADS, rows, "gpus"))
 
 

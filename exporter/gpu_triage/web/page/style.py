@@ -49,11 +49,11 @@ header p { margin: .25rem 0; }
 .findings p { margin: .2rem 0; }
 .wide { overflow-x: auto; border: 1px solid var(--line); border-radius: .4rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; vertical-align: top; padding: .4rem .75rem; white-space: nowrap; }
+th, td { text-align: left; vertical-align: top; padding: .4rem .65rem; white-space: nowrap; }
 thead th { color: var(--soft); font-weight: 600; font-size: .875rem; }
 tbody th { font-weight: 400; }
 tbody tr { border-top: 1px solid var(--line); }
-.gpus td:nth-child(2) { white-space: normal; min-width: 17rem; }
+.gpus td:nth-child(2) { white-space: normal; min-width: 15rem; }
 .gpus td:last-child small { display: inline-block; max-width: 22rem; overflow: hidden; text-overflow: ellipsis; }
 .matrix td { position: relative; }
 .matrix th, .matrix td { padding: .25rem .6rem; text-align: center; }
