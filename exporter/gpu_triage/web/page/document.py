@@ -160,9 +160,7 @@ def _summary(report: Report) -> Iterator[str]:
         by_fitness[gpu.fitness].append(gpu.gpu)
         by_class[gpu.bottleneck.name].append(gpu.gpu)
     order = (Fitness.DRAIN, Fitness.WATCH, Fitness.KEEP)
-    fit = [
-        chip(f"{each.value} GPU {ranges(by_fitness[each])}", OF_FITNESS[each]) for each in order if by_fitness[each]
-    ]
+    fit = [chip(f"{each.value} GPU {ranges(by_fitness[each])}", OF_FITNESS[each]) for each in order if by_fitness[each]]
     yield f"{' '.join(fit)} {safe(_counted(report))}"
     scarce = [chip(f"{name} on GPU {ranges(gpus)}", OF_CLASS[name]) for name, gpus in by_class.items()]
     yield f"Bottleneck: {' '.join(scarce)}"
