@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gpu_triage.collectors.registry import COLLECTOR_SWITCHES
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.check_command import look
 from gpu_triage.diagnosis.looking import Opened
+from gpu_triage.options import all_options
+from gpu_triage.options.sources import config_of, known_options
 from gpu_triage.simulator import VirtualClock, simulated_machine
 
 if TYPE_CHECKING:
@@ -31,7 +34,12 @@ def look_at(
     begin = max(0.0, at_seconds - watch_seconds - _SETTLING_SECONDS)
     with simulated_machine(scenario, clock=clock, starting_at=begin) as simulated:
         opened = Opened(simulated.machine, clock)
-        return look(opened, config or Config(simulate=scenario.name), watch_seconds, patience_seconds)
+        return look(opened, config or _config_of(scenario), watch_seconds, patience_seconds)
+
+
+def _config_of(scenario: Scenario) -> Config:
+    options = all_options(COLLECTOR_SWITCHES)
+    return config_of(options, known_options(scenario.exporter_options, options), Config(simulate=scenario.name))
 
 
 def finding(report: Report, code: str) -> Finding:

@@ -45,7 +45,7 @@ EXIT_RESTART_ME = 4
 """Exit code of a daemon that must be restarted because the driver was replaced underneath it."""
 
 
-LOOKING = ("advise", "check")
+LOOKING = ("advise", "baseline", "check", "record")
 """Commands that look at a host once."""
 
 
@@ -60,10 +60,16 @@ class Commands(click.Group):
         """The command of this name; None without one."""
         if cmd_name in LOOKING and cmd_name not in self.commands:
             from gpu_triage.diagnosis.advise_command import advise_command  # noqa: PLC0415 - see the class
+            from gpu_triage.diagnosis.baseline_command import baseline_command  # noqa: PLC0415 - likewise
             from gpu_triage.diagnosis.check_command import check_command  # noqa: PLC0415 - likewise
+            from gpu_triage.diagnosis.looking import Surroundings  # noqa: PLC0415 - likewise
+            from gpu_triage.recording.command import record_command  # noqa: PLC0415 - likewise
 
-            self.add_command(advise_command(COLLECTOR_SWITCHES, _open_machine))
-            self.add_command(check_command(COLLECTOR_SWITCHES, _open_machine))
+            surroundings = Surroundings(COLLECTOR_SWITCHES, _scenario_options, _open_machine)
+            self.add_command(advise_command(surroundings))
+            self.add_command(baseline_command(_machine_to_look_at))
+            self.add_command(check_command(surroundings))
+            self.add_command(record_command(_machine_to_look_at))
         return super().get_command(ctx, cmd_name)
 
 
@@ -178,12 +184,22 @@ def _open_machine(config: Config, stack: ExitStack, scenario_seconds: float) -> 
     return Opened(stack.enter_context(simulated).machine, clock)
 
 
+def _machine_to_look_at(config: Config, stack: ExitStack, starting_at: float) -> Machine:
+    configure(config.log_level, config.log_format)
+    return _machine(config, stack, starting_at)
+
+
 def main() -> None:
     """Run the command line and exit with its code."""
     sys.exit(run_cli(group, sys.argv[1:]))
 
 
-def _machine(config: Config, stack: ExitStack) -> Machine:
+def _machine(config: Config, stack: ExitStack, starting_at: float = 0.0) -> Machine:
+    if config.replay is not None:
+        from gpu_triage.recording import replayed_machine  # noqa: PLC0415 - as in `simulate`
+
+        log.warning("this host is a RECORDING", extra=fields(path=str(config.replay)))
+        return stack.enter_context(replayed_machine(config.replay))
     if config.simulate is None:
         return replace(real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg), pods=_pods(config))
     from gpu_triage.simulator import at_pace, load_scenario, simulated_machine  # noqa: PLC0415 - as in `simulate`
@@ -193,7 +209,7 @@ def _machine(config: Config, stack: ExitStack) -> Machine:
         "this host is SIMULATED: every metric is made up",
         extra=fields(scenario=scenario.name, description=scenario.description),
     )
-    return stack.enter_context(simulated_machine(scenario)).machine
+    return stack.enter_context(simulated_machine(scenario, starting_at=starting_at)).machine
 
 
 def _pods(config: Config) -> PodNames | None:

@@ -10,10 +10,12 @@ from tests.rig import scenario_with
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.check_command import check_command, exit_code
 from gpu_triage.diagnosis.codes import Severity
-from gpu_triage.diagnosis.looking import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Opened
-from gpu_triage.diagnosis.report import Fitness
+from gpu_triage.diagnosis.looking import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Opened, Surroundings
+from gpu_triage.diagnosis.obstacles import obstacle
+from gpu_triage.diagnosis.report import Fitness, report_of
 from gpu_triage.diagnosis.watch import watch
 from gpu_triage.options import run_cli
+from gpu_triage.options.sources import no_options
 from gpu_triage.simulator import load_scenario, simulated_machine
 
 if TYPE_CHECKING:
@@ -85,10 +87,18 @@ def test_in_real_time_it_sees_the_same_through_threads() -> None:
     assert {of for _, of in told} == {1.0}
 
 
+def test_in_real_time_it_gives_a_driver_up_that_hangs(tmp_path: Path) -> None:
+    with simulated_machine(scenario_with(tmp_path, "idle-downshift", HANG)) as simulated:
+        watched = watch(simulated.machine, Config(), 600.0, 0.5, lambda _seconds, _of: None)
+    assert watched.blocked == "no_answer"
+    report = report_of(watched.evidence, "host", obstacle(watched.evidence, watched.blocked))
+    assert exit_code(report, Severity.CRITICAL) == EXIT_COULD_NOT_LOOK
+
+
 def test_a_bug_never_reads_as_a_sick_host(capsys: pytest.CaptureFixture[str]) -> None:
     def broken(_config: Config, _stack: ExitStack, _at: float) -> Opened:
         raise ZeroDivisionError
 
-    program = click.Group(commands=[check_command((), broken)])
+    program = click.Group(commands=[check_command(Surroundings((), no_options, broken))])
     assert run_cli(program, ["check"]) == EXIT_COULD_NOT_LOOK
     assert "ZeroDivisionError" in capsys.readouterr().err

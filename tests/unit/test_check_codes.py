@@ -15,7 +15,6 @@ NEED_MORE_THAN_A_WATCH = {
     "GpuEccCorrectedRising": "a day of counts",
     "GpuHungProcess": "what the GPU did before",
     "GpuAllocatedIdle": "two hours",
-    "GpuBaselineDrift": "a baseline to compare with",
     "GpuDriverVersionDrift": "other hosts",
     "GpuExporterDown": "a daemon",
     "GpuExporterCollectorFailing": "a daemon; the report says what could not be read",

@@ -6,13 +6,21 @@ import pytest
 from tests.looking import codes, finding, look_at
 from tests.rig import scenario_with
 
+from gpu_triage import catalogue
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.codes import Severity
-from gpu_triage.diagnosis.report import Fitness
+from gpu_triage.diagnosis.evidence import Recorder
+from gpu_triage.diagnosis.report import Fitness, report_of
+from gpu_triage.machine import Moment
+from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.simulator import load_scenario
+from gpu_triage.simulator.scenario_file import SCENARIOS
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from gpu_triage.catalogue import MetricSpec
+    from gpu_triage.simulator import Scenario
 
 AT = 60.0
 STARVED = 'at = 0\neffect = { kind = "load", utilization = 0.3 }'
@@ -168,9 +176,91 @@ def test_a_sick_gpu_leaves_the_host_to_be_watched_and_all_of_them_drain_it(tmp_p
 
 
 def test_nvlink_links_that_are_down_are_found_where_others_are_up(tmp_path: Path) -> None:
-    down = event('kind = "nvlink_down", links = [0, 3]', at="55")
-    report = look_at(scenario_with(tmp_path, "v100-old-driver", down), AT + 10, watch_seconds=30)
-    assert codes(report, "GPU 0") <= {"nvlink.down"}
+    down = event('kind = "nvlink_down", links = [0, 3]', at="52")
+    report = look_at(scenario_with(tmp_path, "v100-old-driver", down), AT + 5, watch_seconds=30)
+    assert codes(report, "GPU 0") == set(), "they were up for a part of the watch"
+    report = look_at(scenario_with(tmp_path, "v100-old-driver", event('kind = "nvlink_down", links = [0, 3]')), AT)
+    assert finding(report, "nvlink.down").measured == "down: link 0, 3"
+
+
+@pytest.mark.parametrize("kind", ["replay", "recovery", "crc"])
+def test_nvlink_errors_that_rise_are_found(tmp_path: Path, kind: str) -> None:
+    errors = event(f'kind = "nvlink_errors", links = [1], {kind}_per_hour = 7200')
+    assert codes(look_at(scenario_with(tmp_path, "v100-old-driver", errors), AT), "GPU 0") == {"nvlink.errors"}
+
+
+def test_a_link_that_keeps_changing_under_load_flaps(tmp_path: Path) -> None:
+    narrow = 'gpu = 0\neffect = { kind = "link", width = 8 }'
+    flaps = [f"at = {at}\nuntil = {at + 2}\n{narrow}" for at in (35, 40, 45, 50, 55)]
+    scenario = scenario_with(tmp_path, "rtx-4070-ti-super", *flaps)
+    config = Config(simulate=scenario.name, sample_medium_seconds=1.0)
+    assert codes(look_at(scenario, AT, watch_seconds=30, config=config), "GPU 0") == {"pcie.flapping"}
+
+
+def rewritten(tmp_path: Path, base: str, old: str, new: str) -> Scenario:
+    """A shipped scenario with something in it written otherwise, once."""
+    text = (SCENARIOS / f"{base}.toml").read_text()
+    assert old in text
+    path = tmp_path / f"{base}-rewritten.toml"
+    path.write_text(text.replace(old, new, 1))
+    return load_scenario(path)
+
+
+def test_a_slot_that_gives_less_than_those_of_its_siblings_is_context(tmp_path: Path) -> None:
+    scenario = rewritten(tmp_path, "v100-old-driver", "width = 16 }", "width = 8 }")
+    report = look_at(scenario, AT)
+    assert codes(report, "GPU 0") == {"pcie.below_peers"}
+    assert report.gpus[0].fitness is Fitness.KEEP
+
+
+def test_persistence_mode_off_is_context(tmp_path: Path) -> None:
+    scenario = rewritten(tmp_path, "idle-downshift", "load = {}", "load = {}\npersistence_mode = false")
+    assert codes(look_at(scenario, AT), "GPU 0") == {"policy.persistence"}
+
+
+def test_a_host_without_the_module_that_cuda_needs_is_told(tmp_path: Path) -> None:
+    scenario = rewritten(tmp_path, "idle-downshift", 'cuda = "12.8"', 'cuda = "12.8"\nmodules = ["nvidia"]')
+    assert codes(look_at(scenario, AT), "host") == {"driver.module_missing"}
+
+
+def test_memory_that_is_nearly_full_and_grows_is_context(tmp_path: Path) -> None:
+    process = '[[process]]\ngpu = 0\npid = 9\nname = "more"\nmemory_mib = 4700\n'
+    start = '\n[[event]]\nat = 55\neffect = { kind = "start", pids = [9] }\n'
+    scenario = rewritten(tmp_path, "rtx-4070-ti-super", "[[expect]]", f"{process}{start}\n[[expect]]")
+    assert "work.memory_full" in codes(look_at(scenario, AT), "GPU 0")
+
+
+@pytest.mark.parametrize(
+    ("readings", "code"),
+    [
+        (
+            [(catalogue.THROTTLE_SECONDS, 0.0, "hw_slowdown"), (catalogue.THROTTLE_SECONDS, 5.0, "hw_slowdown")],
+            "power.hw_slowdown",
+        ),
+        ([(catalogue.ECC_SRAM_THRESHOLD_EXCEEDED, 1.0)], "ecc.sram_threshold"),
+        ([(catalogue.ECC_MODE, 1.0), (catalogue.ECC_MODE_PENDING, 0.0)], "ecc.mode_pending"),
+        (
+            [(catalogue.TEMPERATURE, 103.0, "memory"), (catalogue.TEMPERATURE_THRESHOLD, 105.0, "memory_max")],
+            "thermal.margin",
+        ),
+    ],
+)
+def test_what_no_scenario_can_stage_is_judged_by_its_readings(
+    readings: list[tuple[MetricSpec, float, str]], code: str
+) -> None:
+    recorder = Recorder()
+    store = OutcomeStore([str(number) for number in range(len(readings) + 1)])
+    up = catalogue.UP.sample(1, "0", "GPU-a")
+    for number, (spec, value, *labels) in enumerate(readings):
+        at = Moment(10.0 * number, 0.0)
+        sample = spec.sample(value, "0", "GPU-a", *labels)
+        # A metric that is read again replaces its first reading.
+        name = str([each[0] for each in readings].index(spec))
+        store.put(Outcome(name, "a", (sample,), True, (), 0.0, at))  # noqa: FBT003
+        store.put(Outcome(str(len(readings)), "", (up,), True, (), 0.0, at))  # noqa: FBT003
+        recorder.note(store)
+    report = report_of(recorder.evidence(10.0, 0.0), "host", None)
+    assert codes(report, "GPU 0") == {code}
 
 
 def test_a_fabric_in_trouble_is_one_finding_a_host(tmp_path: Path) -> None:

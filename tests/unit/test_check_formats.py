@@ -15,8 +15,11 @@ from gpu_triage.diagnosis.machine_readable import render_json, render_junit
 from gpu_triage.diagnosis.text import render_text
 from gpu_triage.options import run_cli
 from gpu_triage.simulator import list_scenarios, load_scenario
+from gpu_triage.simulator.scenario_file import SCENARIOS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpu_triage.diagnosis.report import Report
 
 HOSTILE = "py\x1b[2J\x1b]0;owned\x07\u202ethon\n\x00<&>"
@@ -103,6 +106,17 @@ def test_no_name_can_speak_to_the_terminal(hostile: Report) -> None:
     assert "\x07" not in text
     assert "\u202e" not in text
     assert "\\x1b[2J" in text
+
+
+def test_a_process_that_calls_itself_like_an_escape_sequence_is_written_out(tmp_path: Path) -> None:
+    text = (SCENARIOS / "dual-a10.toml").read_text()
+    path = tmp_path / "hostile.toml"
+    path.write_text(text.replace('name = "python"', 'name = "py\\u001b[2J\\u202e"'))
+    report = look_at(load_scenario(path), 3600)
+    assert any("[2J" in found.measured for found in report.findings)
+    for written in (render_text(report), render_json(report), render_junit(report, Severity.INFO)):
+        assert "\x1b[2J" not in written
+        assert "\u202e" not in written
 
 
 def test_hostile_names_leave_json_and_xml_whole(hostile: Report) -> None:

@@ -185,6 +185,10 @@ ADVICE: Final = MappingProxyType(
             "The slot itself gives this GPU less than its siblings have.",
             "Move the card, or change the slot's lane settings, if it should be equal.",
         ),
+        "baseline.drift": Advice(
+            "The host is not what it was when its baseline was recorded.",
+            "Run gpu-triage baseline diff to see what changed; mend it, or record a new baseline if it is intended.",
+        ),
         "p2p.unavailable": Advice(
             "GPUs that should reach each other directly cannot: their traffic goes through host memory.",
             "Check IOMMU, ACS, virtualisation and firmware settings.",

@@ -18,7 +18,7 @@ from gpu_triage.diagnosis.looking import (
     PATIENCE,
     WATCH,
     Opened,
-    OpenMachine,
+    Surroundings,
     applies,
     observe,
     scenario_time,
@@ -30,7 +30,7 @@ from gpu_triage.diagnosis.text import printable
 from gpu_triage.diagnosis.view import view_of
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import configure
-from gpu_triage.options import CollectorSwitch, OptionsCommand, serve_options
+from gpu_triage.options import OptionsCommand, serve_options
 
 FORMAT: Final = "gpu-triage-advice"
 VERSION: Final = 1
@@ -39,13 +39,8 @@ _COUNT: Final = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMBT]?)", re.IGNORECASE)
 _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
-def advise_command(switches: Iterable[CollectorSwitch], open_machine: OpenMachine) -> click.Command:
-    """The command, for the group.
-
-    Args:
-        switches: the collectors that can be switched.
-        open_machine: makes the machine.
-    """
+def advise_command(surroundings: Surroundings) -> click.Command:
+    """The command, for the group."""
 
     @click.command("advise", cls=OptionsCommand)
     @click.option("--parameters", required=True, metavar="COUNT", help="Size of the model: 258K, 6.9M, 7B.")
@@ -72,7 +67,7 @@ def advise_command(switches: Iterable[CollectorSwitch], open_machine: OpenMachin
     @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
     @click.option("--watch", "watch_for", metavar="DURATION", default="5s", show_default=True, help="How long to look.")
     @click.option("--simulate-at", metavar="DURATION", help="Scenario time at which to look at a simulated host.")
-    @serve_options(switches, applies=applies)
+    @serve_options(surroundings.switches, surroundings.of_scenario, applies)
     def advise(
         *,
         config: Config,
@@ -96,7 +91,7 @@ def advise_command(switches: Iterable[CollectorSwitch], open_machine: OpenMachin
         seconds = seconds_of("--watch", watch_for, WATCH)
         configure("critical", config.log_format)
         with ExitStack() as stack:
-            answer = consult(open_machine(config, stack, begin), config, job, seconds)
+            answer = consult(surroundings.open_machine(config, stack, begin), config, job, seconds)
         if isinstance(answer, str):
             click.echo(f"gpu-triage: could not look: {printable(answer)}", err=True)
             return EXIT_COULD_NOT_LOOK

@@ -10,8 +10,8 @@ from gpu_triage import catalogue
 from gpu_triage.diagnosis.evidence import Track
 from gpu_triage.diagnosis.view import HostView
 
-_DRIVER_DOWN: Final = frozenset({"gpu_lost", "lost", "reset_required"})
-"""Errors of GPUs that are findings already."""
+_FOUND: Final = frozenset({"lost", "reset_required"})
+"""Errors that are findings already."""
 
 
 def _goes_on(errors: Track, host: HostView) -> bool:
@@ -37,7 +37,7 @@ def _blind_spots(host: HostView) -> Iterator[str]:
     if host.driver_error is None:
         failed: dict[str, set[str]] = defaultdict(set)
         for track in host.evidence.series(catalogue.EXPORTER_ERRORS):
-            if track.labels["error"] not in _DRIVER_DOWN and _goes_on(track, host):
+            if track.labels["error"] not in _FOUND and _goes_on(track, host):
                 failed[track.labels["collector"]].add(track.labels["error"])
         for collector, errors in failed.items():
             yield f"{collector}: {', '.join(sorted(errors))}; the log has the cause (check: --verbose)"

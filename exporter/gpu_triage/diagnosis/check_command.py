@@ -6,7 +6,6 @@ import os
 import platform
 import sys
 import traceback
-from collections.abc import Iterable
 from contextlib import ExitStack
 
 import click
@@ -20,7 +19,7 @@ from gpu_triage.diagnosis.looking import (
     PATIENCE,
     WATCH,
     Opened,
-    OpenMachine,
+    Surroundings,
     applies,
     observe,
     scenario_time,
@@ -32,16 +31,11 @@ from gpu_triage.diagnosis.report import Report, report_of
 from gpu_triage.diagnosis.text import render_text
 from gpu_triage.errors import GpuTriageError
 from gpu_triage.log import configure
-from gpu_triage.options import CollectorSwitch, OptionsCommand, serve_options
+from gpu_triage.options import OptionsCommand, serve_options
 
 
-def check_command(switches: Iterable[CollectorSwitch], open_machine: OpenMachine) -> click.Command:
-    """The command, for the group.
-
-    Args:
-        switches: the collectors that can be switched.
-        open_machine: makes the machine.
-    """
+def check_command(surroundings: Surroundings) -> click.Command:
+    """The command, for the group."""
 
     @click.command("check", cls=OptionsCommand)
     @click.option(
@@ -71,7 +65,7 @@ def check_command(switches: Iterable[CollectorSwitch], open_machine: OpenMachine
     )
     @click.option("--simulate-at", metavar="DURATION", help="Scenario time at which to look at a simulated host.")
     @click.option("--verbose", "-v", is_flag=True, help="Log to stderr what the sampler says.")
-    @serve_options(switches, applies=applies)
+    @serve_options(surroundings.switches, surroundings.of_scenario, applies)
     def check(
         *,
         config: Config,
@@ -95,7 +89,7 @@ def check_command(switches: Iterable[CollectorSwitch], open_machine: OpenMachine
         configure(config.log_level if verbose else "critical", config.log_format)
         try:
             with ExitStack() as stack:
-                report = look(open_machine(config, stack, begin), config, seconds, deadline)
+                report = look(surroundings.open_machine(config, stack, begin), config, seconds, deadline)
         except GpuTriageError:
             raise
         except Exception:  # noqa: BLE001 - exit code 1 takes nodes out of service: a bug must not say that they are sick

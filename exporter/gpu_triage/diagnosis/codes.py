@@ -132,6 +132,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("pcie.replays", Area.PCIE, "pcie_link", "GpuPcieReplaysRising", _WARNING, Action.INSPECT_HARDWARE),
     Check("pcie.aer", Area.PCIE, "pcie_link", "GpuPcieAerErrors", _WARNING, Action.INSPECT_HARDWARE),
     Check("pcie.below_peers", Area.PCIE, "pcie_slot", "GpuPcieBelowPeers", _INFO, Action.INSPECT_HARDWARE),
+    Check("baseline.drift", Area.SETTINGS, "baseline", "GpuBaselineDrift", _WARNING, Action.FIX_HOST),
     Check("p2p.unavailable", Area.PEERS, "p2p", "GpuP2pUnavailable", _WARNING, Action.FIX_HOST),
     Check("nvlink.down", Area.PEERS, "nvlink", "GpuNvlinkDown", _WARNING, Action.INSPECT_HARDWARE),
     Check("nvlink.errors", Area.PEERS, "nvlink", "GpuNvlinkErrorsRising", _WARNING, Action.INSPECT_HARDWARE),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from gpu_triage import catalogue
 from gpu_triage.diagnosis import thresholds
+from gpu_triage.diagnosis.codes import BY_CODE
 from gpu_triage.diagnosis.findings import Finding, Judge, of_gpu, of_host
 from gpu_triage.diagnosis.ladder import Bottleneck, held_idle
 from gpu_triage.diagnosis.starvation import scarce_cpu, scarce_memory, scarce_network, scarce_storage
@@ -67,7 +69,11 @@ def judge_placement(host: HostView) -> Iterator[Finding]:
             continue
         idle = ", ".join(other.gpu for other in siblings)
         if gpu.compute_processes >= _SHARING:
-            yield of_gpu("work.imbalance", gpu, f"{gpu.compute_processes} compute processes, none on GPU {idle}")
+            yield of_gpu(
+                "work.imbalance",
+                gpu,
+                f"{gpu.compute_processes} compute processes, none on GPU {idle}: {gpu.process_names}",
+            )
         empty = [other for other in siblings if (other.memory_share or 0.0) < thresholds.IMBALANCED_EMPTY_SHARE]
         if gpu.occupied and empty and (gpu.memory_share or 0.0) > thresholds.IMBALANCED_FULL_SHARE:
             measured = f"memory {gpu.memory_share:.0%} full, GPU {empty[0].gpu} {empty[0].memory_share or 0:.0%}"
@@ -86,7 +92,8 @@ def judge_work(host: HostView) -> Iterator[Finding]:
         if full > thresholds.MEMORY_FULL_SHARE and grown > thresholds.MEMORY_GROWTH_SHARE * total:
             yield of_gpu("work.memory_full", gpu, f"{full:.1%} in use, {grown / 1024**2:.0f} MiB more than before")
         if held_idle(gpu):
-            measured = f"{used.last / 1024**3:.1f} GiB held, busy {gpu.busy_share or 0:.0%} of the time"
+            held = f"{used.last / 1024**3:.1f} GiB held by {gpu.process_names or 'a process'}"
+            measured = f"{held}, busy {gpu.busy_share or 0:.0%} of the time"
             yield of_gpu("work.held_idle", gpu, measured)
 
 
@@ -106,3 +113,13 @@ def judge_settings(host: HostView) -> Iterator[Finding]:
     for gpu in host.answering:
         if gpu.last(catalogue.PERSISTENCE_MODE) == 0:
             yield of_gpu("policy.persistence", gpu, "persistence mode is off")
+
+
+def judge_baseline(host: HostView) -> Iterator[Finding]:
+    """Fields that differ from the recorded baseline, of the host and of each GPU."""
+    drifted: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for track in host.evidence.series(catalogue.BASELINE_MISMATCH):
+        if track.last:
+            drifted[track.labels["gpu"], track.labels["uuid"]].append(track.labels["field"])
+    for (gpu, uuid), fields in drifted.items():
+        yield Finding(BY_CODE["baseline.drift"], f"differs in {', '.join(sorted(fields))}", gpu or None, uuid)

@@ -14,7 +14,8 @@ from gpu_triage.config import Config
 from gpu_triage.diagnosis.watch import Watched, watch, watch_stepped
 from gpu_triage.errors import ConfigError
 from gpu_triage.machine import Machine
-from gpu_triage.options import Option
+from gpu_triage.options import CollectorSwitch, Option
+from gpu_triage.options.sources import ScenarioOptions
 from gpu_triage.options.values import ValueKind, duration
 from gpu_triage.sampler.runner import SteppedClock
 
@@ -46,9 +47,24 @@ OpenMachine = Callable[[Config, ExitStack, float], Opened]
 """Opens the machine of a configuration for the life of the stack; of a simulated one at this scenario time."""
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the commands are wired with.
+
+    Attributes:
+        switches: the collectors that can be switched.
+        of_scenario: the options that a scenario brings, by its name or path.
+        open_machine: opens the machine to look at.
+    """
+
+    switches: tuple[CollectorSwitch, ...]
+    of_scenario: ScenarioOptions
+    open_machine: OpenMachine
+
+
 def applies(option: Option) -> bool:
     """Whether an option of the daemon means something to a look at the host."""
-    return option.section in _SECTIONS or option.name == "sample.deadline"
+    return (option.section in _SECTIONS or option.name == "sample.deadline") and option.name != "baseline.from-host"
 
 
 def parsed(flag: str, text: str, kind: ValueKind) -> object:

@@ -15,6 +15,7 @@ from gpu_triage.diagnosis.evidence import Evidence
 from gpu_triage.diagnosis.findings import Finding, Judge
 from gpu_triage.diagnosis.judge_clocks import judge_clock_policy, judge_heat, judge_power, judge_stragglers
 from gpu_triage.diagnosis.judge_feed import (
+    judge_baseline,
     judge_locality,
     judge_placement,
     judge_settings,
@@ -39,6 +40,7 @@ JUDGES: Final[tuple[Judge, ...]] = (
     judge_links,
     judge_link_errors,
     judge_slots,
+    judge_baseline,
     judge_peers,
     judge_nvlink,
     judge_locality,

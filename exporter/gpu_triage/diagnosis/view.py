@@ -11,6 +11,7 @@ from gpu_triage.diagnosis.evidence import Evidence, Track
 
 _IDLE_MODES = frozenset({"idle", "iowait"})
 _INVOLVED = ("compute", "mps")
+_NAMES_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,6 +92,16 @@ class GpuView:
     def compute_processes(self) -> int:
         """How many compute processes are on it, those of MPS included."""
         return int(sum(self.last(catalogue.PROCESSES, type=kind) or 0 for kind in _INVOLVED))
+
+    @property
+    def process_names(self) -> str:
+        """Its processes by name and PID, the first few of them; "" without one."""
+        names = [
+            f"{track.labels['process'] or 'process'} ({track.labels['pid']})"
+            for track in self.series(catalogue.PROCESS_INFO)
+        ]
+        more = len(names) - _NAMES_SHOWN
+        return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
     @property
     def processes_known(self) -> bool:

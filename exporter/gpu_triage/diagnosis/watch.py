@@ -21,6 +21,9 @@ Progress = Callable[[float, float], None]
 _ROUNDS: Final = 4
 """Rounds of the medium tier that a watch should see: counters need two, and one may be late."""
 
+_NO_ANSWER: Final = "no_answer"
+"""The error of a driver that has said nothing yet."""
+
 _GRACE_SECONDS: Final = 5.0
 _PROGRESS_SECONDS: Final = 0.25
 
@@ -71,13 +74,15 @@ class _Observer:
     def watched(self) -> Watched:
         """What the watch brought."""
         evidence = self._recorder.evidence(self.watched_seconds, self._wall)
-        return Watched(evidence, self.blocked or (None if self._began_at is not None else "no_answer"))
+        return Watched(evidence, self.blocked)
 
     @property
     def blocked(self) -> str | None:
-        """Why the driver cannot be used."""
+        """Why the driver cannot be used, as far as it is known."""
         presence = self._sampler.presence
-        return None if presence is None else presence.driver_error
+        if presence is None or not presence.driver_known:
+            return _NO_ANSWER
+        return presence.driver_error
 
     def _settled(self, now: float) -> bool:
         return self._sampler.waiting_for() is None or now - self._started_at >= self._patience_seconds

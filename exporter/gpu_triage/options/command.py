@@ -78,7 +78,6 @@ class OptionsCommand(click.Command):
 def serve_options(
     switches: Iterable[CollectorSwitch],
     of_scenario: ScenarioOptions = no_options,
-    *,
     applies: Callable[[Option], bool] = lambda _option: True,
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """A decorator that gives a command's function the options and calls it with ``config=Config``.

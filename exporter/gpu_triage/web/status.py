@@ -69,6 +69,7 @@ class StatusBoard:
             telemetry_path=self._config.web_telemetry_path,
             silence=self._alive(),
             waiting_for=self._sampler.waiting_for(),
+            recording=None if self._config.replay is None else str(self._config.replay),
         )
         standing = standing_of(self._recent.snapshots(), self._host, time.time())
         return Document(document(standing, facts), content_security_policy())

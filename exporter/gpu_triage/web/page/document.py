@@ -35,6 +35,7 @@ class PageFacts:
         telemetry_path: where the metrics are.
         silence: why what is shown is stale; None while the sampler publishes.
         waiting_for: what the first round still lacks; None where nothing.
+        recording: what is replayed; None where nothing is.
     """
 
     version: str
@@ -42,6 +43,7 @@ class PageFacts:
     telemetry_path: str
     silence: str | None
     waiting_for: str | None
+    recording: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,11 +105,12 @@ def document(standing: Standing, facts: PageFacts) -> bytes:
 def _simulated(report: Report, facts: PageFacts) -> str:
     if not report.simulated:
         return ""
-    scenario = "" if facts.scenario is None else f" The scenario is <strong>{foreign(facts.scenario)}</strong>."
-    return (
-        '<p class="banner simulated" role="note"><strong>Simulated data.</strong> Nothing here or in the metrics '
-        f"describes real hardware.{scenario}</p>\n"
-    )
+    told = "<strong>Simulated data.</strong> Nothing here or in the metrics describes real hardware."
+    if facts.recording is not None:
+        told = f"<strong>A recording.</strong> It replays {foreign(facts.recording)}, not this host as it is now."
+    elif facts.scenario is not None:
+        told += f" The scenario is <strong>{foreign(facts.scenario)}</strong>."
+    return f'<p class="banner simulated" role="note">{told}</p>\n'
 
 
 def _top(standing: Standing, facts: PageFacts, headline: _Headline) -> str:
