@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Final
 
 from gpu_triage.collectors import exporter
@@ -74,8 +75,11 @@ class RecentOutcomes:
             return
         while self._kept and self._is_past(self._kept[0], now):
             self._kept.popleft()
+        before = self._kept[-1].outcomes if self._kept else {}
         self._kept.append(
-            Snapshot(now, {name: tuple(map(_lasting, self._store.of(name))) for name in self._store.collectors})
+            Snapshot(
+                now, {name: _lasting(self._store.of(name), before.get(name, ())) for name in self._store.collectors}
+            )
         )
 
     def snapshots(self) -> tuple[Snapshot, ...]:
@@ -95,9 +99,18 @@ class RecentOutcomes:
         return age_seconds > self.window_seconds + self._apart_seconds + self._slack_seconds
 
 
-def _lasting(outcome: Outcome) -> Outcome:
-    """The outcome without what is of no use once it is past: series of single processes, and those of others."""
+def _lasting(outcomes: tuple[Outcome, ...], before: tuple[Outcome, ...]) -> tuple[Outcome, ...]:
+    """The outcomes without what is of no use once it is past, sharing with those before what did not change."""
+    earlier = {outcome.subject: outcome for outcome in before}
+    return tuple(_shared(outcome, earlier.get(outcome.subject)) for outcome in outcomes)
+
+
+def _shared(outcome: Outcome, before: Outcome | None) -> Outcome:
     samples = tuple(sample for sample in outcome.samples if _OF_ONE_PROCESS not in sample.spec.labels)
-    if len(samples) == len(outcome.samples) and not outcome.foreign:
-        return outcome
+    if before is not None:
+        if before.finished_at == outcome.finished_at:
+            return before
+        # Most counters of errors stand still: seven copies of them would be most of what is kept.
+        pairs = zip_longest(samples, before.samples)
+        samples = tuple(old if old == new else new for new, old in pairs if new is not None)
     return replace(outcome, samples=samples, foreign=())
