@@ -19,11 +19,17 @@ _HOUR: Final = 3600.0
 
 
 def collectors_section(evidence: Evidence) -> str:
-    """The table of collectors, those in trouble first."""
+    """The table of collectors, those in trouble first; folded away while there are none of these."""
     tracks = evidence.series(catalogue.EXPORTER_COLLECTOR_INTERVAL)
     rows = sorted((_row(track, evidence) for track in tracks), key=lambda row: row[0])
-    body = table("Collectors", _HEADS, (row for _, row in rows), "collectors") if rows else "<p>None runs yet.</p>"
-    return section("collectors", "Collectors", body)
+    if not rows:
+        return section("collectors", "Collectors", "<p>None runs yet.</p>")
+    well = sum(fine for fine, _ in rows)
+    mark = chip("ok", "well") if well == len(rows) else chip(f"{len(rows) - well} in trouble", "held")
+    opened = "" if well == len(rows) else " open"
+    body = table("Collectors", _HEADS, (row for _, row in rows), "collectors")
+    summary = f"<summary>{mark} {well} of {len(rows)} collectors read what they should, when they should</summary>"
+    return section("collectors", "Collectors", f"<details{opened}>\n{summary}\n{body}\n</details>")
 
 
 def duration(seconds: float) -> str:

@@ -63,6 +63,7 @@ tbody tr { border-top: 1px solid var(--line); }
 .bar { display: block; width: 100%; min-width: 4.5rem; height: .25rem; background: var(--line); border-radius: .125rem;
   margin-top: .2rem; }
 .bar rect { fill: var(--link); }
+summary { cursor: pointer; margin-bottom: .5rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .35rem 1rem; margin: 0; }
 dd { margin: 0; }
 .unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
@@ -74,8 +75,9 @@ SCRIPT: Final = """
 "use strict";
 (() => {
   const every = 5000;
-  const stops = () => [...document.querySelectorAll("main a, main .wide")];
+  const stops = () => [...document.querySelectorAll("main a, main summary, main .wide")];
   const boxes = () => [...document.querySelectorAll("main .wide")];
+  const folds = () => [...document.querySelectorAll("main details")];
   let answered = Date.now();
   async function refresh() {
     if (document.hidden || !getSelection().isCollapsed) return;
@@ -85,9 +87,11 @@ SCRIPT: Final = """
       if (!answer.ok) throw new Error("status " + answer.status);
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       const focused = stops().indexOf(document.activeElement);
+      const opened = folds().map((fold) => fold.open);
       const scrolled = boxes().map((box) => box.scrollLeft);
       document.querySelector("main").replaceWith(fresh.querySelector("main"));
       boxes().forEach((box, place) => { box.scrollLeft = scrolled[place] || 0; });
+      folds().forEach((fold, place) => { fold.open ||= opened[place]; });
       if (focused >= 0) stops()[focused]?.focus({ preventScroll: true });
       document.title = fresh.title;
       document.querySelector("link[rel=icon]").href = fresh.querySelector("link[rel=icon]").href;
