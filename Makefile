@@ -68,6 +68,10 @@ golden: $(DEV) ## regenerate the golden /metrics; read the diff before committin
 docs: $(DEV) ## regenerate docs/METRICS.md and docs/configuration.md
 	$(BIN)/python -m gpu_triage.reference docs
 
+.PHONY: chart
+chart: $(DEV) ## renew the chart's copies of rules and dashboards, and its README
+	$(BIN)/python helm/build_chart.py
+
 .PHONY: bench
 bench: $(DEV) $(PEER) ## measure what the exporter costs, beside another one
 	$(BIN)/python -m tests.bench.run $(ARGS)
@@ -91,6 +95,11 @@ hostile: $(DEV) ## measure how a scraper fares while others attack
 .PHONY: lock
 lock: $(DEV) ## resolve requirements/*.txt anew; ARGS=--upgrade takes the newest versions
 	requirements/lock.sh $(BIN)/uv $(ARGS)
+
+.PHONY: sbom
+sbom: $(DEV) ## write the image's software bill of materials, dist/sbom.cdx.json
+	@mkdir -p dist
+	$(BIN)/python requirements/sbom.py >dist/sbom.cdx.json
 
 .PHONY: servers
 servers: ## install Debian's Prometheus, Alertmanager and Chromium for the tests that start them

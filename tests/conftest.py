@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def in_continuous_integration() -> bool:
     """Whether a skipped test counts as a failure."""
     return os.environ.get("CI") == "true"
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Undoes what a command run in a test did to logging: the next test shall hear what it expects to."""
+    loggers = (logging.getLogger(), logging.getLogger("gpu_triage"))
+    before = [(each.level, list(each.handlers)) for each in loggers]
+    yield
+    for each, (level, handlers) in zip(loggers, before, strict=True):
+        each.setLevel(level)
+        each.handlers[:] = [handler for handler in each.handlers if handler in handlers] or handlers
 
 
 @pytest.fixture(scope="session")

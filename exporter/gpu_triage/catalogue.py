@@ -1007,6 +1007,15 @@ EXPORTER_XID_SOURCE_UP = _host(
     "1 while Xid errors are heard from this source (kmsg, nvml), 0 while not: where all are 0, no Xid means that nobody listens. The kernel log needs permission; NVML hears only what happens while it listens.",
     "source",
 )
+EXPORTER_DEGRADED_INFO = _host(
+    "gpu_exporter_degraded_info",
+    _I,
+    _S,
+    "/proc/1, /proc/self, /dev/kmsg and what options name",
+    "A feature that has less than it could have, for lack of a right, a mount or a namespace; absent while it lacks nothing. The log says what would help, once.",
+    "feature",
+    "reason",
+)
 
 # Host: is something else starving it?
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import ssl
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -99,7 +100,11 @@ def test_suites_of_tls_1_3_alone_leave_tls_1_3_alone(folder: Path) -> None:
 @pytest.mark.parametrize("curve", ["CurveP256", "CurveP384", "CurveP521", "X25519"])
 def test_one_curve_can_be_chosen(folder: Path, curve: str) -> None:
     # What a handshake then agrees on is in test_web_tls.
-    assert context_of(folder, f"curve_preferences: [{curve}]").cert_store_stats()["x509"] == 0
+    if curve == "X25519" and sys.version_info < (3, 11):
+        with pytest.raises(ConfigError, match="Python's ssl cannot set X25519"):
+            context_of(folder, f"curve_preferences: [{curve}]")
+        return
+    context_of(folder, f"curve_preferences: [{curve}]")
 
 
 def test_certificate_and_key_may_stand_in_the_file(folder: Path) -> None:

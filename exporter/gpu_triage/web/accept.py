@@ -24,6 +24,13 @@ _TLS_BUFFER_BYTES = 16 * 1024
 """One TLS record, and as much as a request may be. asyncio sets aside 256 KiB for each connection, before its first
 byte: hundreds of megabytes for those who only connect."""
 
+_AT_A_TIME = 64
+"""Connections accepted in one turn of the loop. Among hundreds of busy clients a turn takes long: with fewer, the
+kernel's queue runs over, and newcomers wait for seconds until they try again."""
+
+_AT_A_TIME_WHEN_FULL = 8
+"""Then each costs another its place, whose file descriptor is free only in the next turn."""
+
 _PAUSE_SECONDS = 0.1
 """After a connection that could not be accepted for want of file descriptors or memory."""
 
@@ -48,6 +55,7 @@ class Acceptor:
 
     async def serve(self, listener: socket.socket) -> None:
         """Accept from one socket until cancelled."""
+        taken = 0
         while True:
             try:
                 accepted, _ = await self._loop.sock_accept(listener)
@@ -56,8 +64,11 @@ class Acceptor:
                 await asyncio.sleep(_PAUSE_SECONDS)
                 continue
             self._take(accepted)
-            # Accepting does not yield while more wait: those already inside must get their turn.
-            await asyncio.sleep(0)
+            taken += 1
+            if taken >= (_AT_A_TIME_WHEN_FULL if self._crowd.full else _AT_A_TIME):
+                # Accepting does not yield while more wait: those already inside must get their turn.
+                taken = 0
+                await asyncio.sleep(0)
 
     def _take(self, accepted: socket.socket) -> None:
         security = self._security.current

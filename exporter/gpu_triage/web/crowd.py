@@ -69,6 +69,11 @@ class Crowd(ServerState):
         self._second = -1
         self._emptied = asyncio.Event()
 
+    @property
+    def full(self) -> bool:
+        """Whether a newcomer costs another its place."""
+        return len(self.connections) >= self._most
+
     def enter(self, connection: GuardedProtocol) -> None:
         """Count a connection from the moment it is accepted, before any TLS handshake, and keep within the limit."""
         self.connections.add(connection)

@@ -16,7 +16,7 @@ from gpu_triage.options.values import split_listen_address, unix_socket_path
 if TYPE_CHECKING:
     from collections.abc import Iterator, MutableMapping, Sequence
 
-_BACKLOG = 128
+_BACKLOG = 512
 _NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 _FIRST_INHERITED = 3
 """systemd's SD_LISTEN_FDS_START."""

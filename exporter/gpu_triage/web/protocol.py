@@ -57,11 +57,17 @@ class GuardedProtocol(H11Protocol):
         self._read_deadline: asyncio.TimerHandle | None = None
         self._write_deadline: asyncio.TimerHandle | None = None
         self._client_finished = False
+        self._was_cut = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start waiting for the first request; over TLS the handshake is done."""
         transport = cast("asyncio.Transport", transport)
         super().connection_made(transport)
+        if self._was_cut:
+            # It has given up its place, and must not be counted again for the moment that asyncio takes to see it.
+            self._crowd.leave(self)
+            transport.abort()
+            return
         if not self._admits(transport.get_extra_info("peercert")):
             logger.debug("refused %s: its certificate has no allowed name", self.client)
             transport.abort()
@@ -77,6 +83,7 @@ class GuardedProtocol(H11Protocol):
         self._clear_write_deadline()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+        self.transport.close()  # or Python 3.10 warns that a TLS connection which the client reset was not
         self._crowd.leave(self)
 
     def data_received(self, data: bytes) -> None:
@@ -125,6 +132,7 @@ class GuardedProtocol(H11Protocol):
 
     def cut(self) -> None:
         """End the connection now, whatever state it is in."""
+        self._was_cut = True
         if self.begun:
             self.transport.abort()
         else:

@@ -117,8 +117,8 @@ def _set_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
         certificate, key = (_in_memory(opened, content or b"") for content in (settings.certificate, settings.key))
         try:
             context.load_cert_chain(certificate, key, password=refuse)
-        except ssl.SSLError as error:
-            why = error.reason or str(error)
+        except OSError as error:  # SSLError is one
+            why = str(getattr(error, "reason", None) or error)
             if why == "KEY_VALUES_MISMATCH":
                 why = "they do not belong together"
             raise ConfigError(
@@ -212,4 +212,7 @@ def _set_curve(context: ssl.SSLContext, settings: TlsSettings) -> None:
     if len(settings.curve_preferences) > 1:
         raise ConfigError(f"{key}: Python's ssl can set one curve, no order of several; keep one, or leave the key out")
     for name in settings.curve_preferences:
-        context.set_ecdh_curve(_CURVES[name])
+        try:
+            context.set_ecdh_curve(_CURVES[name])
+        except (ValueError, ssl.SSLError) as error:  # X25519 before Python 3.11
+            raise ConfigError(f"{key}: Python's ssl cannot set {name} on this host; write another curve") from error
