@@ -102,7 +102,7 @@ sbom: $(DEV) ## write the image's software bill of materials, dist/sbom.cdx.json
 	$(BIN)/python requirements/sbom.py >dist/sbom.cdx.json
 
 .PHONY: servers
-servers: ## install Debian's Prometheus and Alertmanager for the tests that start them
+servers: ## install Debian's Prometheus, Alertmanager and Chromium for the tests that start them
 	@tests/environment/install-servers.sh
 
 .PHONY: clean

@@ -51,7 +51,7 @@ def requires_tool() -> RequiresTool:
         found = shutil.which(program)
         if found is not None:
             return Path(found)
-        reason = f"{program} is not installed here; `make servers` installs Debian's Prometheus and Alertmanager"
+        reason = f"{program} is not installed here; `make servers` installs what tests start, from Debian"
         if in_continuous_integration():
             pytest.fail(reason)
         pytest.skip(reason)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from gpu_triage.collectors.exporter import WebConfigHealth
 from gpu_triage.web.app import WebApp
 from gpu_triage.web.crowd import Limits
-from gpu_triage.web.landing import LandingFacts
 from gpu_triage.web.passwords import hashed
 from gpu_triage.web.security import SecuritySource
 from gpu_triage.web.server import WebServer
+from gpu_triage.web.status import Document, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,8 +45,11 @@ class Host:
 
     def ready(self) -> str | None: ...
 
-    def landing(self) -> LandingFacts:
-        return LandingFacts("1", simulated=False, scenario=None, driver="580", gpus=())
+    def status_page(self) -> Document:
+        return Document(b"<!DOCTYPE html>", b"default-src 'none'")
+
+    def verdict(self) -> Verdict:
+        return Verdict(b"{}", given=True)
 
 
 class Running(NamedTuple):

@@ -19,15 +19,16 @@ from gpu_triage.hardware.pod_resources import PodDirectory, kubelet
 from gpu_triage.log import configure, fields
 from gpu_triage.machine import real_machine
 from gpu_triage.options import OptionsCommand, run_cli, serve_options, version_option
+from gpu_triage.sampler.recent import RecentOutcomes
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.web.app import WebApp
 from gpu_triage.web.config_file import HIGHEST_COST
 from gpu_triage.web.crowd import Limits
-from gpu_triage.web.landing import LandingFacts
 from gpu_triage.web.passwords import LONGEST_PASSWORD, hashed
 from gpu_triage.web.security import SecuritySource
 from gpu_triage.web.server import WebServer
+from gpu_triage.web.status import StatusBoard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -222,14 +223,21 @@ class Front:
     """What the web server shows of a sampler: its metrics, its health, and the page for people."""
 
     def __init__(self, sampler: Sampler, config: Config, alive: Callable[[], str | None]) -> None:
-        self.exposition = Exposition(sampler.store)
+        self._exposition = Exposition(sampler.store)
+        self._recent = RecentOutcomes(sampler.store, config)
+        self._status = StatusBoard(sampler, self._recent, config, alive)
         self._sampler = sampler
         self._config = config
         self._alive = alive
 
+    def published(self) -> None:
+        """Take in a publication of the sampler; called on its thread after each."""
+        self._recent.note()
+        self._exposition.refresh()
+
     def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - MetricsSource
         """As MetricsSource."""
-        return self.exposition.page(accept, names, gzipped)
+        return self._exposition.page(accept, names, gzipped)
 
     def scraped(self) -> None:
         """As MetricsSource."""
@@ -247,23 +255,6 @@ class Front:
         """As HealthSource."""
         return self._sampler.waiting_for()
 
-    def landing(self) -> LandingFacts:
-        """As LandingSource."""
-        presence = self._sampler.presence
-        driver = "not asked yet"
-        if presence is not None and presence.driver_error is not None:
-            driver = f"unavailable: {presence.driver_error}"
-        elif presence is not None and presence.versions is not None:
-            driver = f"NVIDIA driver {presence.versions.driver}, CUDA {presence.versions.cuda}"
-        gpus = presence.gpus if presence else ()
-        return LandingFacts(
-            version=__version__,
-            simulated=self._config.simulate is not None or self._config.replay is not None,
-            scenario=self._config.simulate if self._config.replay is None else str(self._config.replay),
-            driver=driver,
-            gpus=tuple((int(gpu.labels.gpu), gpu.name, gpu.error or "up") for gpu in gpus),
-        )
-
     def release(self) -> None:
         """As LifecycleSource."""
         log.info("letting go of the GPUs")
@@ -279,7 +270,7 @@ class Front:
         return WebApp(
             self,
             self,
-            self,
+            self._status,
             lifecycle=self if self._config.web_enable_lifecycle else None,
             telemetry_path=self._config.web_telemetry_path,
             max_requests=self._config.web_max_requests,
@@ -311,7 +302,7 @@ class _Daemon:
             signal.signal(number, lambda received, _frame: self._stop(signal.Signals(received).name))
         signal.signal(signal.SIGUSR1, lambda _received, _frame: self._front.release())
         signal.signal(signal.SIGUSR2, lambda _received, _frame: self._front.acquire())
-        self._runner.start(self._sampler, self._front.exposition.refresh, self._end)
+        self._runner.start(self._sampler, self._front.published, self._end)
         self._server.run()
         self._runner.stop()
         return 0 if self._fatal is None else EXIT_RESTART_ME

@@ -16,12 +16,16 @@ USER = "65534"
 _READ_ONLY = 'mount --make-rprivate / && mount -t tmpfs tmpfs "$1" && chmod 1777 "$1" && mount -o remount,bind,ro / && '
 
 
-def unprivileged() -> list[str]:
-    """Another user without any capability, nor a way to gain one."""
+def unprivileged(*, starts_again: bool = False) -> list[str]:
+    """Another user without any capability, nor a way to gain one.
+
+    Args:
+        starts_again: whether the command starts this interpreter once more, which takes the right to reach it.
+    """
     flags = ["--bounding-set=-all", "--inh-caps=-all", "--no-new-privs"]
     if os.geteuid() != 0:
         return ["setpriv", "--no-new-privs"]
-    return ["setpriv", *(_other_user() if _others_can_run_this() else []), *flags]
+    return ["setpriv", *(_other_user() if _others_can_run_this(starts_again=starts_again) else []), *flags]
 
 
 def read_only_root(scratch: Path) -> list[str]:
@@ -32,7 +36,7 @@ def read_only_root(scratch: Path) -> list[str]:
 
 def system_calls_of_the_unit(unit: Path) -> list[str]:
     """As unprivileged, and with the unit's filter of system calls and its ban on memory both written and executed."""
-    return [*unprivileged(), sys.executable, "-m", "tests.privilege.seccomp", str(unit)]
+    return [*unprivileged(starts_again=True), sys.executable, "-m", "tests.privilege.seccomp", str(unit)]
 
 
 def own_pid_namespace(*, own_procfs: bool) -> list[str]:
@@ -51,7 +55,11 @@ def _other_user() -> list[str]:
 
 
 @cache
-def _others_can_run_this() -> bool:
-    """Whether another user can reach this interpreter and this working tree; root's own home is closed to others."""
-    command = [shutil.which("setpriv") or "setpriv", *_other_user(), sys.executable, "-c", "import gpu_triage"]
+def _others_can_run_this(*, starts_again: bool) -> bool:
+    """Whether another user can reach this interpreter and this working tree; root's own home is closed to others.
+
+    The first start still has root's right to pass closed folders; only a second one shows whether they are open.
+    """
+    again = ["sh", "-c", 'exec "$@"', "sh"] if starts_again else []
+    command = [shutil.which("setpriv") or "setpriv", *_other_user(), *again, sys.executable, "-c", "import gpu_triage"]
     return subprocess.run(command, check=False, capture_output=True).returncode == 0

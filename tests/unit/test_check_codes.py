@@ -16,7 +16,6 @@ NEED_MORE_THAN_A_WATCH = {
     "GpuHungProcess": "what the GPU did before",
     "GpuAllocatedIdle": "two hours",
     "GpuDriverVersionDrift": "other hosts",
-    "GpuReleased": "a daemon that was asked to let go",
     "GpuExporterDown": "a daemon",
     "GpuExporterCollectorFailing": "a daemon; the report says what could not be read",
     "GpuExporterStale": "a daemon",

@@ -10,8 +10,8 @@ import pytest
 
 from gpu_triage.web.app import WebApp
 from gpu_triage.web.crowd import Limits
-from gpu_triage.web.landing import LandingFacts
 from gpu_triage.web.server import WebServer
+from gpu_triage.web.status import Document, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,8 +45,11 @@ class Host:
 
     def ready(self) -> str | None: ...
 
-    def landing(self) -> LandingFacts:
-        return LandingFacts("1", simulated=False, scenario=None, driver="580", gpus=())
+    def status_page(self) -> Document:
+        return Document(b"<!DOCTYPE html>", b"default-src 'none'")
+
+    def verdict(self) -> Verdict:
+        return Verdict(b"{}", given=True)
 
 
 @contextmanager
@@ -209,7 +212,7 @@ def test_pipelined_requests_are_answered_in_order() -> None:
         client.sendall(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
         answers = read_all(client).split(b"HTTP/1.1 ")[1:]
     assert [int(answer[:3]) for answer in answers] == [200, 404, 200, 200, 200]
-    assert b"GPU triage exporter" in answers[-1]
+    assert answers[-1].endswith(b"<!DOCTYPE html>")
 
 
 def test_more_pipelined_requests_than_fit_end_the_connection() -> None:

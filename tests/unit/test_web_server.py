@@ -12,9 +12,9 @@ from tests.certificates import Authority, trusting_context
 
 from gpu_triage.web.app import WebApp
 from gpu_triage.web.crowd import Limits
-from gpu_triage.web.landing import LandingFacts
 from gpu_triage.web.security import SecuritySource
 from gpu_triage.web.server import WebServer
+from gpu_triage.web.status import Document, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,8 +50,11 @@ class Host:
 
     def ready(self) -> str | None: ...
 
-    def landing(self) -> LandingFacts:
-        return LandingFacts("1", simulated=False, scenario=None, driver="580", gpus=())
+    def status_page(self) -> Document:
+        return Document(b"<!DOCTYPE html>", b"default-src 'none'")
+
+    def verdict(self) -> Verdict:
+        return Verdict(b"{}", given=True)
 
 
 def bound(

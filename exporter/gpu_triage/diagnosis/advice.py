@@ -69,6 +69,10 @@ ADVICE: Final = MappingProxyType(
             "The GPU does not answer any more: no tuning helps, and jobs on it are dead or hang.",
             "Drain it and save the kernel log; reset it or power-cycle the host, then inspect the hardware.",
         ),
+        "gpu.released": Advice(
+            "The exporter was told to let go of the GPUs, so that one can be reset: it watches none.",
+            "Send it SIGUSR2, or POST /-/acquire, when the work on them is done.",
+        ),
         "driver.module_missing": Advice(
             "CUDA needs the kernel module nvidia_uvm, and it is not loaded.",
             "Unless nvidia-modprobe loads it with the first job, load it at boot.",

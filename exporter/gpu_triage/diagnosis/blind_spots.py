@@ -7,10 +7,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpu_triage import catalogue
+from gpu_triage.diagnosis.evidence import Track
 from gpu_triage.diagnosis.view import HostView
 
 _FOUND: Final = frozenset({"lost", "reset_required"})
 """Errors that are findings already."""
+
+
+def _goes_on(errors: Track, host: HostView) -> bool:
+    """Whether the errors go on; those of a collector whose rounds are further apart than the watch may."""
+    interval = host.evidence.last(catalogue.EXPORTER_COLLECTOR_INTERVAL, collector=errors.labels["collector"])
+    return errors.increase > 0 or interval is None or interval >= host.evidence.seconds
 
 
 def blind_spots(host: HostView) -> tuple[str, ...]:
@@ -30,10 +37,10 @@ def _blind_spots(host: HostView) -> Iterator[str]:
     if host.driver_error is None:
         failed: dict[str, set[str]] = defaultdict(set)
         for track in host.evidence.series(catalogue.EXPORTER_ERRORS):
-            if track.labels["error"] not in _FOUND:
+            if track.labels["error"] not in _FOUND and _goes_on(track, host):
                 failed[track.labels["collector"]].add(track.labels["error"])
         for collector, errors in failed.items():
-            yield f"{collector}: {', '.join(sorted(errors))}; --verbose logs the cause"
+            yield f"{collector}: {', '.join(sorted(errors))}; the log has the cause (check: --verbose)"
     nameless = [t for t in host.evidence.series(catalogue.PROCESS_INFO) if not t.labels["process"]]
     if nameless:
         yield f"{len(nameless)} processes by name: in a container, give it the host's PID namespace"

@@ -94,6 +94,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("driver.unavailable", Area.DRIVER, "driver", "GpuDriverUnavailable", _CRITICAL, Action.FIX_HOST),
     Check("gpu.missing", Area.DRIVER, "missing", "GpuMissing", _CRITICAL, Action.DRAIN),
     Check("gpu.lost", Area.DRIVER, "sick", "GpuLost", _CRITICAL, Action.DRAIN),
+    Check("gpu.released", Area.DRIVER, "released", "GpuReleased", _INFO, Action.NONE),
     Check("driver.module_missing", Area.DRIVER, "driver", None, _INFO, Action.FIX_HOST, "GpuDriverUnavailable"),
     *(Check(f"xid.{xid}", Area.HEALTH, "sick", "GpuXidCritical", _CRITICAL, Action.DRAIN) for xid in CRITICAL_XIDS),
     *(Check(f"xid.{xid}", Area.HEALTH, "xid", "GpuXidContained", _WARNING, Action.RESET) for xid in CONTAINED_XIDS),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Protocol
 
 from gpu_triage.catalogue import MetricSpec
-from gpu_triage.sampler.outcomes import OutcomeStore
+from gpu_triage.sampler.outcomes import Outcome
 
 _Key = tuple[MetricSpec, tuple[str, ...]]
 
@@ -73,13 +74,24 @@ class Evidence:
         return sum(rates) if rates else None
 
 
+class Published(Protocol):
+    """What a sampler published: its store, or a snapshot of it."""
+
+    @property
+    def collectors(self) -> tuple[str, ...]:
+        """Names of all collectors."""
+
+    def of(self, collector: str) -> tuple[Outcome, ...]:
+        """A collector's outcomes."""
+
+
 class Recorder:
     """Takes in what a sampler publishes, each reading once. A series that is withdrawn is forgotten."""
 
     def __init__(self) -> None:
         self._tallies: dict[_Key, _Tally] = {}
 
-    def note(self, store: OutcomeStore) -> None:
+    def note(self, store: Published) -> None:
         """Take in what is published now."""
         present: dict[_Key, _Tally] = {}
         for collector in store.collectors:

@@ -27,6 +27,9 @@ _CUDA_MODULE: Final = "nvidia_uvm"
 
 def judge_presence(host: HostView) -> Iterator[Finding]:
     """Driver, number of GPUs, and those that do not answer."""
+    if host.released:
+        yield of_host("gpu.released", "NVML is shut down on request")
+        return
     error = host.driver_error
     if error is not None and host.evidence.last(catalogue.DEVICES, source="pci") != 0:
         yield of_host("driver.unavailable", f"NVML says {error}")

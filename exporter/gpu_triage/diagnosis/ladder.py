@@ -38,6 +38,8 @@ Rung = Callable[[GpuView, HostView], str | None]
 
 def bottleneck_of(gpu: GpuView, host: HostView) -> Bottleneck:
     """The first class that matches; there always is one."""
+    if host.released:
+        return Bottleneck("idle", "released on request", "whatever it does, nobody watches it")
     for name, rung in LADDER:
         because = rung(gpu, host)
         if because is not None:

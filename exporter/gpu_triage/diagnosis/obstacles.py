@@ -18,6 +18,8 @@ _NEXT_STEPS: Final = MappingProxyType(
         "version_mismatch": "the library and the loaded kernel module are of different versions; reload the module "
         "or reboot",
         "no_permission": "the device files may not be opened; check /dev/nvidia* and the container's devices",
+        "released": "the GPUs were let go on request, and nobody watches them; SIGUSR2 or POST /-/acquire takes "
+        "them back",
         "stalled": "the driver does not answer in time, as when a GPU hangs; " + _READ_LOG + " and reboot the host",
         "no_answer": "nothing answered in time; " + _READ_LOG + ", or raise --patience",
     }

@@ -151,7 +151,7 @@ def report_of(evidence: Evidence, host_name: str, blocked: str | None) -> Report
         driver="" if driver is None else driver.labels["driver_version"],
         areas=_areas(host, found),
         gpus=gpus,
-        fitness=_host_fitness(found, gpus, blocked),
+        fitness=Fitness.WATCH if host.released else _host_fitness(found, gpus, blocked),
         not_read=blind_spots(host),
         blocked=blocked,
     )

@@ -199,6 +199,11 @@ class HostView:
         track = self.evidence.one(catalogue.DRIVER_ERROR_INFO)
         return None if track is None else track.labels["error"]
 
+    @property
+    def released(self) -> bool:
+        """Whether the exporter holds no GPU because it was told to let go."""
+        return self.evidence.last(catalogue.EXPORTER_GPUS_RELEASED) == 1
+
     def cpu_share(self, modes: frozenset[str], node: str | None = None) -> float | None:
         """Share of the CPU time of a NUMA node, or of the host, that was spent in these modes."""
         labels = {} if node is None else {"numa_node": node}
