@@ -5,20 +5,20 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+import time
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpu_triage import __version__
-from gpu_triage.collectors import xid
-from gpu_triage.collectors.registry import ALL_COLLECTORS, GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.collectors.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.exposition import Exposition, Page
 from gpu_triage.hardware.pod_resources import PodDirectory, kubelet
 from gpu_triage.log import configure, fields
 from gpu_triage.machine import real_machine
-from gpu_triage.options import CollectorSwitch, OptionsCommand, run_cli, serve_options, version_option
+from gpu_triage.options import OptionsCommand, run_cli, serve_options, version_option
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.web.app import WebApp
@@ -26,18 +26,13 @@ from gpu_triage.web.landing import LandingFacts
 from gpu_triage.web.server import WebServer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from gpu_triage.config import Config
     from gpu_triage.machine import Machine, PodNames
+    from gpu_triage.options.given import Given
 
 log = logging.getLogger(__name__)
-
-COLLECTOR_SWITCHES = (
-    *(CollectorSwitch(c.name, c.about, c.default) for c in ALL_COLLECTORS if getattr(c, "needs", None) is None),
-    CollectorSwitch(xid.NAME, xid.ABOUT, default=True),
-)
-"""What ``--collector.<name>`` can name; a collector that needs an option of its own is switched by that."""
 
 EXIT_RESTART_ME = 4
 """Exit code of a daemon that must be restarted because the driver was replaced underneath it."""
@@ -49,8 +44,14 @@ def group() -> None:
     """Tell why a GPU job is slow or sick: Prometheus metrics of NVIDIA GPUs and of what feeds them."""
 
 
+def _scenario_options(name: str) -> Mapping[str, Given]:
+    from gpu_triage.simulator import load_scenario  # noqa: PLC0415 - as in `simulate`
+
+    return load_scenario(name).exporter_options
+
+
 @group.command(cls=OptionsCommand)
-@serve_options(COLLECTOR_SWITCHES)
+@serve_options(COLLECTOR_SWITCHES, _scenario_options)
 def serve(config: Config) -> int:
     """Run the exporter until it is told to stop (SIGTERM, SIGINT).
 
@@ -62,19 +63,55 @@ def serve(config: Config) -> int:
         return _Daemon(machine, config).run()
 
 
-@group.command()
+@group.command(context_settings={"max_content_width": 100})
 @click.argument("name", required=False)
 @click.option("--list", "list_all", is_flag=True, help="Describe every scenario that ships with the exporter.")
-def simulate(name: str | None, list_all: bool) -> int:  # noqa: FBT001 - click's way
-    """Describe simulated hosts: all of them with --list, or one by its NAME or the path of its TOML file.
+@click.option("--history", metavar="DURATION", help="Write what a Prometheus would hold after so long: 6h, 7d.")
+@click.option("--step", metavar="DURATION", help="How often it scrapes.  [default: 15s]")
+@click.option("--output", metavar="FILE", help="Where the history goes.  [default: standard output]")
+@click.option(
+    "--start",
+    metavar="TIME",
+    help="When it starts: Unix seconds, or 2026-01-15T00:00:00Z.  [default: so that it ends now]",
+)
+@click.option("--instance", metavar="NAME", help="The target's label instance.  [default: the scenario's name]")
+@click.option("--job", metavar="NAME", help="The target's label job.  [default: gpu-triage]")
+@click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="Another label of it; can be repeated.")
+def simulate(name: str | None, list_all: bool, **history: Any) -> int:  # noqa: FBT001 - click's way
+    r"""Describe simulated hosts, or write their history for a Prometheus.
 
-    To run one, give it to the exporter: gpu-triage serve --simulate NAME
+    NAME is a scenario that --list shows, or the path of a TOML file. To run one live, give it to the exporter:
+
+    \b
+      gpu-triage serve --simulate NAME
+
+    With --history, hours of it are played on a virtual clock in seconds, and written as OpenMetrics with timestamps,
+    which promtool turns into blocks that any Prometheus 2.24 or later serves:
+
+    \b
+      gpu-triage simulate h100-8-bad-night --history 6h --step 15s --output night.om
+      promtool tsdb create-blocks-from openmetrics night.om data
+      prometheus --storage.tsdb.path=data --storage.tsdb.retention.time=10y --query.lookback-delta=20s
+
+    Blocks older than the retention time are deleted, so raise it for a history of long ago. OpenMetrics cannot say
+    that a series has ended, as a scrape does, so queries see it for the lookback time longer: a little more than the
+    step is right. What rules record of the past, promtool tsdb create-blocks-from rules adds; alerts are evaluated
+    for the present only.
     """
     # Here and not above: the simulator is no part of a daemon on a real host, nor of its memory.
     from gpu_triage.simulator import describe_scenario, list_scenarios, load_scenario  # noqa: PLC0415
 
     if (name is None) == (not list_all):
         raise click.UsageError("give either --list or the NAME of one scenario")
+    if history["history"] is not None:
+        if name is None:
+            raise click.UsageError("--history needs the NAME of one scenario")
+        from gpu_triage.simulator.history_command import HistoryRequest, write_history  # noqa: PLC0415
+
+        write_history(HistoryRequest(name, **{**history, "step": history["step"] or "15s"}), time.time())
+        return 0
+    if idle := [flag for flag, value in history.items() if value]:
+        raise click.UsageError(f"--{idle[0].removesuffix('s')} says nothing without --history")
     if name is not None:
         click.echo(describe_scenario(load_scenario(name)))
         return 0

@@ -5,6 +5,7 @@
     GpuTriageError
     ├── ConfigError           a flag, environment variable or file key that cannot be used; exit code 2
     ├── ScenarioError         a simulated host's description that cannot be used; exit code 2
+    ├── HistoryNotWritten     a simulated host's history cannot be written where it was asked for; exit code 1
     ├── DriverUnavailable     NVML cannot be used at all now; `reason` is the label of gpu_driver_error_info
     │   └── DriverReplaced    the driver was upgraded underneath this process: only a restart helps
     ├── GpuUnavailable        one GPU does not answer; `reason` is the label of gpu_error_info
@@ -24,6 +25,10 @@ class ConfigError(GpuTriageError):
 
 class ScenarioError(GpuTriageError):
     """A scenario that does not exist or cannot be understood; the message names the file and the key."""
+
+
+class HistoryNotWritten(GpuTriageError):
+    """A simulated host's history cannot be written where it was asked for; the message names the cause."""
 
 
 class DriverUnavailable(GpuTriageError):

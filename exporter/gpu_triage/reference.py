@@ -13,7 +13,7 @@ from typing import Final
 
 from gpu_triage import catalogue
 from gpu_triage.catalogue import MetricSpec
-from gpu_triage.cli import COLLECTOR_SWITCHES
+from gpu_triage.collectors.registry import COLLECTOR_SWITCHES
 from gpu_triage.options import options_markdown
 
 SECTION_STARTS: Final[tuple[tuple[str, MetricSpec], ...]] = (

@@ -75,8 +75,8 @@ def exporter(tmp_path: Path, *flags: str) -> Iterator[Exporter]:
 
 
 @contextmanager
-def prometheus(program: Path, tmp_path: Path, config: str) -> Iterator[Callable[[str], list[Any]]]:
-    """A Prometheus with this configuration; yields a function that answers instant queries."""
+def prometheus(program: Path, tmp_path: Path, config: str, *flags: str) -> Iterator[Callable[..., list[Any]]]:
+    """A Prometheus with this configuration; yields a function that answers instant queries, now or at Unix seconds."""
     (tmp_path / "prometheus.yml").write_text(config)
     address = f"127.0.0.1:{free_port()}"
     command = [
@@ -84,12 +84,14 @@ def prometheus(program: Path, tmp_path: Path, config: str) -> Iterator[Callable[
         f"--config.file={tmp_path / 'prometheus.yml'}",
         f"--storage.tsdb.path={tmp_path / 'tsdb'}",
         f"--web.listen-address={address}",
+        *flags,
     ]
     with (tmp_path / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
-    def query(expression: str) -> list[Any]:
-        url = f"http://{address}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
+    def query(expression: str, at: float | None = None) -> list[Any]:
+        parameters = {"query": expression} if at is None else {"query": expression, "time": str(at)}
+        url = f"http://{address}/api/v1/query?{urllib.parse.urlencode(parameters)}"
         with urllib.request.urlopen(url, timeout=WAIT_SECONDS) as answer:
             result: list[Any] = json.load(answer)["data"]["result"]
         return result

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_triage.simulator.history import History, record_history
+from gpu_triage.simulator.history import History, history_config, record_history
 from gpu_triage.simulator.scenario import Scenario
 from tests.rules.expressions import uses
 from tests.rules.promtool import Answers, Labels, Run, Sample, ask, selector
@@ -20,6 +20,8 @@ DRILL = {"drill": "true"}
 """The label of a target that is simulated on purpose."""
 MARGIN_SECONDS = 120
 """How long a scenario goes on after its last expectation: nothing unforeseen may fire then either."""
+SAMPLE_SECONDS = 15.0
+"""A link that comes and goes within a minute must be seen by an exporter that is scraped once a minute."""
 
 FIRING = 'ALERTS{alertstate="firing"}'
 CLASSES = "instance_gpu:gpu_bottleneck:active == 1"
@@ -55,7 +57,7 @@ def examine(
     promtool: Path,
     directory: Path,
     seconds: float | None = None,
-    target: Mapping[str, str] | None = None,
+    sample_seconds: float = SAMPLE_SECONDS,
 ) -> Examination:
     """What the rules say of a scenario.
 
@@ -66,19 +68,23 @@ def examine(
         promtool: the program.
         directory: for promtool's input.
         seconds: how much of the scenario; up to a little after its last expectation if None.
-        target: labels of the target; those of a fire drill if None.
+        sample_seconds: how often the exporter looks, at least; never less often than it is scraped.
     """
     length = seconds or max(expectation.at for expectation in scenario.expectations) + MARGIN_SECONDS
     history = record_history(
-        scenario, seconds=length, step_seconds=step_seconds, target=DRILL if target is None else target
+        scenario,
+        seconds=length,
+        step_seconds=step_seconds,
+        config=history_config(scenario, min(step_seconds, sample_seconds)),
+        target={**DRILL, **scenario.target.labels},
     )
     steps = [step * step_seconds for step in range(history.steps)]
     expected = sorted({float(expectation.at) for expectation in scenario.expectations if expectation.at <= length})
     questions = [(FIRING, at) for at in sorted({*steps, *expected})]
     questions += [(UNDECIDED, at) for at in steps] + [(CLASSES, at) for at in expected]
-    answers = ask(
-        promtool, Run(rules, step_seconds, input_series(history, mentioned(rules)), tuple(questions)), directory
-    )
+    groups = tuple(dict.fromkeys(rule.group for rule in read_rules(rules)))
+    run = Run(rules, groups, step_seconds, input_series(history, mentioned(rules)), tuple(questions))
+    answers = ask(promtool, run, directory)
     return _examination(step_seconds, answers)
 
 

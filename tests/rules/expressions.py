@@ -15,6 +15,10 @@ class LabelError(Exception):
     """An expression uses a label that the series at hand cannot have."""
 
 
+class RecordError(Exception):
+    """The labels of a recorded series are not known, because the rule that records it is wrong."""
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     """One selector of an expression.
@@ -119,7 +123,7 @@ def _called(node: promql.Call, series: Callable[[str], frozenset[str]]) -> froze
     if name in {"label_replace", "label_join"}:
         texts = [argument.val for argument in node.args[1:] if isinstance(argument, promql.StringLiteral)]
         sources = texts[2:] if name == "label_join" else texts[2:3]
-        _require(sources, arguments[0], f"{name} reads")
+        _require([source for source in sources if source], arguments[0], f"{name} reads")
         return arguments[0] | {texts[0]}
     if name in {"scalar", "vector", "time"}:
         return _SCALAR
@@ -205,7 +209,10 @@ def recorded_labels(
 
     Args:
         records: expressions and added labels by the name they are recorded under.
-        base: labels of a series that is not recorded.
+        base: labels of a series that is not recorded; raises KeyError for an unknown one.
+
+    Returns:
+        A function that raises KeyError where `base` does, and RecordError for what a faulty rule records.
     """
     known: dict[str, frozenset[str]] = {}
 
@@ -214,9 +221,13 @@ def recorded_labels(
             return base(metric)
         if metric not in known:
             known[metric] = frozenset()  # what a record that reads itself adds nothing to
-            known[metric] = frozenset().union(
-                *(labels_of(expr, of) | frozenset(labels) for expr, labels in records[metric])
-            )
+            try:
+                known[metric] = frozenset().union(
+                    *(labels_of(expr, of) | frozenset(labels) for expr, labels in records[metric])
+                )
+            except (KeyError, LabelError) as error:
+                del known[metric]
+                raise RecordError(f"{metric} is recorded by a faulty rule") from error
         return known[metric]
 
     return of

@@ -38,9 +38,9 @@ class Rule:
 
 
 def rule_files() -> tuple[Path, ...]:
-    """The rule files that are shipped, in the order in which Prometheus reads them from a folder."""
+    """The rule files that are shipped, what records before what alerts."""
     rules = REPOSITORY / "rules"
-    return tuple(sorted([*rules.glob("recording*.yml"), *rules.glob("alerts*.yml")]))
+    return (*sorted(rules.glob("recording*.yml")), *sorted(rules.glob("alerts*.yml")))
 
 
 def read_rules(paths: Iterable[Path]) -> tuple[Rule, ...]:

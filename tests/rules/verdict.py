@@ -12,7 +12,7 @@ from tests.rules.promtool import Labels
 
 WATCHDOG = "GpuTriageWatchdog"
 _PAIR = re.compile(r'(\w+)="([^"]*)"')
-_UNTOLD = frozenset({"alertname", "alertstate", "severity", "action", "instance", "job", "drill", "uuid"})
+_UNTOLD = frozenset({"alertname", "alertstate", "action", "instance", "job", "drill", "uuid"})
 """Labels that tell nothing within one scenario."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpu_triage.collectors import xid
 from gpu_triage.collectors.activity import ACTIVITY
 from gpu_triage.collectors.clocks import CLOCKS
 from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector
@@ -42,6 +43,7 @@ from gpu_triage.collectors.textfile import TEXTFILE
 from gpu_triage.collectors.thermal import THERMAL
 from gpu_triage.collectors.throttle import THROTTLE
 from gpu_triage.collectors.topology import TOPOLOGY
+from gpu_triage.options.table import CollectorSwitch
 
 GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
     ACTIVITY,
@@ -87,3 +89,9 @@ HOST_COLLECTORS: Final[tuple[AnyHostCollector, ...]] = (
 )
 
 ALL_COLLECTORS: Final[tuple[AnyCollector, ...]] = (*GPU_COLLECTORS, *HOST_COLLECTORS)
+
+COLLECTOR_SWITCHES: Final = (
+    *(CollectorSwitch(c.name, c.about, c.default) for c in ALL_COLLECTORS if getattr(c, "needs", None) is None),
+    CollectorSwitch(xid.NAME, xid.ABOUT, default=True),
+)
+"""What ``--collector.<name>`` can name; a collector that needs an option of its own is switched by that."""

@@ -117,7 +117,7 @@ def _adapters(sysfs: Path) -> Iterator[tuple[str, Path]]:
     found = {}
     for kind in ("net", "infiniband"):
         for name in read_names(sysfs / "class" / kind) or ():
-            device = sysfs / "class" / kind / name / "device"
+            device = sysfs / f"class/{kind}/{name}/device"
             # A virtual function is where its physical one is, and there may be hundreds. In a virtual machine
             # that was given one, nothing shows that it is virtual.
             if is_present(device) and not is_present(device / "physfn"):

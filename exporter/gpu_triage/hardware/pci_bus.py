@@ -158,7 +158,7 @@ def device_directory(sysfs: Path, bus_id: str) -> Path:
         sysfs: root of sysfs.
         bus_id: as sysfs writes it.
     """
-    return sysfs / "bus" / "pci" / "devices" / bus_id
+    return sysfs / f"bus/pci/devices/{bus_id}"
 
 
 def _text(path: Path) -> str:

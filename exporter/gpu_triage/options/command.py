@@ -11,7 +11,7 @@ import click
 
 from gpu_triage import __version__
 from gpu_triage.options.given import Given
-from gpu_triage.options.sources import build_config
+from gpu_triage.options.sources import ScenarioOptions, build_config, no_options
 from gpu_triage.options.table import all_options
 
 if TYPE_CHECKING:
@@ -68,15 +68,19 @@ class OptionsCommand(click.Command):
         formatter.write_paragraph()
         formatter.write_text(
             "A flag beats its environment variable, which beats the key in the configuration file, which "
-            "beats the default. A variable holds several values separated by commas; an empty one counts as "
+            "beats what a simulated scenario sets, which beats the default. "
+            "A variable holds several values separated by commas; an empty one counts as "
             "not set. Durations have a unit: 500ms, 5s, 1m, 1h."
         )
         super().format_epilog(ctx, formatter)
 
 
-def serve_options(switches: Iterable[CollectorSwitch]) -> Callable[[Callable[..., T]], Callable[..., T]]:
+def serve_options(
+    switches: Iterable[CollectorSwitch], of_scenario: ScenarioOptions = no_options
+) -> Callable[[Callable[..., T]], Callable[..., T]]:
     """A decorator that gives a command's function every option and calls it with ``config=Config``.
 
+    `of_scenario` tells the options that a scenario brings, by its name or path.
     Other parameters of the command are handed on unchanged. Use with ``cls=OptionsCommand`` for grouped help.
     """
     options = all_options(switches)
@@ -89,7 +93,7 @@ def serve_options(switches: Iterable[CollectorSwitch]) -> Callable[[Callable[...
                 value = parameters.pop(_parameter_name(option))
                 if value is not None and value != ():
                     flags[option.name] = _given_by_flag(option, value)
-            return function(config=build_config(options, flags, os.environ), **parameters)
+            return function(config=build_config(options, flags, os.environ, of_scenario), **parameters)
 
         decorated: Callable[..., T] = with_config
         for option in reversed(options):  # click lists the decorator applied last first

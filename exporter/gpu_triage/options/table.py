@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 VARIABLE_PREFIX = "GPU_TRIAGE_"
 CONFIG_FILE = "config.file"
+SIMULATE = "simulate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +225,7 @@ _TRAILING = (
         "How a line of the log is written.",
     ),
     Option(
-        "simulate",
+        SIMULATE,
         "simulate",
         "Simulation",
         values.SCENARIO,

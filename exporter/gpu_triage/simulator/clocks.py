@@ -20,11 +20,12 @@ class VirtualClock:
     def __init__(self, wall: float = START_OF_TIME, monotonic: float = TEN_DAYS) -> None:
         self._start = Moment(monotonic, wall)
         self._elapsed = 0.0
+        self._now = self._start
         self._hooks: list[Callable[[Moment], None]] = []
 
     def now(self) -> Moment:
         """The present instant."""
-        return Moment(self._start.monotonic + self._elapsed, self._start.wall + self._elapsed)
+        return self._now
 
     def advance(self, seconds: float) -> None:
         """Move on by `seconds`, then call every hook with the new instant.
@@ -35,7 +36,8 @@ class VirtualClock:
         if seconds < 0:
             raise ValueError(f"a clock cannot go back by {-seconds} s")
         self._elapsed += seconds
-        moment = self.now()
+        moment = Moment(self._start.monotonic + self._elapsed, self._start.wall + self._elapsed)
+        self._now = moment
         for hook in tuple(self._hooks):
             hook(moment)
 

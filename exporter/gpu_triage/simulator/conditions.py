@@ -77,9 +77,13 @@ class Timeline:
             tuple(event for event in scenario.events if index in event.gpus) for index in range(len(scenario.gpus))
         ]
         self._conditions = [
-            tuple(self._resolve(gpu, index, edge) for edge in self.edges) for index, gpu in enumerate(scenario.gpus)
+            tuple(self._resolve(scenario.card(index, edge), index, edge) for edge in self.edges)
+            for index in range(len(scenario.gpus))
         ]
 
+        # Asked with every NVML call, and mostly in vain.
+        self._losses = [[event for event, _ in self.of(effects.Lost, index)] for index in range(len(scenario.gpus))]
+        self._host_kinds = frozenset(type(event.effect) for event in scenario.events if not event.gpus)
         # As sets: a scenario may start thousands, and each is looked up whenever a GPU's processes are listed.
         self._starts = [(event, frozenset(start.pids)) for event, start in self.host(host_effects.Start)]
         self._kills = [(event, frozenset(kill.pids)) for event, kill in self.host(host_effects.Kill)]
@@ -106,7 +110,8 @@ class Timeline:
 
     def host_active(self, kind: type[E], seconds: float) -> bool:
         """Whether an effect on the host holds."""
-        return any(event.active(seconds) for event, _ in self.host(kind))
+        # Asked with every NVML call, and mostly of what the scenario does not have.
+        return kind in self._host_kinds and any(event.active(seconds) for event, _ in self.host(kind))
 
     def gpu_active(self, kind: type[E], gpu: int, seconds: float) -> bool:
         """Whether an effect on a GPU holds."""
@@ -119,24 +124,25 @@ class Timeline:
     def accrued(
         self, kind: type[E], rate: str, gpu: int, seconds: float, counts: Callable[[E], bool] = lambda _effect: True
     ) -> float:
-        """What an hourly rate of an effect (of those that count) has added up to by this time."""
-        total = 0.0
+        """What an hourly rate of an effect (of those that count) has added up to by this time, on the present card."""
+        total, since = 0.0, self._scenario.card_since(gpu, seconds)
         for event, effect in self.of(kind, gpu):
-            if not counts(effect):
+            if not counts(effect) or event.at < since:
                 continue
             end = seconds if event.until is None else min(seconds, event.until)
             total += getattr(effect, rate) / 3600.0 * max(0.0, end - event.at)
         return total
 
     def latched(self, kind: type[E], count: str, gpu: int, seconds: float) -> int:
-        """Sum of a count over all effects that have begun by this time, ended or not."""
-        return sum(int(getattr(effect, count)) for event, effect in self.of(kind, gpu) if event.at <= seconds)
+        """Sum of a count over all effects that have begun by this time on the present card, ended or not."""
+        since = self._scenario.card_since(gpu, seconds)
+        return sum(int(getattr(effect, count)) for event, effect in self.of(kind, gpu) if since <= event.at <= seconds)
 
     def lost(self, gpu: int, seconds: float, initialised: float) -> bool:
         """Whether a GPU is lost; it comes back when NVML (last at `initialised`) starts after the event."""
         return any(
             event.at <= seconds and not (event.until is not None and initialised >= event.until)
-            for event, _ in self.of(effects.Lost, gpu)
+            for event in self._losses[gpu]
         )
 
     def off_the_bus(self, gpu: int, seconds: float) -> bool:

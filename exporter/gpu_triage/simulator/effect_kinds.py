@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gpu_triage.errors import ScenarioError
-from gpu_triage.simulator import effects, host_effects
+from gpu_triage.simulator import effects, host_effects, observer_effects
 from gpu_triage.simulator.schema import read_table
 
 GPU_EFFECTS: Final[dict[str, type[Any]]] = {
@@ -28,6 +28,7 @@ GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "error": effects.CallError,
     "denied": effects.Denied,
     "removed": effects.Removed,
+    "replace_gpu": effects.ReplaceGpu,
     "recovery_action": effects.RecoveryAction,
     "nvlink_down": effects.NvlinkDown,
     "nvlink_errors": effects.NvlinkErrors,
@@ -54,6 +55,14 @@ HOST_EFFECTS: Final[dict[str, type[Any]]] = {
 }
 """Effects on the host; their events name no GPU."""
 
+OBSERVER_EFFECTS: Final[dict[str, type[Any]]] = {
+    "exporter_restart": observer_effects.ExporterRestart,
+    "exporter_down": observer_effects.ExporterDown,
+    "scrape_gap": observer_effects.ScrapeGap,
+    "release": observer_effects.Release,
+}
+"""Effects on those who look; their events name no GPU, and only a history plays them."""
+
 
 def read_effect(table: dict[str, Any], where: str) -> Any:
     """The effect that a table ``{ kind = …, … }`` describes: an instance of one of those classes.
@@ -61,7 +70,7 @@ def read_effect(table: dict[str, Any], where: str) -> Any:
     Raises:
         ScenarioError: the kind is unknown, or its keys are wrong.
     """
-    kinds = GPU_EFFECTS | HOST_EFFECTS
+    kinds = GPU_EFFECTS | HOST_EFFECTS | OBSERVER_EFFECTS
     kind = table.get("kind")
     if kind not in kinds:
         raise ScenarioError(f"{where}.kind: is {kind!r}; it should be one of {', '.join(sorted(kinds))}")

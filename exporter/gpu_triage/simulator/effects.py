@@ -205,6 +205,16 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplaceGpu:
+    """The card is taken out, and a new one of this model, with an identity of its own, answers in its slot.
+
+    Jobs and room stay as they are; every other effect that began before ends with the old card.
+    """
+
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecoveryAction:
     """The driver asks for an action: 1 GPU reset, 2 node reboot, 3 drain, 4 drain and reset."""
 
@@ -258,7 +268,7 @@ class Pulses:
         seed: which random times.
     """
 
-    of: Literal["utilization", "sw_power_cap", "sw_thermal", "hw_thermal", "hw_power_brake"]
+    of: Literal["utilization", "sw_power_cap", "sw_thermal", "hw_thermal", "hw_power_brake", "hw_slowdown"]
     milliseconds: Annotated[float, Between(1, 60_000)]
     per_minute: Annotated[float, Between(0.01, 600)]
     seed: Count = 1

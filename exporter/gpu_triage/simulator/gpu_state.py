@@ -37,6 +37,7 @@ _PULSED: Final = {
     "sw_thermal": SW_THERMAL,
     "hw_thermal": HW_THERMAL | HW_SLOWDOWN,
     "hw_power_brake": HW_POWER_BRAKE | HW_SLOWDOWN,
+    "hw_slowdown": HW_SLOWDOWN,
 }
 """Throttle reasons by the names that the effect `pulses` calls them."""
 
@@ -77,11 +78,12 @@ class Gauges(NamedTuple):
 class GpuState:
     """A GPU's gauges and counters; `advance` before reading. Not thread-safe: the host holds the lock."""
 
-    def __init__(self, index: int, gpu: Gpu, timeline: Timeline, seed: int) -> None:
+    def __init__(self, index: int, gpu: Gpu, timeline: Timeline, seed: int, since: int = 0) -> None:
         self.index = index
         self.gpu = gpu
         self.timeline = timeline
-        self.seconds = 0.0
+        self.seconds = float(since)
+        self._conditions = timeline.conditions(index, self.seconds)
         self.history: deque[Gauges] = deque(maxlen=HISTORY_STEPS)
         self._phase = (seed * 7919 + index * 104_729) % 1_000_003
         self._celsius = gpu.ambient_celsius + gpu.model.power.idle * gpu.model.thermal.celsius_per_watt
@@ -91,7 +93,8 @@ class GpuState:
         self._throttled = dict.fromkeys(COUNTED_REASONS, 0.0)
         self._link_down_joules: defaultdict[int, float] = defaultdict(float)
         self._pulses = tuple(pulse_train(event, effect, index) for event, effect in timeline.of(Pulses, index))
-        for step in range(-WARM_UP_SECONDS, 1):
+        # A card that is put in later is cold.
+        for step in range(since or -WARM_UP_SECONDS, since + 1):
             self._enter(step)
         first = self.gauges
         life = float(gpu.powered_seconds)
@@ -106,7 +109,7 @@ class GpuState:
     @property
     def conditions(self) -> GpuConditions:
         """What acts on the GPU now."""
-        return self.timeline.conditions(self.index, self.seconds)
+        return self._conditions
 
     def advance(self, seconds: float) -> None:
         """Bring the state to this scenario time; a day of standing still costs under a second a GPU."""
@@ -115,6 +118,7 @@ class GpuState:
             self._settle()
             self._enter(step)
         self.seconds = max(seconds, self.seconds)
+        self._conditions = self.timeline.conditions(self.index, self.seconds)
 
     def energy_joules(self) -> float:
         """Energy since the driver was loaded."""
@@ -139,6 +143,8 @@ class GpuState:
 
     def utilization_between(self, gauges: Gauges, begins: float, ends: float) -> float:
         """Share of a stretch of one step with a kernel running; the step's gauges are given."""
+        if not self._pulses:
+            return gauges.utilization
         return min(1.0, gauges.utilization + self._bursts(gauges, begins, ends) / (ends - begins))
 
     @property
@@ -203,6 +209,8 @@ class GpuState:
 
     def _bursts(self, gauges: Gauges, begins: float, ends: float) -> float:
         """Busy time that pulses add to what a step's gauges tell, in a stretch of that step."""
+        if not self._pulses:
+            return 0.0
         on = sum(t.on_seconds(ends) - t.on_seconds(begins) for t in self._pulses if t.of == "utilization")
         return min(on, max(ends - begins, 0.0)) * (1.0 - gauges.utilization)
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from gpu_triage.collectors.registry import COLLECTOR_SWITCHES
 from gpu_triage.config import Config
 from gpu_triage.errors import ConfigError
+from gpu_triage.options.sources import config_of, known_options
+from gpu_triage.options.table import all_options
 from gpu_triage.simulator.clocks import START_OF_TIME, VirtualClock
 from gpu_triage.simulator.observation import Observation
 from gpu_triage.simulator.openmetrics import write_openmetrics
@@ -63,7 +66,7 @@ def record_history(
         scenario: what happens.
         seconds: how much of it.
         step_seconds: the scrape interval.
-        config: the exporter's; if None, its defaults but sampled no more often than the step asks for.
+        config: the exporter's; that of `history_config` if None.
         target: labels that the scrape attaches, over ``job`` gpu-triage and ``instance`` the scenario's name.
         start_seconds: scenario time 0, since the Unix epoch.
         on_progress: called after each scrape with the number of scrapes done and of all.
@@ -74,11 +77,11 @@ def record_history(
     if not (math.isfinite(seconds) and math.isfinite(step_seconds) and 0 < step_seconds <= seconds):
         raise ConfigError(f"a history of {seconds:g} s in steps of {step_seconds:g} s has no two scrapes; ask for more")
     steps = math.floor(seconds / step_seconds + 1e-9) + 1
-    labels = {"job": DEFAULT_JOB, "instance": scenario.name, **(target or {})}
+    labels = {"job": DEFAULT_JOB, "instance": scenario.name, **scenario.target.labels, **(target or {})}
     recorder = SeriesRecorder(labels, steps)
     clock = VirtualClock(wall=start_seconds)
-    with simulated_machine(scenario, clock=clock) as simulated:
-        observation = Observation(simulated, clock, config or history_config(step_seconds))
+    with simulated_machine(scenario, clock=clock, when_looked_at=True) as simulated:
+        observation = Observation(simulated, clock, config or history_config(scenario, step_seconds))
         for step in range(steps):
             observation.scrape(step * step_seconds, step, recorder)
             if on_progress is not None:
@@ -88,16 +91,22 @@ def record_history(
     return History(start_seconds, step_seconds, steps, recorder.columns, families)
 
 
-def history_config(step_seconds: float) -> Config:
-    """The default configuration, sampling no more often than scrapes of this interval can tell apart.
+def history_config(scenario: Scenario, step_seconds: float) -> Config:
+    """The scenario's configuration over the defaults, sampling no more often than scrapes of this interval can tell.
 
     The fast tier divides the step evenly and never exceeds 15 s, which keeps every integral exact.
+
+    Raises:
+        ConfigError: an option of the scenario cannot be used.
     """
     default = Config()
     fast = step_seconds / math.ceil(step_seconds / _LONGEST_FAST_SECONDS)
     medium = max(default.sample_medium_seconds, fast, min(step_seconds, _LONGEST_MEDIUM_SECONDS))
-    return Config(
+    base = replace(
+        default,
         sample_fast_seconds=fast,
         sample_medium_seconds=medium,
         sample_slow_seconds=max(default.sample_slow_seconds, medium),
     )
+    options = all_options(COLLECTOR_SWITCHES)
+    return config_of(options, known_options(scenario.exporter_options, options), base)

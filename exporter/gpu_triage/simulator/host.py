@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import deque
 from typing import Final
 
 from gpu_triage.machine import Blocked, Clock, RealClock
@@ -23,7 +24,7 @@ class SimulatedHost:
         scenario: what is simulated.
         timeline: its events, resolved.
         lock: held by whoever reads or advances `gpus`.
-        gpus: state by index of the scenario; call `advance` first.
+        gpus: state by index of the scenario, of the card that is in there now; call `advance` first.
         host: CPUs, disks and networks.
     """
 
@@ -37,6 +38,8 @@ class SimulatedHost:
         self._start_monotonic = start.monotonic - starting_at
         self._start_wall = start.wall - starting_at
         self.host = HostState(scenario, self.timeline, max(1.0, self._start_monotonic))
+        self._advanced_to = -1.0
+        self._to_come = deque(scenario.replacements)
         self._released = threading.Event()
 
     def seconds(self) -> float:
@@ -57,9 +60,18 @@ class SimulatedHost:
     def advance(self) -> float:
         """Bring every GPU to the present; returns the scenario time. The caller holds the lock."""
         seconds = self.seconds()
-        for gpu in self.gpus:
-            gpu.advance(seconds)
+        if seconds != self._advanced_to:
+            self._replace_cards(seconds)
+            for gpu in self.gpus:
+                gpu.advance(seconds)
+            self._advanced_to = seconds
         return seconds
+
+    def _replace_cards(self, seconds: float) -> None:
+        while self._to_come and self._to_come[0].since <= seconds:
+            card = self._to_come.popleft()
+            state = GpuState(card.index, card.gpu, self.timeline, self.scenario.seed, card.since)
+            self.gpus = (*self.gpus[: card.index], state, *self.gpus[card.index + 1 :])
 
     def block(self, seconds: float) -> None:
         """Let the calling thread wait, as a driver call would that does not return.

@@ -17,7 +17,8 @@ ECC_SRAM: Final[type[Structure]] = pynvml.c_nvmlEccSramErrorStatus_v1_t
 EVENT_DATA: Final[type[Structure]] = pynvml.c_nvmlEventData_t
 FABRIC_INFO: Final[type[Structure]] = pynvml.c_nvmlGpuFabricInfo_v2_t
 FABRIC_INFO_V3: Final[type[Structure]] = pynvml.c_nvmlGpuFabricInfo_v3_t
-FIELD_VALUE: Final[type[Structure]] = pynvml.c_nvmlFieldValue_t
+FIELD_VALUE: Final[type[Structure]] = type("FieldValue", (Structure,), {"_fields_": pynvml.c_nvmlFieldValue_t._fields_})
+"""Of the same layout as pynvml's, whose attributes go through Python; a round touches thousands of them."""
 GPM_METRICS_VERSION: Final[int] = pynvml.NVML_GPM_METRICS_GET_VERSION
 GPM_METRICS: Final[type[Structure]] = pynvml.c_nvmlGpmMetricsGet_t
 GPM_SUPPORT: Final[type[Structure]] = pynvml.c_nvmlGpmSupport_t
@@ -28,7 +29,6 @@ PCI_INFO: Final[type[Structure]] = pynvml.nvmlPciInfo_t
 PROCESS_INFO: Final[type[Structure]] = pynvml.c_nvmlProcessInfo_v3_t
 PROCESS_SAMPLE: Final[type[Structure]] = pynvml.c_nvmlProcessUtilizationSample_t
 ROW_HISTOGRAM: Final[type[Structure]] = pynvml.c_nvmlRowRemapperHistogramValues
-SAMPLE: Final[type[Structure]] = pynvml.c_nvmlSample_t
 TEMPERATURE: Final[type[Structure]] = pynvml.c_nvmlTemperature_v1_t
 UTILIZATION: Final[type[Structure]] = pynvml.c_nvmlUtilization_t
 

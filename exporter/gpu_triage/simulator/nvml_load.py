@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from ctypes import c_uint, c_ulonglong, sizeof
-from typing import Any, Final
+import struct
+from ctypes import c_uint, c_ulonglong, memmove
+from typing import Final
 
 from gpu_triage.simulator import gpu_state
 from gpu_triage.simulator.gpu_state import Gauges
@@ -16,7 +17,6 @@ from gpu_triage.simulator.nvml_library import (
     MEMORY,
     MEMORY_V2,
     MEMORY_V2_VERSION,
-    SAMPLE,
     TEMPERATURE,
     TEMPERATURE_VERSION,
     UTILIZATION,
@@ -30,6 +30,8 @@ _SAMPLE_SECONDS: Final = 0.2
 _UNSIGNED_INT: Final = 1
 _SAMPLES_KEPT: Final = 100
 _SAMPLES_A_STEP: Final = 5
+_SAMPLE_LAYOUT: Final = struct.Struct("QI4x")
+"""An nvmlSample_t with a value of type unsigned int."""
 _TOTAL_POWER, _GPU_UTILIZATION, _MEMORY_UTILIZATION = 0, 1, 2
 _ENCODER_PERIOD_US: Final = 167_000
 _SUPPORTED_REASONS: Final = 0x1FF
@@ -62,35 +64,36 @@ def _samples(device: Device, kind: int, since: int, *outs: int | None) -> None:
     if kind not in (_TOTAL_POWER, _GPU_UTILIZATION, _MEMORY_UTILIZATION):
         raise Failure("NOT_SUPPORTED")
     put(c_uint, kind_out, _UNSIGNED_INT)
-    found = _recent_samples(device, kind, since)
+    if not out:
+        # Only how many there may be is asked: whether there is any, the newest one tells.
+        found = _recent_samples(device, kind, since, 1)
+        put(c_uint, count_out, _SAMPLES_KEPT if found else 0)
+        if not found:
+            raise Failure("NOT_FOUND")
+        return
+    found = _recent_samples(device, kind, since, _SAMPLES_KEPT)
     if not found:
         put(c_uint, count_out, 0)
         raise Failure("NOT_FOUND")
-    if not out:
-        put(c_uint, count_out, _SAMPLES_KEPT)
-        return
     if not count_out or c_uint.from_address(count_out).value < len(found):
         raise Failure("INSUFFICIENT_SIZE")
-    for i, (stamp, value) in enumerate(found):
-        sample: Any = SAMPLE.from_address(out + i * sizeof(SAMPLE))
-        sample.timeStamp = stamp
-        sample.sampleValue.uiVal = value
+    # All at once: writing them field by field was a tenth of what a simulated host costs.
+    packed = b"".join(_SAMPLE_LAYOUT.pack(stamp, value) for stamp, value in reversed(found))
+    memmove(out, packed, len(packed))
     put(c_uint, count_out, len(found))
 
 
-def _recent_samples(device: Device, kind: int, since: int) -> list[tuple[int, int]]:
-    """Timestamps in µs and values of the ring's samples after `since`, oldest first."""
-    now = device.state.seconds
-    newest = math.floor(now / _SAMPLE_SECONDS + 1e-9)
+def _recent_samples(device: Device, kind: int, since: int, most: int) -> list[tuple[int, int]]:
+    """Timestamps in µs and values of the ring's samples after `since`, newest first, at most so many."""
+    newest = math.floor(device.state.seconds / _SAMPLE_SECONDS + 1e-9)
     samples: list[tuple[int, int]] = []
-    for gauges in device.state.history:
+    for gauges in reversed(device.state.history):
         first = gauges.step * _SAMPLES_A_STEP
-        if first + _SAMPLES_A_STEP <= newest - _SAMPLES_KEPT:
-            continue
-        for number in range(first, first + _SAMPLES_A_STEP):
+        for number in range(min(first + _SAMPLES_A_STEP - 1, newest), first - 1, -1):
             stamp = round(device.host.wall(number * _SAMPLE_SECONDS) * 1_000_000)
-            if newest - _SAMPLES_KEPT < number <= newest and stamp > since:
-                samples.append((stamp, _sample(device, kind, gauges, number)))
+            if stamp <= since or number <= newest - _SAMPLES_KEPT or len(samples) >= most:
+                return samples
+            samples.append((stamp, _sample(device, kind, gauges, number)))
     return samples
 
 

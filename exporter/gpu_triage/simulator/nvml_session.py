@@ -132,6 +132,8 @@ class NvmlSession:
         self._references = 0
         self._epoch = 0
         self._initialised_at = -1.0
+        kinds = (host_effects.LibraryMissing, host_effects.DriverNotLoaded, host_effects.VersionMismatch)
+        self._driver_can_fail = any(any(host.timeline.host(kind)) for kind in kinds)
 
     def initialise(self) -> None:
         """Count one more user; the first finds the GPUs.
@@ -227,13 +229,15 @@ class NvmlSession:
         if self.host.timeline.lost(device.state.index, seconds, self._initialised_at):
             raise Failure("GPU_IS_LOST")
         conditions = device.state.conditions
-        if conditions.removed:
+        if conditions.removed or device.state is not self.host.gpus[device.state.index]:
             raise Failure("GPU_IS_LOST")
         if conditions.reset_required:
             raise Failure("RESET_REQUIRED")
 
     def _check_driver(self, seconds: float) -> None:
         timeline = self.host.timeline
+        if not self._driver_can_fail:
+            return
         if timeline.host_active(host_effects.LibraryMissing, seconds):
             raise Failure("LIBRARY_NOT_FOUND")
         if timeline.host_active(host_effects.DriverNotLoaded, seconds):

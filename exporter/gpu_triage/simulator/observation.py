@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from gpu_triage.collectors.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.config import Config
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.simulator.clocks import VirtualClock
+from gpu_triage.simulator.observer_effects import ExporterDown, ExporterRestart, Release, ScrapeGap
 from gpu_triage.simulator.series import SeriesRecorder
 from gpu_triage.simulator.session import SimulatedMachine
 
-_FIRST_ROUNDS = 3
+_FIRST_ROUNDS: Final = 3
 """Rounds within which a new sampler has asked everything once: for the driver, for its GPUs, for what they say."""
+_TOLERANCE_SECONDS: Final = 1e-6
 
 
 class Observation:
@@ -19,27 +23,39 @@ class Observation:
 
     def __init__(self, simulated: SimulatedMachine, clock: VirtualClock, config: Config) -> None:
         self._simulated = simulated
+        self._timeline = simulated.host.timeline
         self._clock = clock
         self._config = config
         self._elapsed = 0.0
         self._rounds = 0
-        self._sampler = self._start()
+        self._restarts = sorted(event.at for event, _ in self._timeline.host(ExporterRestart))
+        self._released = False
+        self._sampler: Sampler | None = None
 
     def scrape(self, seconds: float, step: int, recorder: SeriesRecorder) -> None:
-        """Go on to a scenario time and record what is published then, as scrape number `step`."""
+        """Go on to a scenario time and record what a scrape brings then, as number `step`: nothing in a gap."""
         self._sample_to(seconds)
+        if self._timeline.host_active(ScrapeGap, seconds):
+            return
+        if self._sampler is None:
+            recorder.up(step, answered=False)
+            return
         recorder.scrape(step, self._sampler.store)
         self._sampler.status.scrapes += 1
 
     def close(self) -> None:
-        """End the sampler as a process ends it."""
-        self._sampler.close(lambda condition: condition())
+        """End the sampler, if one runs, as a process ends it."""
+        if self._sampler is not None:
+            self._sampler.close(lambda condition: condition())
+            self._sampler = None
 
     def _sample_to(self, seconds: float) -> None:
-        while (at := self._rounds * self._config.sample_fast_seconds) <= seconds + 1e-6:
+        while (at := self._rounds * self._config.sample_fast_seconds) <= seconds + _TOLERANCE_SECONDS:
             self._advance_to(at)
-            self._sampler.step()
-            self._sampler.publish()
+            self._act(at)
+            if self._sampler is not None:
+                self._sampler.step()
+                self._sampler.publish()
             self._rounds += 1
         self._advance_to(seconds)
 
@@ -48,11 +64,30 @@ class Observation:
             self._clock.advance(seconds - self._elapsed)
             self._elapsed = seconds
 
+    def _act(self, seconds: float) -> None:
+        """Let happen to the exporter what is due."""
+        restarted = bool(self._restarts) and self._restarts[0] <= seconds
+        self._restarts = [at for at in self._restarts if at > seconds]
+        down = self._timeline.host_active(ExporterDown, seconds)
+        if down or restarted:
+            self.close()
+        if self._sampler is None and not down:
+            self._sampler = self._start()
+            self._released = False
+        released = self._timeline.host_active(Release, seconds)
+        if self._sampler is not None and released != self._released:
+            (self._sampler.release if released else self._sampler.acquire)()
+            self._released = released
+
     def _start(self) -> Sampler:
         """A new exporter that has had its first rounds, as by the time of its first scrape."""
         clock = self._clock
         sampler = Sampler(
-            self._simulated.machine, self._config, lambda _name: InlineLane(clock), GPU_COLLECTORS, HOST_COLLECTORS
+            self._simulated.for_another_process(),
+            self._config,
+            lambda _name: InlineLane(clock),
+            GPU_COLLECTORS,
+            HOST_COLLECTORS,
         )
         for _ in range(_FIRST_ROUNDS):
             sampler.step()

@@ -15,9 +15,10 @@ class SimulatedPods:
         self._holders: dict[str, set[Workload]] = {}
         for process in scenario.processes:
             if process.pod is not None and process.gi is None:
-                device = scenario.gpus[process.gpu].uuid
                 workload = Workload(process.pod.name, process.pod.namespace, process.pod.container)
-                self._holders.setdefault(device, set()).add(workload)
+                replaced = (card.gpu for card in scenario.replacements if card.index == process.gpu)
+                for gpu in (scenario.gpus[process.gpu], *replaced):
+                    self._holders.setdefault(gpu.uuid, set()).add(workload)
 
     def refresh(self, at: Moment) -> None:
         """As PodNames; nothing changes."""

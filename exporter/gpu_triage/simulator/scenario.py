@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from gpu_triage.options.given import Given
 from gpu_triage.simulator.effects import Load
 from gpu_triage.simulator.host_effects import Cpu, Disk, Network, Nfs, Pressure
 from gpu_triage.simulator.model import GpuModel
@@ -194,6 +196,15 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU that is put into the slot of GPU `index` at a second of scenario time."""
+
+    index: int
+    since: int
+    gpu: Gpu
+
+
+@dataclass(frozen=True, slots=True)
 class Process:
     """A process that holds a GPU.
 
@@ -258,8 +269,23 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
+class Target:
+    """What a scrape attaches to every series of this host."""
+
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
-    """A whole scenario; `seed` drives all that wanders."""
+    """A whole scenario.
+
+    Attributes:
+        gpus: as they are at its start.
+        seed: drives all that wanders.
+        replacements: cards that are put in later, in the order of time.
+        target: what a scrape attaches to its series.
+        exporter_options: how the exporter on this host is configured, below flags, variables and file.
+    """
 
     name: str
     description: str
@@ -270,6 +296,18 @@ class Scenario:
     events: tuple[Event, ...]
     expectations: tuple[Expectation, ...]
     seed: int
+    replacements: tuple[Card, ...] = ()
+    target: Target = field(default_factory=Target)
+    exporter_options: Mapping[str, Given] = field(default_factory=dict)
+
+    def card(self, index: int, seconds: float) -> Gpu:
+        """The GPU in this place at a scenario time."""
+        cards = [card.gpu for card in self.replacements if card.index == index and card.since <= seconds]
+        return cards[-1] if cards else self.gpus[index]
+
+    def card_since(self, index: int, seconds: float) -> int:
+        """Scenario time at which the GPU in this place was put in; 0 for one that was always there."""
+        return max((c.since for c in self.replacements if c.index == index and c.since <= seconds), default=0)
 
 
 @dataclass(frozen=True, slots=True)

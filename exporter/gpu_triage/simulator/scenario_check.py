@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from gpu_triage.errors import ScenarioError
-from gpu_triage.simulator import effects, host_effects
+from gpu_triage.simulator import effects, host_effects, observer_effects
 from gpu_triage.simulator.nvml_library import CODES
 from gpu_triage.simulator.nvml_session import MOST_MIG_DEVICES
-from gpu_triage.simulator.scenario import Scenario, cpu_numbers
+from gpu_triage.simulator.scenario import Event, Scenario, cpu_numbers
 from gpu_triage.simulator.simulated_nvml import FUNCTIONS
 
 _MINUTE_MILLISECONDS: Final = 60_000
+_LASTING: Final = (observer_effects.ExporterDown, observer_effects.ScrapeGap, observer_effects.Release)
+_MOMENTARY: Final = (observer_effects.ExporterRestart, effects.ReplaceGpu)
+_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 def check_references(scenario: Scenario, where: str) -> None:
@@ -24,10 +28,12 @@ def check_references(scenario: Scenario, where: str) -> None:
     _check_processes(scenario, where)
     for i, event in enumerate(scenario.events):
         _check_effect(scenario, event.effect, f"{where}.event[{i}].effect")
+        _check_duration(event, f"{where}.event[{i}]")
         if isinstance(event.effect, effects.Mig):
             for gpu in event.gpus:
-                if "mig" not in scenario.gpus[gpu].model.features:
+                if "mig" not in scenario.card(gpu, event.at).model.features:
                     raise ScenarioError(f"{where}.event[{i}]: GPU {gpu} is of a model without MIG")
+    _check_labels(scenario, where)
     _check_expectations(scenario, where)
 
 
@@ -43,6 +49,19 @@ def _check_expectations(scenario: Scenario, where: str) -> None:
         for name in expectation.near_misses:
             if name in fired:
                 raise ScenarioError(f"{where}.expect[{i}].near_misses: {name} is expected to fire in this scenario")
+
+
+def _check_duration(event: Event, where: str) -> None:
+    if isinstance(event.effect, _LASTING) and event.until is None:
+        raise ScenarioError(f"{where}: needs until, the time at which it is over")
+    if isinstance(event.effect, _MOMENTARY) and event.until is not None:
+        raise ScenarioError(f"{where}: happens in a moment; leave until out")
+
+
+def _check_labels(scenario: Scenario, where: str) -> None:
+    for name in scenario.target.labels:
+        if not _LABEL.fullmatch(name) or name.startswith("__"):
+            raise ScenarioError(f"{where}.target.labels: {name!r} is no name of a label")
 
 
 def _cpu_count(scenario: Scenario) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpu_triage.errors import ScenarioError
-from gpu_triage.simulator import effect_kinds, effects
+from gpu_triage.options.given import Given
+from gpu_triage.simulator import effect_kinds, effects, replacement
 from gpu_triage.simulator.model import load_model
 from gpu_triage.simulator.scenario import (
     Driver,
@@ -20,6 +21,7 @@ from gpu_triage.simulator.scenario import (
     Scenario,
     ScenarioSummary,
     Slot,
+    Target,
     Uuid,
 )
 from gpu_triage.simulator.scenario_check import check_references
@@ -60,6 +62,7 @@ class _File:
     gpu: tuple[_GpuTable, ...] = ()
     process: tuple[Process, ...] = ()
     expect: tuple[Expectation, ...] = ()
+    target: Target = field(default_factory=Target)
     seed: Count = 1
 
 
@@ -78,15 +81,26 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
         ScenarioError: there is no such scenario, or the file is wrong; names the file and the key.
     """
     path = _find(name_or_path)
-    raw = read_toml(path)
-    where = path.name
+    return read_scenario(read_toml(path), path.name)
+
+
+def read_scenario(table: Mapping[str, Any], where: str) -> Scenario:
+    """The scenario that the top table of a scenario file describes; `where` names the file.
+
+    Raises:
+        ScenarioError: a key or a value is wrong; names it.
+    """
+    raw = dict(table)
     events = raw.pop("event", [])
+    exporter_options = _options(raw.pop("exporter", {}), where)
     file = read_table(_File, raw, where)
     if not file.description.strip() or "\n" in file.description.strip():
         raise ScenarioError(f"{where}.description: should be one sentence on one line")
     gpus = tuple(_gpu(table, file, f"{where}.gpu[{i}]") for i, table in enumerate(file.gpu))
     if not isinstance(events, list):
         raise ScenarioError(f"{where}.event: should be an array of tables, [[event]]")
+    planned = tuple(_event(event, len(gpus), f"{where}.event[{i}]") for i, event in enumerate(events))
+    cards = replacement.replacement_cards(file.name, gpus, planned, where)
     scenario = Scenario(
         name=file.name,
         description=file.description.strip(),
@@ -94,14 +108,32 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
         machine=file.machine,
         gpus=tuple(sorted(gpus, key=lambda gpu: gpu.slot.bus_id)),
         processes=file.process,
-        events=tuple(_event(event, len(gpus), f"{where}.event[{i}]") for i, event in enumerate(events)),
+        events=replacement.end_with_their_cards(planned, cards),
         expectations=file.expect,
         seed=file.seed,
+        replacements=cards,
+        target=file.target,
+        exporter_options=exporter_options,
     )
     if gpus != scenario.gpus:
         raise ScenarioError(f"{where}.gpu: should be in the order of their bus ids, as NVML numbers them")
     check_references(scenario, where)
     return scenario
+
+
+def _options(table: Any, where: str) -> dict[str, Given]:
+    """Options of the exporter as a configuration file writes them, still as text: the option's own parser reads it."""
+    options = table.get("options", {}) if isinstance(table, dict) else None
+    if not isinstance(options, dict) or set(table) - {"options"}:
+        raise ScenarioError(f'{where}.exporter: should be options = {{ "expect.gpu-count" = 8 }} and nothing else')
+    given = {}
+    for name, value in options.items():
+        values = value if isinstance(value, list) else [value]
+        if not values or not all(isinstance(each, (str, int, float)) for each in values):
+            raise ScenarioError(f"{where}.exporter.options: {name} is {value!r}; write a value or a list of values")
+        texts = tuple(str(each).lower() if isinstance(each, bool) else str(each) for each in values)
+        given[name] = Given(texts, f"{where}: exporter.options: {name}")
+    return given
 
 
 def _find(name_or_path: str | Path) -> Path:
@@ -115,13 +147,12 @@ def _find(name_or_path: str | Path) -> Path:
 
 
 def _gpu(table: _GpuTable, file: _File, where: str) -> Gpu:
-    digest = hashlib.sha256(f"{file.name} {table.slot.bus_id}".encode()).hexdigest()
-    uuid = f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
+    known = replacement.identity(file.name, table.slot.bus_id)
     return Gpu(
         model=load_model(table.model, f"{where}.model"),
         slot=table.slot,
-        uuid=table.uuid or uuid,
-        serial=table.serial or str(1_320_000_000_000 + int(digest[:8], 16)),
+        uuid=table.uuid or known.uuid,
+        serial=table.serial or known.serial,
         load=table.load,
         ambient_celsius=table.ambient_celsius,
         power_limit_watts=table.power_limit_watts,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gpu_triage.machine import Clock, Machine, RealClock
 from gpu_triage.simulator.clocks import VirtualClock
@@ -19,6 +22,21 @@ from gpu_triage.simulator.simulated_nvml import SimulatedNvml
 from gpu_triage.simulator.tree import HostTree
 
 _REFRESH_SECONDS: Final = 1.0
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - mkdtemp makes a directory of its own in it
+"""Opening a file is a fifth of what a history costs, and cheapest here; a host takes a few MiB of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _LookedAtMachine(Machine):
+    """A machine whose files are written when somebody asks where they are: most rounds of a sampler read none."""
+
+    refresh: Callable[[], None] = field(kw_only=True)
+
+    def __getattribute__(self, name: str) -> Any:
+        """The seam of this name, its files brought to the present."""
+        if name in {"sysfs", "procfs"}:
+            object.__getattribute__(self, "refresh")()
+        return object.__getattribute__(self, name)
 
 
 class SimulatedMachine:
@@ -30,16 +48,18 @@ class SimulatedMachine:
         root: directory of its files.
     """
 
-    def __init__(self, scenario: Scenario, clock: Clock, starting_at: float) -> None:
+    def __init__(self, scenario: Scenario, clock: Clock, starting_at: float, *, when_looked_at: bool) -> None:
         self.host = SimulatedHost(scenario, clock, starting_at)
-        self.root = Path(tempfile.mkdtemp(prefix="gpu-triage-simulated-"))
+        memory = str(_MEMORY) if when_looked_at and os.access(_MEMORY, os.W_OK) else None
+        self.root = Path(tempfile.mkdtemp(prefix="gpu-triage-simulated-", dir=memory))
         try:
             tree = HostTree(self.host, self.root)
-            self._stop = _follow(clock, tree.refresh)
+            self._stop = _follow(clock, tree.refresh_log if when_looked_at else tree.refresh)
         except BaseException:
             shutil.rmtree(self.root, ignore_errors=True)
             raise
-        self.machine = Machine(
+        make = partial(_LookedAtMachine, refresh=_once_a_moment(clock, tree.refresh)) if when_looked_at else Machine
+        self.machine = make(
             nvml=SimulatedNvml(self.host),
             sysfs=tree.sysfs,
             procfs=tree.procfs,
@@ -48,6 +68,10 @@ class SimulatedMachine:
             simulated=True,
             pods=SimulatedPods(scenario),
         )
+
+    def for_another_process(self) -> Machine:
+        """The same machine as a process sees it that starts now: it loads the library anew."""
+        return replace(self.machine, nvml=SimulatedNvml(self.host))
 
     def close(self) -> None:
         """End it: blocked calls return, the files are removed. Closing again does nothing."""
@@ -58,7 +82,7 @@ class SimulatedMachine:
 
 @contextmanager
 def simulated_machine(
-    scenario: Scenario, *, clock: Clock | None = None, starting_at: float = 0.0
+    scenario: Scenario, *, clock: Clock | None = None, starting_at: float = 0.0, when_looked_at: bool = False
 ) -> Iterator[SimulatedMachine]:
     """A simulated machine for the length of a ``with`` block.
 
@@ -66,8 +90,10 @@ def simulated_machine(
         scenario: what it is and what happens to it.
         clock: a VirtualClock, whose advances move the machine; the real clock if None.
         starting_at: scenario time in seconds at which it begins.
+        when_looked_at: whether sysfs and procfs are brought to the present only when the machine is asked where they
+            are, which saves a virtual clock much work. Who keeps a path of it reads old files.
     """
-    simulated = SimulatedMachine(scenario, clock or RealClock(), starting_at)
+    simulated = SimulatedMachine(scenario, clock or RealClock(), starting_at, when_looked_at=when_looked_at)
     try:
         yield simulated
     finally:
@@ -92,6 +118,19 @@ def _follow(clock: Clock, refresh: Callable[[], None]) -> Callable[[], None]:
         thread.join()
 
     return stop
+
+
+def _once_a_moment(clock: Clock, refresh: Callable[[], None]) -> Callable[[], None]:
+    last = clock.now()
+
+    def run() -> None:
+        nonlocal last
+        now = clock.now()
+        if now != last:
+            last = now
+            refresh()
+
+    return run
 
 
 def _once(function: Callable[[], None]) -> Callable[[], None]:

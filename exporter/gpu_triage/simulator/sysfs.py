@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 
 from gpu_triage.simulator import host_effects
 from gpu_triage.simulator.gpu_state import GpuState
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.pcie_faults import pcie_errors
-from gpu_triage.simulator.scenario import Scenario, Slot, cpu_numbers
+from gpu_triage.simulator.scenario import Gpu, Scenario, Slot, cpu_numbers
 
 _SPEEDS: Final = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
 _BRIDGE_CLASS, _NETWORK_CLASS, _NVME_CLASS = "0x060400", "0x020000", "0x010802"
@@ -71,7 +71,7 @@ def path_of(slot: Slot) -> str:
 def links(scenario: Scenario) -> dict[str, str]:
     """Symbolic links, each with its target, both below sysfs."""
     found: dict[str, str] = {}
-    for endpoint in _endpoints(scenario):
+    for endpoint in _endpoints(scenario, scenario.gpus):
         path = path_of(endpoint.slot)
         found[f"bus/pci/devices/{endpoint.slot.bus_id}"] = path
         found[f"{path}/driver"] = f"bus/pci/drivers/{endpoint.driver}"
@@ -113,7 +113,7 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
     for i, node in enumerate(scenario.machine.node):
         found[f"devices/system/node/node{i}/cpulist"] = f"{node.cpus}\n"
     states = {gpu.gpu.slot.bus_id: gpu for gpu in host.gpus}
-    for endpoint in _endpoints(scenario):
+    for endpoint in _endpoints(scenario, [gpu.gpu for gpu in host.gpus]):
         state = states.get(endpoint.slot.bus_id)
         generation = min(endpoint.slot.generation, endpoint.max_generation)
         width = min(endpoint.slot.width, endpoint.max_width)
@@ -150,8 +150,8 @@ def removed(host: SimulatedHost, seconds: float) -> frozenset[str]:
     return frozenset(gone)
 
 
-def _endpoints(scenario: Scenario) -> Iterator[_Endpoint]:
-    for gpu in scenario.gpus:
+def _endpoints(scenario: Scenario, gpus: Iterable[Gpu]) -> Iterator[_Endpoint]:
+    for gpu in gpus:
         model = gpu.model
         device, pci_class = f"0x{model.pci_device_id >> 16:04x}", f"0x{model.pci_class:06x}"
         yield _Endpoint(gpu.slot, _NVIDIA, device, pci_class, "nvidia", model.pcie.generation, model.pcie.width)

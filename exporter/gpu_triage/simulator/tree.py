@@ -30,6 +30,7 @@ class HostTree:
         self._segment = -1
         self._unplugged: frozenset[str] = frozenset()
         self._logged = 0
+        self._logged_segment = -1
         self._lock = threading.Lock()
         for path, target in sysfs.links(host.scenario).items():
             self._link(path, target)
@@ -37,6 +38,11 @@ class HostTree:
             (self.sysfs / directory).mkdir(parents=True, exist_ok=True)
         self.kmsg.touch()
         self.refresh()
+
+    def refresh_log(self) -> None:
+        """Bring the kernel log to the present, and leave all other files as they are."""
+        with self._lock:
+            self._log(self._host.seconds())
 
     def refresh(self) -> None:
         """Bring every file to the present."""
@@ -83,6 +89,11 @@ class HostTree:
         self._processes = frozenset(processes)
 
     def _log(self, seconds: float) -> None:
+        segment = self._host.timeline.segment(seconds)
+        if segment == self._logged_segment:
+            # The driver writes when something begins, and at no other time.
+            return
+        self._logged_segment = segment
         records = kernel_log.records(self._host, seconds)
         if len(records) > self._logged:
             with self.kmsg.open("a", encoding="utf-8") as log:

@@ -1,0 +1,73 @@
+"""Cards that are replaced: which one is in a slot when, and what of the events goes with the old one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from gpu_triage.simulator.effects import Ambient, Load, ReplaceGpu
+from gpu_triage.simulator.model import load_model
+from gpu_triage.simulator.scenario import Card, Event, Gpu
+
+_OF_THE_SLOT = (Load, Ambient)
+"""Effects of the jobs and of the room; all others are of the card, and go with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a card is known by: UUID and serial number."""
+
+    uuid: str
+    serial: str
+
+
+def identity(scenario: str, place: str) -> Identity:
+    """The identity of a card that the scenario does not name: the same in every run, and no other's."""
+    digest = hashlib.sha256(f"{scenario} {place}".encode()).hexdigest()
+    uuid = f"GPU-{digest[:8]}-{digest[8:12]}-{digest[12:16]}-{digest[16:20]}-{digest[20:32]}"
+    return Identity(uuid, str(1_320_000_000_000 + int(digest[:8], 16)))
+
+
+def replacement_cards(name: str, gpus: tuple[Gpu, ...], events: Iterable[Event], where: str) -> tuple[Card, ...]:
+    """The cards that are put in, in the order of time.
+
+    Raises:
+        ScenarioError: there is no such model.
+    """
+    swaps = [event for event in events if isinstance(event.effect, ReplaceGpu)]
+    cards = []
+    for event in sorted(swaps, key=lambda event: event.at):
+        model = load_model(event.effect.model, f"{where}: replace_gpu.model")
+        for index in event.gpus:
+            slot = gpus[index].slot
+            known = identity(name, f"{slot.bus_id} {event.at}")
+            card = Gpu(
+                model=model,
+                slot=slot,
+                uuid=known.uuid,
+                serial=known.serial,
+                load=gpus[index].load,
+                ambient_celsius=gpus[index].ambient_celsius,
+                persistence_mode=gpus[index].persistence_mode,
+                powered_seconds=0,
+            )
+            cards.append(Card(index, event.at, card))
+    return tuple(cards)
+
+
+def end_with_their_cards(events: Iterable[Event], cards: tuple[Card, ...]) -> tuple[Event, ...]:
+    """The events, those of a card that is replaced ended by then."""
+    ended = list(events)
+    for card in cards:
+        ended = [part for event in ended for part in _parts(event, card)]
+    return tuple(ended)
+
+
+def _parts(event: Event, card: Card) -> tuple[Event, ...]:
+    outlives = event.at < card.since and (event.until is None or event.until > card.since)
+    if not outlives or card.index not in event.gpus or isinstance(event.effect, (*_OF_THE_SLOT, ReplaceGpu)):
+        return (event,)
+    ends = replace(event, gpus=(card.index,), until=card.since)
+    others = tuple(index for index in event.gpus if index != card.index)
+    return (replace(event, gpus=others), ends) if others else (ends,)

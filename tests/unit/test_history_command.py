@@ -1,0 +1,111 @@
+"""``gpu-triage simulate NAME --history``: its flags, its file and its errors."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpu_triage.cli import group
+from gpu_triage.collectors.registry import COLLECTOR_SWITCHES
+from gpu_triage.options import run_cli
+from gpu_triage.options.given import Given
+from gpu_triage.options.sources import build_config
+from gpu_triage.options.table import all_options
+from gpu_triage.simulator import load_scenario
+from gpu_triage.simulator.history import record_history, write_openmetrics
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHORT = ("simulate", "dual-a10", "--history", "1m")
+
+
+def test_the_file_holds_what_the_python_interface_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "history.om"
+    flags = (
+        "--step",
+        "30s",
+        "--start",
+        "2026-01-15T00:00:00Z",
+        "--instance",
+        "a:1",
+        "--job",
+        "j",
+        "--label",
+        "rack=r2",
+    )
+    assert run_cli(group, [*SHORT, *flags, "--output", str(output)]) == 0
+    target = {"instance": "a:1", "job": "j", "rack": "r2"}
+    history = record_history(
+        load_scenario("dual-a10"), seconds=60, step_seconds=30, target=target, start_seconds=1_768_435_200
+    )
+    expected = io.StringIO()
+    write_openmetrics(history, expected)
+    assert output.read_text() == expected.getvalue()
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"promtool tsdb create-blocks-from openmetrics {output} " in said.err
+    assert [path.name for path in tmp_path.iterdir()] == ["history.om"]
+
+
+def test_without_a_file_the_history_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(group, [*SHORT, "--start", "1700000000"]) == 0
+    said = capsys.readouterr()
+    assert said.out.endswith("# EOF\n")
+    assert " 1700000060\n" in said.out
+    assert said.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--history", "soon"), "--history: is 'soon'; it should be a duration"),
+        (("--history", "1m", "--step", "1"), "--step: is '1'; it should be a duration"),
+        (("--history", "1m", "--step", "0s"), "has no two scrapes"),
+        (("--history", "1m", "--step", "2m"), "has no two scrapes"),
+        (("--history", "1m", "--start", "yesterday"), "write Unix seconds, or a time such as"),
+        (("--history", "1m", "--start", "2026-01-15T00:00:00"), "write Unix seconds, or a time such as"),
+        (("--history", "1m", "--label", "rack"), "write name=value"),
+        (("--history", "1m", "--label", "__name__=x"), "write name=value"),
+        (("--history", "3650d", "--step", "1s"), "take a longer step or a shorter time"),
+        (("--step", "1m"), "--step says nothing without --history"),
+        (("--label", "a=b"), "--label says nothing without --history"),
+    ],
+)
+def test_flags_that_cannot_be_used_end_with_a_line_that_says_what_would_be_right(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    output = ("--output", str(tmp_path / "x.om")) if "--history" in arguments else ()
+    assert run_cli(group, ["simulate", "dual-a10", *arguments, *output]) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_is_a_failure_with_its_cause(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run_cli(group, [*SHORT, "--output", str(tmp_path / "none" / "x.om")]) == 1
+    assert "cannot be written: No such file or directory; name another file" in capsys.readouterr().err
+
+
+def test_a_history_needs_a_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(group, ["simulate", "--list", "--history", "1m"]) == 2
+    assert "--history needs the NAME of one scenario" in capsys.readouterr().err
+
+
+def test_the_help_teaches_the_command_that_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(group, ["simulate", "--help"]) == 0
+    assert "promtool tsdb create-blocks-from openmetrics night.om data" in capsys.readouterr().out
+
+
+def test_serving_a_scenario_takes_its_options_below_every_other_source() -> None:
+    options = all_options(COLLECTOR_SWITCHES)
+    scenario = {"expect.gpu-count": Given(("8",), "x.toml"), "stale-after": Given(("5",), "x.toml")}
+    flags = {"simulate": Given(("x.toml",), "--simulate")}
+    environment = {"GPU_TRIAGE_STALE_AFTER": "7"}
+    config = build_config(options, flags, environment, {"x.toml": scenario}.__getitem__)
+    assert (config.expect_gpu_count, config.stale_after) == (8, 7)
