@@ -64,6 +64,10 @@ golden: $(DEV) ## regenerate the golden /metrics; read the diff before committin
 docs: $(DEV) ## regenerate docs/METRICS.md and docs/configuration.md
 	$(BIN)/python -m gpu_triage.reference docs
 
+.PHONY: dashboards
+dashboards: $(DEV) ## write dashboards/*.json anew from their builders
+	$(BIN)/python -m dashboards
+
 .PHONY: bench
 bench: $(DEV) $(PEER) ## measure what the exporter costs, beside another one
 	$(BIN)/python -m tests.bench.run $(ARGS)
