@@ -56,6 +56,10 @@ types: $(DEV) ## mypy --strict on the package and the tests
 unit: $(DEV) ## the unit tests alone
 	$(BIN)/pytest tests/unit $(PYTEST_ARGS)
 
+.PHONY: week
+week: servers $(DEV) ## play a week of every healthy scenario through the rules; takes an hour
+	$(BIN)/pytest tests/rules/test_week.py --every-week $(PYTEST_ARGS)
+
 .PHONY: golden
 golden: $(DEV) ## regenerate the golden /metrics; read the diff before committing it
 	$(BIN)/pytest tests/golden --regenerate $(PYTEST_ARGS)

@@ -15,8 +15,9 @@ RequiresTool = Callable[[str], Path]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let goldens be written instead of compared."""
+    """Let goldens be written instead of compared, and every healthy host be watched for a week."""
     parser.addoption("--regenerate", action="store_true", help="write the golden pages instead of comparing them")
+    parser.addoption("--every-week", action="store_true", help="a week of every healthy host, not a day of two")
 
 
 def in_continuous_integration() -> bool:

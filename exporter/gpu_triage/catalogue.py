@@ -125,8 +125,8 @@ DEVICES = _host(
     "gpu_devices",
     _G,
     _M,
-    "nvmlDeviceGetCount; /sys/bus/pci/devices; --expect.gpu-count",
-    "Number of NVIDIA GPUs by who counts: nvml (absent while the driver is unavailable), pci (the bus), expected (declared; absent if not).",
+    "nvmlDeviceGetCount; /sys/bus/pci/devices; --expect.gpu-count, else the baseline",
+    "Number of NVIDIA GPUs by who counts: nvml (absent while the driver is unavailable), pci (the bus, without those set aside for virtual machines), expected (declared, else the baseline's; absent if neither).",
     "source",
 )
 DRIVER_UP = _host(
@@ -531,7 +531,7 @@ P2P_EXPECTED = _host(
     _G,
     _S,
     "--expect.p2p",
-    "1 when GPUs of one model should reach each other directly, 0 when they should not; absent if not declared.",
+    "1 when GPUs of one model should reach each other directly, 0 when they should not, as declared, else as they all did when the baseline was recorded; absent if neither says.",
 )
 TOPOLOGY_INFO = _gpu(
     "gpu_topology_info",
@@ -876,6 +876,26 @@ MIG_DRAM_ACTIVE = _gpu(
     "nvmlGpmMigSampleGet, GPM metric 10 (DRAM_BW_UTIL)",
     "The GPU instance's memory bandwidth in use as a share of the most there can be, averaged since the last round, 0-1. Presence as gpu_mig_sm_active_ratio.",
     "mig_uuid",
+)
+
+# Baseline
+
+BASELINE_MISMATCH = _gpu(
+    "gpu_baseline_mismatch",
+    _G,
+    _M,
+    "--baseline.file, or what --baseline.from-host learned, against the readings of the other collectors",
+    "1 when the field differs from the baseline, 0 when it does not; absent without a baseline, where either side does not report the field, and without gpu and uuid where it is the host's. Kept while the GPU is lost.",
+    "field",
+)
+BASELINE_INFO = _host(
+    "gpu_baseline_info",
+    _I,
+    _M,
+    "--baseline.file, or what --baseline.from-host learned",
+    "The baseline in use: the SHA-256 of its file and when it was recorded (UTC, RFC 3339); absent when there is none that can be used.",
+    "sha256",
+    "recorded",
 )
 
 # The exporter itself

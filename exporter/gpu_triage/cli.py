@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from gpu_triage.config import Config
+    from gpu_triage.diagnosis.looking import Opened
     from gpu_triage.machine import Machine, PodNames
     from gpu_triage.options.given import Given
 
@@ -38,7 +39,35 @@ EXIT_RESTART_ME = 4
 """Exit code of a daemon that must be restarted because the driver was replaced underneath it."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+LOOKING = ("advise", "baseline", "check", "record")
+"""Commands that look at a host once."""
+
+
+class Commands(click.Group):
+    """The commands. Those that look at a host once are loaded when called for: no daemon needs their memory."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands."""
+        return sorted({*super().list_commands(ctx), *LOOKING})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name; None without one."""
+        if cmd_name in LOOKING and cmd_name not in self.commands:
+            from gpu_triage.diagnosis.advise_command import advise_command  # noqa: PLC0415 - see the class
+            from gpu_triage.diagnosis.baseline_command import baseline_command  # noqa: PLC0415 - likewise
+            from gpu_triage.diagnosis.check_command import check_command  # noqa: PLC0415 - likewise
+            from gpu_triage.diagnosis.looking import Surroundings  # noqa: PLC0415 - likewise
+            from gpu_triage.recording.command import record_command  # noqa: PLC0415 - likewise
+
+            surroundings = Surroundings(COLLECTOR_SWITCHES, _scenario_options, _open_machine)
+            self.add_command(advise_command(surroundings))
+            self.add_command(baseline_command(_machine_to_look_at))
+            self.add_command(check_command(surroundings))
+            self.add_command(record_command(_machine_to_look_at))
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @version_option()
 def group() -> None:
     """Tell why a GPU job is slow or sick: Prometheus metrics of NVIDIA GPUs and of what feeds them."""
@@ -122,12 +151,36 @@ def simulate(name: str | None, list_all: bool, **history: Any) -> int:  # noqa: 
     return 0
 
 
+def _open_machine(config: Config, stack: ExitStack, scenario_seconds: float) -> Opened:
+    """The machine to look at once; a simulated one on a virtual clock, so that nobody waits for it."""
+    from gpu_triage.diagnosis.looking import Opened  # noqa: PLC0415 - as in Commands
+
+    if config.simulate is None:
+        return Opened(_machine(config, stack), None)
+    from gpu_triage.simulator import VirtualClock, at_pace, load_scenario, simulated_machine  # noqa: PLC0415 - likewise
+
+    clock = VirtualClock()
+    scenario = at_pace(load_scenario(config.simulate), config.simulate_pace)
+    simulated = simulated_machine(scenario, clock=clock, starting_at=scenario_seconds)
+    return Opened(stack.enter_context(simulated).machine, clock)
+
+
+def _machine_to_look_at(config: Config, stack: ExitStack, starting_at: float) -> Machine:
+    configure(config.log_level, config.log_format)
+    return _machine(config, stack, starting_at)
+
+
 def main() -> None:
     """Run the command line and exit with its code."""
     sys.exit(run_cli(group, sys.argv[1:]))
 
 
-def _machine(config: Config, stack: ExitStack) -> Machine:
+def _machine(config: Config, stack: ExitStack, starting_at: float = 0.0) -> Machine:
+    if config.replay is not None:
+        from gpu_triage.recording import replayed_machine  # noqa: PLC0415 - as in `simulate`
+
+        log.warning("this host is a RECORDING", extra=fields(path=str(config.replay)))
+        return stack.enter_context(replayed_machine(config.replay))
     if config.simulate is None:
         return replace(real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg), pods=_pods(config))
     from gpu_triage.simulator import at_pace, load_scenario, simulated_machine  # noqa: PLC0415 - as in `simulate`
@@ -137,7 +190,7 @@ def _machine(config: Config, stack: ExitStack) -> Machine:
         "this host is SIMULATED: every metric is made up",
         extra=fields(scenario=scenario.name, description=scenario.description),
     )
-    return stack.enter_context(simulated_machine(scenario)).machine
+    return stack.enter_context(simulated_machine(scenario, starting_at=starting_at)).machine
 
 
 def _pods(config: Config) -> PodNames | None:
@@ -183,8 +236,8 @@ class Front:
         gpus = presence.gpus if presence else ()
         return LandingFacts(
             version=__version__,
-            simulated=self._config.simulate is not None,
-            scenario=self._config.simulate,
+            simulated=self._config.simulate is not None or self._config.replay is not None,
+            scenario=self._config.simulate if self._config.replay is None else str(self._config.replay),
             driver=driver,
             gpus=tuple((int(gpu.labels.gpu), gpu.name, gpu.error or "up") for gpu in gpus),
         )

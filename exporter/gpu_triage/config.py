@@ -39,6 +39,10 @@ class Config:
         expect_pcie_generation: PCIe generation each link should reach, 1 to 7; None as above.
         expect_pcie_width: PCIe lanes each link should have; None as above.
         expect_p2p: whether GPUs should reach each other directly; None as above.
+        baseline_file: what the host was like when it was well, to be compared with; None compares with none.
+        baseline_from_host: whether to learn the baseline from this host, once, where there is none in the state
+            directory.
+        state_directory: where the exporter may keep what must outlive it; None keeps nothing.
         process_max: most processes published a GPU, 0 to 1024; 0 publishes none.
         collectors: explicit choices only, by collector name or the group name ``host``;
             ask `collector_enabled`.
@@ -46,6 +50,7 @@ class Config:
         kubernetes_pod_resources_socket: the kubelet's socket to learn pods' names from, absolute; None asks no kubelet.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_format: ``logfmt`` or ``json``.
+        replay: the recording to run instead of the real host; None on the real host.
         simulate: the scenario to run instead of the real host; None on the real host.
         simulate_pace: how many times faster its events follow each other.
     """
@@ -66,12 +71,16 @@ class Config:
     expect_pcie_generation: int | None = None
     expect_pcie_width: int | None = None
     expect_p2p: bool | None = None
+    baseline_file: Path | None = None
+    baseline_from_host: bool = False
+    state_directory: Path | None = None
     process_max: int = 32
     collectors: Mapping[str, bool] = field(default_factory=dict, hash=False)
     collector_textfile_directory: Path | None = None
     kubernetes_pod_resources_socket: Path | None = None
     log_level: str = "info"
     log_format: str = "logfmt"
+    replay: Path | None = None
     simulate: str | None = None
     simulate_pace: int = 1
 

@@ -247,18 +247,21 @@ def watch(hosts: int, scrape_seconds: int, minutes: float, directory: Path) -> F
 def document(fleet: Fleet, head: list[str]) -> str:
     """The page."""
     slowest = sorted(((max(seen.times), name) for name, seen in fleet.rules.items() if seen.times), reverse=True)[:8]
+    each, kib = fleet.series / fleet.hosts, fleet.memory_bytes / max(1, fleet.series) / 1024
     lines = [
         "# Benchmarks: the rules over a fleet",
         "",
-        f"{fleet.hosts:,} simulated hosts of eight H100 in a real Prometheus: what each group of rules takes, as a share of its",
-        f"interval. The aim is less than {ALLOWED_SHARE:.0%}. `make bench-rules` writes this page; do not edit it.",
+        f"{fleet.hosts:,} simulated hosts of eight H100 in a real Prometheus: what each group of rules takes,",
+        f"as a share of its interval. The aim is less than {ALLOWED_SHARE:.0%}.",
+        "`make bench-rules` writes this page; do not edit it.",
         "",
         *head,
         f"- Every host is scraped each {fleet.scrape_seconds} s and serves the {fleet.scraped} series that rules read.",
-        f"- Prometheus began with {fleet.past_samples:,} samples of their past, as far back as the rules' windows reach (raw",
-        f"  series of a day at one sample in 5 minutes), and was watched for {fleet.minutes:.0f} minutes.",
-        f"- It held {fleet.series:,} series in memory, recorded ones included ({fleet.series / fleet.hosts:.0f} a host), in",
-        f"  {fleet.memory_bytes / 2**30:.1f} GiB resident: {fleet.memory_bytes / max(1, fleet.series) / 1024:.1f} KiB a series.",
+        f"- Prometheus began with {fleet.past_samples:,} samples of their past, as far back as the rules' windows",
+        "  reach (raw series of a day at one sample in 5 minutes),",
+        f"  and was watched for {fleet.minutes:.0f} minutes.",
+        f"- It held {fleet.series:,} series in memory, recorded ones included ({each:.0f} a host),",
+        f"  in {fleet.memory_bytes / 2**30:.1f} GiB resident: {kib:.1f} KiB a series.",
         "",
         "| group | rules | interval | mean | longest | share of the interval |",
         "|---|---:|---:|---:|---:|---:|",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -67,17 +68,23 @@ class Files:
 
     Attributes:
         damaged: what is damaged now.
+        stuck: paths that match it cannot be opened in any time now; None where all can.
     """
 
     def __init__(self, root: Path) -> None:
         self.damaged: tuple[Damaged, ...] = ()
+        self.stuck: re.Pattern[str] | None = None
         self._root = root
         self._hurt: list[Path] = []
+        self._found: dict[str, list[Path]] = {}
 
     def hurt(self) -> None:
         """Put the damage on."""
         for damaged in self.damaged:
-            for path in sorted(self._root.glob(damaged.pattern)):
+            if damaged.pattern not in self._found:
+                # Once: looking through all of sysfs takes longer than a second's sampling.
+                self._found[damaged.pattern] = sorted(self._root.glob(damaged.pattern))
+            for path in self._found[damaged.pattern]:
                 path.rename(_aside(path))
                 damaged.damage(path)
                 self._hurt.append(path)

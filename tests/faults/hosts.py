@@ -7,29 +7,14 @@ from typing import TYPE_CHECKING
 
 from gpu_triage.config import Config
 from gpu_triage.simulator import Scenario, load_scenario
-from gpu_triage.simulator.scenario import Process
+from gpu_triage.simulator.effects import Mig, MigInstance
+from gpu_triage.simulator.scenario import Event, Process
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-NO_ROWS_YET = (
-    "fabric",
-    "gpm",
-    "host_infiniband",
-    "host_nfs",
-    "mig",
-    "nic_topology",
-    "nvlink",
-    "pcie_aer",
-    "pcie_errors",
-    "platform",
-    "recovery",
-    "xid",
-)
-"""Collectors that the matrix says nothing of: their faults are staged in tests of their own."""
-
-USUAL = Config(collectors={"pcie_throughput": True, **dict.fromkeys(NO_ROWS_YET, False)})
-"""As shipped, with every collector that reads GPUs and has rows here."""
+USUAL = Config(collectors={"pcie_throughput": True})
+"""As shipped, with every collector that reads GPUs."""
 
 SLOW_TIER_EVERY_TEN_SECONDS = dataclasses.replace(USUAL, sample_slow_seconds=10.0)
 """As shipped, with a slow tier that a test can wait for."""
@@ -39,6 +24,10 @@ EVERY_SECOND = dataclasses.replace(USUAL, sample_medium_seconds=1.0, sample_slow
 
 GPUS_EVERY_SECOND = dataclasses.replace(EVERY_SECOND, collectors={**USUAL.collectors, "host": False})
 """As above, but for the host's, which do not run."""
+
+
+SEVEN = Mig(tuple(MigInstance("1g.10gb", gi=7 + slot, slot=slot, activity=0.5) for slot in range(7)))
+"""MIG mode, with as many instances as there can be."""
 
 
 def steady(base: str, gpus: int) -> Scenario:
@@ -73,6 +62,17 @@ def sixteen() -> Scenario:
     return dataclasses.replace(scenario, gpus=(*scenario.gpus, *copies))
 
 
+def cut() -> Scenario:
+    """Two H100: the first cut into seven instances, the other whole."""
+    return dataclasses.replace(steady("h100-8", 2), processes=(), events=(Event(0, None, (0,), SEVEN),))
+
+
+def sixteen_cut() -> Scenario:
+    """Sixteen H100, each cut into seven instances."""
+    every = tuple(range(16))
+    return dataclasses.replace(sixteen(), processes=(), events=(Event(0, None, every, SEVEN),))
+
+
 CROWD = tuple(range(50_000, 55_000))
 """PIDs of very many processes."""
 
@@ -90,5 +90,7 @@ HOSTS: Mapping[str, Callable[[], Scenario]] = {
     "one UUID": one_uuid,
     "sixteen": sixteen,
     "crowded": crowded,
+    "cut": cut,
+    "sixteen cut": sixteen_cut,
 }
 """Makers of scenarios by key: two H100, unless a fault needs another host."""

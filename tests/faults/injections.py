@@ -22,16 +22,6 @@ CODES = {name: getattr(pynvml, name) for name in sorted(dir(pynvml)) if name.sta
 FOREVER = float("inf")
 
 _IDENTIFYING = frozenset({"nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3"})
-_LISTS = frozenset(
-    {
-        "nvmlDeviceGetComputeRunningProcesses_v3",
-        "nvmlDeviceGetGraphicsRunningProcesses_v3",
-        "nvmlDeviceGetMPSComputeRunningProcesses_v3",
-        "nvmlDeviceGetProcessUtilization",
-        "nvmlDeviceGetRetiredPages",
-        "nvmlDeviceGetSamples",
-    }
-)
 _OUTPUTS = (ctypes.Structure, ctypes.Array, ctypes.c_uint, ctypes.c_int, ctypes.c_ulonglong, ctypes.c_ulong)
 
 
@@ -44,6 +34,26 @@ def answers(code: int, *functions: str, gpus: Collection[int | None] = (0,)) -> 
 
     def fault(call: Call) -> int:
         return code if _meant(call, functions, gpus) else call.proceed()
+
+    return _putting(fault)
+
+
+def of_instance(code: int, instance: int, *but: str) -> Begin:
+    """What is asked of one MIG instance of GPU 0 answers a code, except these functions."""
+
+    def fault(call: Call) -> int:
+        meant = (call.gpu, call.instance) == (0, instance) and call.function not in but
+        return code if meant else call.proceed()
+
+    return _putting(fault)
+
+
+def of_instance_handle(code: int, *instances: int) -> Begin:
+    """The handles of these MIG instances of GPU 0 are given with a code."""
+
+    def fault(call: Call) -> int:
+        asked = call.function == "nvmlDeviceGetMigDeviceHandleByIndex" and call.gpu == 0
+        return code if asked and call.arguments[1].value in instances else call.proceed()
 
     return _putting(fault)
 
@@ -73,12 +83,44 @@ def lacks(*functions: str) -> Begin:
 
 def says_count(number: int) -> Begin:
     """The driver counts so many GPUs."""
+    return counting("nvmlDeviceGetCount_v2", number, gpu=None)
+
+
+def counting(function: str, number: int, gpu: int | None = 0) -> Begin:
+    """The last number that a function writes about a GPU is this one."""
 
     def fault(call: Call) -> int:
         code = call.proceed()
-        if call.function == "nvmlDeviceGetCount_v2":
-            call.arguments[0]._obj.value = number
+        if call.function == function and call.gpu == gpu:
+            outs = [argument._obj for argument in call.arguments if hasattr(argument, "_obj")]
+            outs[-1].value = number
         return code
+
+    return _putting(fault)
+
+
+def filled(function: str, **members: int) -> Begin:
+    """These members of the struct that a function writes about GPU 0 have these values."""
+
+    def fault(call: Call) -> int:
+        code = call.proceed()
+        if call.function == function and call.gpu == 0:
+            for name, value in members.items():
+                setattr(call.arguments[1]._obj, name, value)
+        return code
+
+    return _putting(fault)
+
+
+def failing_fields(ids: Collection[int], code: int) -> Begin:
+    """Each of these fields of GPU 0 has a code instead of a value; the call succeeds."""
+
+    def fault(call: Call) -> int:
+        answer = call.proceed()
+        if call.function == "nvmlDeviceGetFieldValues" and call.gpu == 0:
+            for entry in getattr(call.arguments[2], "_obj", call.arguments[2]):
+                entry.nvmlReturn = code if entry.fieldId in ids else entry.nvmlReturn
+        return answer
 
     return _putting(fault)
 
@@ -118,7 +160,7 @@ def with_fields(
 
 
 def garbled(seed: int) -> Begin:
-    """Whatever GPU 0's functions write is overwritten with random bits, but for how many elements a list has."""
+    """Whatever GPU 0's functions write is overwritten with random bits."""
     chance = random.Random(seed)
 
     def fault(call: Call) -> int:
@@ -126,18 +168,13 @@ def garbled(seed: int) -> Begin:
         if call.gpu == 0 and code == pynvml.NVML_SUCCESS and call.function not in _IDENTIFYING:
             pointed = [getattr(argument, "_obj", argument) for argument in call.arguments[1:]]
             for target in pointed:
-                if isinstance(target, _OUTPUTS) and not _is_count(call.function, target):
+                if isinstance(target, _OUTPUTS):
                     ctypes.memmove(
                         ctypes.addressof(target), chance.randbytes(ctypes.sizeof(target)), ctypes.sizeof(target)
                     )
         return code
 
     return _putting(fault)
-
-
-def _is_count(function: str, target: object) -> bool:
-    # A count that lies makes pynvml reserve as much memory as it says.
-    return function in _LISTS and isinstance(target, ctypes.c_uint)
 
 
 def _putting(fault: Callable[[Call], int]) -> Begin:

@@ -20,12 +20,14 @@ class Call:
     Attributes:
         function: exported name.
         gpu: NVML index of the GPU it is about; None where it is about none.
+        instance: the driver's index of the MIG instance it is about; None where it is about a whole GPU or none.
         arguments: as pynvml passes them.
         proceed: what the healthy library does; returns its code.
     """
 
     function: str
     gpu: int | None
+    instance: int | None
     arguments: tuple[Any, ...]
     proceed: Callable[[], int]
 
@@ -45,7 +47,7 @@ class FaultyLibrary:
     Attributes:
         fault: what calls pass.
         hidden: functions that are not exported.
-        asked: exported names that were called, in the order of their first call.
+        asked: exported names that were called about a GPU, in the order of their first call.
     """
 
     def __init__(self, below: NvmlLibrary) -> None:
@@ -54,6 +56,7 @@ class FaultyLibrary:
         self.asked: dict[str, None] = {}
         self._below = below.load()
         self._gpus: dict[int, int] = {}
+        self._instances: dict[int, tuple[int, int]] = {}
 
     def load(self) -> object:
         """As NvmlLibrary; loading anew looks every function up anew."""
@@ -74,16 +77,29 @@ class FaultyLibrary:
         return lambda *arguments: self._call(name, function, arguments)
 
     def _call(self, name: str, function: Callable[..., int], arguments: tuple[Any, ...]) -> int:
-        self.asked[name] = None
         by_index = name == "nvmlDeviceGetHandleByIndex_v2"
-        gpu = int(getattr(arguments[0], "value", arguments[0])) if by_index else self._gpu_of(arguments)
-        code = self.fault(Call(name, gpu, arguments, lambda: function(*arguments)))
-        if by_index and code == pynvml.NVML_SUCCESS and gpu is not None:
-            address = ctypes.cast(arguments[1]._obj, ctypes.c_void_p).value
-            self._gpus[address or 0] = gpu
+        gpu, instance = (_number(arguments[0]), None) if by_index else self._asked_of(arguments)
+        if gpu is not None:
+            self.asked[name] = None
+        code = self.fault(Call(name, gpu, instance, arguments, lambda: function(*arguments)))
+        if code == pynvml.NVML_SUCCESS and gpu is not None:
+            if by_index:
+                self._gpus[_address(arguments[1]._obj)] = gpu
+            elif name == "nvmlDeviceGetMigDeviceHandleByIndex":
+                self._instances[_address(arguments[2]._obj)] = (gpu, _number(arguments[1]))
         return code
 
-    def _gpu_of(self, arguments: tuple[Any, ...]) -> int | None:
+    def _asked_of(self, arguments: tuple[Any, ...]) -> tuple[int | None, int | None]:
+        """The GPU and the MIG instance that a call is about."""
         if not arguments or not isinstance(arguments[0], pynvml.c_nvmlDevice_t):
-            return None
-        return self._gpus.get(ctypes.cast(arguments[0], ctypes.c_void_p).value or 0)
+            return None, None
+        address = _address(arguments[0])
+        return self._instances.get(address, (self._gpus.get(address), None))
+
+
+def _address(handle: Any) -> int:
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+
+
+def _number(argument: Any) -> int:
+    return int(getattr(argument, "value", argument))

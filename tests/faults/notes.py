@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tests.faults import rows_answers, rows_calls, rows_driver, rows_files, rows_gpus, rows_slow
+from tests.faults import (
+    rows_answers,
+    rows_calls,
+    rows_driver,
+    rows_files,
+    rows_gpus,
+    rows_links,
+    rows_mig,
+    rows_slow,
+    rows_xid,
+)
 
 INTRODUCTION = """\
 # Fault matrix
@@ -16,12 +26,11 @@ name is as on the twin: the other GPU, the other collectors, the host. No counte
 the page is the twin's again; only a counter that the exporter adds up itself may lack the time in which nobody could
 count.
 
-This page is printed by the suite: `pytest tests/faults --regenerate`. The collectors `fabric`, `gpm`,
-`host_infiniband`, `host_nfs`, `mig`, `nic_topology`, `nvlink`, `pcie_aer`, `pcie_errors`, `platform`, `recovery` and
-`xid` have no rows here yet and are switched off in it; tests of their own stage their faults.
+This page is printed by the suite: `pytest tests/faults --regenerate`.
 
 - *GPU 0* is the one the fault is on, GPU 1 the other; *in part* means some of the metric's series.
 - *every reading* is every series of that GPU but `gpu_up`, `gpu_error_info` and `gpu_info`.
+- Where a recovery ends in *stay*, the metrics named tell of what happened, and are there for good.
 - `CODE` stands for the injected code's own name, `COLLECTOR` for the collector that calls.
 - Seconds count from the end of the fault, with the intervals as shipped: fast 1 s, medium 5 s, slow 60 s, deadline 5 s.
 
@@ -46,7 +55,8 @@ NOTES: Mapping[str, str] = {
     rows_gpus.GPU: "NVML is initialised again 15 s after a GPU was lost, then after 30, 60 … 900 s, without a restart.",
     rows_slow.HANG: (
         "A call that hangs holds up its own GPU's lane, and no other. Readings are withdrawn when they are three "
-        "intervals old. Here the slow tier runs every 10 s."
+        "intervals old. Here the slow tier runs every 10 s. InfiniBand adapters have a lane to themselves, as their "
+        "firmware is asked; a file of the kernel's own that hangs holds up the other collectors of the host."
     ),
     rows_slow.SLOW: "What was missing at any time of the last 20 s counts as cost.",
     rows_calls.ONE_CALL: _EVERY_SECOND,
@@ -58,6 +68,31 @@ NOTES: Mapping[str, str] = {
     rows_answers.GARBAGE: (
         "Values that cannot be are left out and counted. Values that could be are published: nobody can tell. Counters "
         "may have run ahead for good, but do not fall."
+    ),
+    rows_links.GPM: (
+        "These calls name no GPU, so a fault of theirs meets every GPU. That a buffer cannot be given back is no "
+        f"error: nothing is left to be done about it. {_EVERY_SECOND}"
+    ),
+    rows_links.LINKS: (
+        f"The calls themselves are in the tables above; here they succeed, and what they say is odd. {_EVERY_SECOND}"
+    ),
+    rows_mig.MIG: f"GPU 0 is cut into seven instances, GPU 1 is whole. {_EVERY_SECOND}",
+    rows_mig.SWITCHED: (
+        "The driver tells no utilisation of a GPU in MIG mode, nor what NVML tells of whole GPUs alone. Whether it "
+        "supports them is asked again with the slow tier, so these series return with its next round."
+    ),
+    rows_xid.EVENTS: (
+        "Xids are heard from two sources, and `gpu_exporter_xid_source_up` says of each whether it is. NVML's is up "
+        "while any GPU's events are heard. An event set that fails is made anew after 1, 2, 4 … 60 s, a GPU that "
+        "refuses is asked again after 60 s."
+    ),
+    rows_xid.KERNEL_LOG: (
+        "Opened again after 60 s. That there is none, as in most containers, is no error. What stands in it before an "
+        "Xid must not keep that from being counted, as it is here for GPU 0."
+    ),
+    rows_xid.CODES: (
+        "Codes are counted as they are; of one GPU at most 64, the rest as `other`. Records that a process wrote into "
+        "the kernel log are not the driver's word."
     ),
     rows_files.FILES: _EVERY_SECOND,
 }

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tests.faults.asked import every_collector
-from tests.faults.matrix import DRIVER, HOST, Row, Says, Seen
 from tests.faults.notes import INTRODUCTION, NOTES
+from tests.faults.row import DRIVER, HOST, Row, Says, Seen
 
 from gpu_triage.collectors.registry import ALL_COLLECTORS
 
@@ -137,7 +137,8 @@ def _recovery(row: Row, seen: Seen) -> str:
         return "not in this process: it ends with a message, for its supervisor to start it again"
     if not row.ends:
         return "it stays, and so does this"
-    return "with the first sample after it" if not seen.recovered else f"{seen.recovered} s after it"
+    when = "with the first sample after it" if not seen.recovered else f"{seen.recovered} s after it"
+    return f"{when}; {_codes(sorted(row.leaves))} stay" if row.leaves else when
 
 
 def _word(row: Row, name: str) -> str:

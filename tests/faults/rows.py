@@ -1,4 +1,10 @@
-"""All rows of the fault matrix, in the order they are printed."""
+"""All rows of the fault matrix, in the order they are printed.
+
+A new row is a `Row` in the module of its subject: what begins the fault (an injection, a damaged file or a scenario's
+event), what the page must say, and whose series it may cost. What it costs exactly is printed, and kept by the test
+that holds docs/fault-matrix.md against what was seen; read the diff after ``pytest tests/faults --regenerate``. Calls
+that readers make have their rows by themselves.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +15,12 @@ from tests.faults import (
     rows_files,
     rows_gpus,
     rows_host,
+    rows_links,
+    rows_mig,
     rows_slow,
+    rows_xid,
 )
-from tests.faults.matrix import Row
+from tests.faults.row import Row
 
 ROWS: tuple[Row, ...] = (
     *rows_driver.rows(),
@@ -19,6 +28,9 @@ ROWS: tuple[Row, ...] = (
     *rows_slow.rows(),
     *rows_calls.rows(),
     *rows_answers.rows(),
+    *rows_links.rows(),
+    *rows_mig.rows(),
+    *rows_xid.rows(),
     *rows_files.rows(),
     *rows_host.rows(),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tests.faults.asked import every_collector
 from tests.faults.hosts import EVERY_SECOND
 from tests.faults.injections import Begin, garbled, with_fields
-from tests.faults.matrix import ALL_WELL, Row, Says, Within
+from tests.faults.row import ALL_WELL, Row, Says, Within
 
 FIELDS = "Field ids mean something else in this driver"
 GARBAGE = "Every answer is garbage"

@@ -8,9 +8,10 @@ import pynvml
 from tests.faults.asked import asked_by_collector, callers_of, every_collector, every_function
 from tests.faults.hosts import GPUS_EVERY_SECOND
 from tests.faults.injections import CODES, answers, lacks
-from tests.faults.matrix import ALL_WELL, DRIVER, Row, Says
+from tests.faults.row import ALL_WELL, DRIVER, Row, Says
 
 from gpu_triage.hardware.nvml_errors import DRIVER_GONE, EMPTY, GPU_GONE, UNSUPPORTED, name_of
+from gpu_triage.simulator.simulated_nvml import FUNCTIONS
 
 ONE_CALL = "One call to the driver fails, on GPU 0"
 ONE_CODE = "Every error code"
@@ -21,6 +22,9 @@ _UNTIL_STALE_SECONDS = 4
 """Until what a collector read before the fault, which it shows for three intervals, is withdrawn."""
 
 _UNLISTED = 250
+_FIRST_BRANCH = 510
+"""The simulated library knows since which driver branch it has a function, from this one on."""
+
 _NOBODY_KNOWS_IT = "a code that no header lists"
 _FOR_ROOT_ONLY = frozenset({"nvmlDeviceGetSramEccErrorStatus"})
 """Being refused these is absence, not failure."""
@@ -59,6 +63,21 @@ def rows() -> Iterator[Row]:
             recovers_within=1,
             shared=True,
         )
+    yield _of_an_old_driver()
+
+
+def _of_an_old_driver() -> Row:
+    young = {name for name, function in FUNCTIONS.items() if function.since >= _FIRST_BRANCH}
+    return Row(
+        group=NO_SYMBOL,
+        fault=f"every one that r{_FIRST_BRANCH} or a later driver brought",
+        moment="every reading",
+        reach=frozenset({"0", "1"}),
+        begin=lacks(*young),
+        config=GPUS_EVERY_SECOND,
+        lasts=_UNTIL_STALE_SECONDS,
+        shared=True,
+    )
 
 
 def _of_code(name: str, code: int, collector: str, function: str) -> Row:

@@ -9,7 +9,7 @@ import pynvml
 from tests.faults.asked import every_collector
 from tests.faults.hosts import GPUS_EVERY_SECOND
 from tests.faults.injections import CODES, FOREVER, Begin, answers, lacks, nothing, takes
-from tests.faults.matrix import DRIVER, HOST, Row, Says
+from tests.faults.row import DRIVER, HOST, Row, Says
 
 from gpu_triage.hardware.nvml_errors import DRIVER_GONE, name_of
 from gpu_triage.simulator import host_effects
@@ -129,6 +129,6 @@ def _denied(function: str, name: str, code: int, moment: str) -> Row:
 def _exchanged() -> Iterator[Row]:
     for words, effect, error in _EFFECTS[1:]:
         row = _down(UNDERNEATH, words, _LATER, error, nothing)
-        # The collectors of the fast tier ask before the look that finds out is taken in.
-        says = replace(row.says, errors=frozenset({f"activity: {error}"}))
+        # The collectors of the fast tier, and the event set, ask before the look that finds out is taken in.
+        says = replace(row.says, errors=frozenset({f"activity: {error}", f"xid: {error}"}))
         yield replace(row, says=says, events=(Event(20, 30, (), effect),), reach=_EVERYONE | {HOST})

@@ -9,8 +9,10 @@ from functools import partial
 from tests.faults import files
 from tests.faults.files import Damage, Damaged
 from tests.faults.hosts import EVERY_SECOND
-from tests.faults.matrix import ALL_WELL, DRIVER, HOST, Row, Says, Within
+from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says, Within
 from tests.faults.stage import Stage
+
+from gpu_triage.collectors.registry import ALL_COLLECTORS
 
 FILES = "Kernel files"
 TREES = "Whole file systems"
@@ -28,6 +30,8 @@ DAMAGES: dict[str, Damage] = {
 _HOST = frozenset({HOST})
 _GPUS = frozenset({"0", "1"})
 
+_NODES = ("processes", "host_cpu", "nic_topology", "platform")
+
 SUBJECTS: tuple[tuple[str, str, tuple[str, ...], frozenset[str]], ...] = (
     ("`/proc/stat`", "proc/stat", ("host_cpu",), _HOST),
     ("`/proc/loadavg`", "proc/loadavg", ("host_cpu",), _HOST),
@@ -41,19 +45,22 @@ SUBJECTS: tuple[tuple[str, str, tuple[str, ...], frozenset[str]], ...] = (
     ("`/proc/PID/status`", "proc/[0-9]*/status", ("processes",), _GPUS),
     ("`/proc/PID/comm`", "proc/[0-9]*/comm", ("processes",), _GPUS),
     ("`/proc/PID/cgroup`", "proc/[0-9]*/cgroup", ("processes",), _GPUS),
-    ("`cpulist` of the NUMA nodes", "sys/devices/system/node/node*/cpulist", ("processes", "host_cpu"), _GPUS | _HOST),
+    ("`cpulist` of the NUMA nodes", "sys/devices/system/node/node*/cpulist", _NODES, _GPUS | _HOST),
     ("`numa_node` of the PCI devices", "sys/devices/**/numa_node", ("topology", "host_network"), _GPUS | _HOST),
     ("`max_link_speed` of the PCI devices", "sys/devices/**/max_link_speed", ("pcie_limits",), _GPUS),
     ("`max_link_width` of the PCI devices", "sys/devices/**/max_link_width", ("pcie_limits",), _GPUS),
+    ("`aer_dev_*` of the PCI devices", "sys/devices/**/aer_dev_*", ("pcie_aer",), _GPUS),
+    ("`/proc/1/mountstats`", "proc/1/mountstats", ("host_nfs",), _HOST),
+    ("`state` of InfiniBand", "sys/devices/**/ports/*/state", ("host_infiniband",), _HOST),
+    ("`rate` of InfiniBand", "sys/devices/**/ports/*/rate", ("host_infiniband",), _HOST),
+    ("`port_*_data` of InfiniBand", "sys/devices/**/counters/port_*_data", ("host_infiniband",), _HOST),
     ("`vendor` of the PCI devices", "sys/devices/**/vendor", (), frozenset({DRIVER})),
     ("`speed` of the network interfaces", "sys/devices/**/net/*/speed", ("host_network",), _HOST),
 )
 """What it is, the files, the collectors that read them, and whose series they make."""
 
 _ERRORS = frozenset({"malformed", "io_error", "too_large", "missing"})
-_EVERY_READER = frozenset({"processes", "topology", "pcie_limits", "modules"}) | {
-    f"host_{name}" for name in ("cpu", "pressure", "memory", "disk", "network")
-}
+_EVERY_READER = frozenset(collector.name for collector in ALL_COLLECTORS)
 
 
 def rows() -> Iterator[Row]:
@@ -62,7 +69,13 @@ def rows() -> Iterator[Row]:
         for words, damage in DAMAGES.items():
             says = Within(frozenset(collectors), _ERRORS) if collectors else ALL_WELL
             yield _damaged(subject, words, Damaged(pattern, damage), says=says, reach=reach)
-    for subject, pattern in (("`/proc`", "proc"), ("`/sys`", "sys")):
+    for subject, pattern in (
+        ("`/proc`", "proc"),
+        ("`/sys`", "sys"),
+        ("`/sys/class/infiniband`", "sys/class/infiniband"),
+        ("`/sys/class/net`", "sys/class/net"),
+        ("`/sys/devices/system/node`", "sys/devices/system/node"),
+    ):
         for words in ("missing", "unreadable", "empty"):
             damaged = Damaged(pattern, files.directory if words == "empty" else DAMAGES[words])
             row = _damaged(subject, words, damaged, says=Within(_EVERY_READER, _ERRORS), reach=_GPUS | {HOST, DRIVER})

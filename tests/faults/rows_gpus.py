@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 from tests.faults.asked import every_collector
 from tests.faults.injections import answers, inventing_uuids, says_count
-from tests.faults.matrix import DRIVER, OTHERS, Row, Says
+from tests.faults.row import DRIVER, OTHERS, Row, Says
 
 from gpu_triage.simulator import effects
 from gpu_triage.simulator.scenario import Event
@@ -18,6 +18,7 @@ GPU = "A GPU is gone"
 FLEET = "GPUs come and go"
 IDENTITY = "The driver says what cannot be of its GPUs"
 
+_XIDS = frozenset({"gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"})
 _AT, _LASTS = 20, 30
 _REOPENED_WITHIN_SECONDS = 50
 """NVML is initialised again 15 s after a GPU was lost, then 30 s, 60 s … after that."""
@@ -34,8 +35,9 @@ def rows() -> Iterator[Row]:
         # A handle that was given stays good: only those who ask for one are told.
         noticed = frozenset({f"activity: {error}"}) if error != "no_permission" else frozenset()
         row = _staged(effect, 0, Says(gpus={"0": error}, errors=noticed))
-        yield replace(row, group=GPU, fault=words)
-        yield replace(_from_the_start(row), group=GPU, fault=words)
+        row = replace(row, group=GPU, fault=words, leaves=_XIDS if error == "lost" else frozenset())
+        yield row
+        yield _from_the_start(row)
     lost = frozenset({"activity: lost"})
     row = _staged(effects.Removed(), 1, Says(gpus={"1": "missing"}, errors=lost))
     yield replace(row, fault="the last GPU is removed and returns")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tests.faults import files
 from tests.faults.files import Damaged
-from tests.faults.hosts import CROWD, EVERY_SECOND
-from tests.faults.matrix import DRIVER, OTHERS, Row
+from tests.faults.hosts import CROWD, EVERY_SECOND, SLOW_TIER_EVERY_TEN_SECONDS
+from tests.faults.injections import FOREVER, takes
+from tests.faults.row import DRIVER, HOST, OTHERS, Row, Says
 from tests.faults.stage import Stage
 
 from gpu_triage.simulator import host_effects
@@ -46,6 +47,28 @@ def rows() -> Iterator[Row]:
         host="sixteen",
         at=0,
         ends=False,
+    )
+    yield Row(
+        group=SIZE,
+        fault="16 GPUs, each cut into 7 MIG instances",
+        moment="from the start",
+        reach=frozenset({"0", "1", OTHERS, DRIVER, HOST}),
+        host="sixteen cut",
+        at=0,
+        ends=False,
+    )
+    yield Row(
+        group=SIZE,
+        fault="of 16 GPUs, each cut into 7 MIG instances, the first hangs",
+        moment="while it runs",
+        says=Says(gpus={"0": "stalled"}),
+        reach=frozenset({"0"}),
+        begin=takes(FOREVER),
+        host="sixteen cut",
+        twin="sixteen cut",
+        config=SLOW_TIER_EVERY_TEN_SECONDS,
+        at=12,
+        recovers_within=12,
     )
     yield Row(
         group=SIZE,

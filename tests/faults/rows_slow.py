@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from functools import partial
 
 from tests.faults.asked import asked_by_collector, every_collector
-from tests.faults.hosts import SLOW_TIER_EVERY_TEN_SECONDS
+from tests.faults.hosts import EVERY_SECOND, SLOW_TIER_EVERY_TEN_SECONDS
 from tests.faults.injections import FOREVER, takes
-from tests.faults.matrix import DRIVER, HOST, Row, Says
+from tests.faults.row import DRIVER, HOST, Row, Says
+from tests.faults.stage import Stage
 
 HANG = "A call does not return"
 SLOW = "Calls are slow"
@@ -42,12 +45,31 @@ def rows() -> Iterator[Row]:
         fault="every call",
         moment="while it runs",
         says=Says(gpus={"0": "stalled", "1": "stalled"}, driver="stalled", failing=every_collector()),
-        reach=frozenset({"0", "1"}),
+        reach=frozenset({"0", "1", DRIVER}),
         begin=takes(FOREVER, gpus={None, 0, 1}),
         lasts=_DEADLINE_AND_A_ROUND_SECONDS,
         recovers_within=3,
     )
+    for words, pattern, reach in (
+        ("reading the counters of the InfiniBand adapters", r"/infiniband/.*/counters/", frozenset({HOST})),
+        ("reading `/proc/1/mountstats`", r"/proc/1/mountstats$", frozenset({HOST})),
+    ):
+        yield Row(
+            group=HANG,
+            fault=words,
+            moment="while it runs",
+            reach=reach,
+            begin=partial(_stick, pattern=re.compile(pattern)),
+            config=EVERY_SECOND,
+            lasts=5,
+            recovers_within=1,
+            inflates=True,
+        )
     yield from _slow()
+
+
+def _stick(stage: Stage, pattern: re.Pattern[str]) -> None:
+    stage.files.stuck = pattern
 
 
 def _slow() -> Iterator[Row]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -11,11 +13,13 @@ from tests.faults.files import Files
 from tests.faults.library import FaultyLibrary, no_fault
 from tests.faults.page import Page, parsed, readings
 from tests.rig import Rig
+from tests.watched_paths import watched
 
 from gpu_triage.simulator import simulated_machine
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from gpu_triage.config import Config
     from gpu_triage.simulator import Scenario, SimulatedMachine
@@ -35,12 +39,20 @@ class Stage(Rig):
         self.library = FaultyLibrary(simulated.machine.nvml)
         self.files = Files(simulated.root)
         self.time = time
-        machine = dataclasses.replace(simulated.machine, nvml=self.library)
+        whole = simulated.machine
+        sysfs, procfs = (watched(root, self._opened) for root in (whole.sysfs, whole.procfs))
+        machine = dataclasses.replace(whole, nvml=self.library, sysfs=sysfs, procfs=procfs)
         super().__init__(simulated, time, config, machine, lambda name: ParkingLane(name, time))
         self.seconds = -1
 
     def second(self) -> Page:
         """Sample the next second; the page as it is then."""
+        self.tick()
+        self.exposition.refresh()
+        return parsed(self.page())
+
+    def tick(self) -> None:
+        """Sample the next second, without a look at the page."""
         if self.seconds >= 0:
             self.files.heal()
             self.time.advance(1.0)
@@ -48,18 +60,29 @@ class Stage(Rig):
         self.seconds += 1
         self.sampler.step()
         self.sampler.publish()
-        self.exposition.refresh()
-        return parsed(self.page())
 
     def until(self, seconds: int) -> Page:
         """Sample up to and with this scenario time; the page as it is then."""
         while self.seconds < seconds - 1:
-            self.second()
+            self.tick()
         return self.second()
 
     def park(self, seconds: float) -> None:
         """Let the calling lane wait, in virtual time and until the fault is cured."""
         self.time.park(seconds)
+
+    def log_to_kernel(self, content: bytes) -> None:
+        """Write to the kernel log what the simulated kernel does not."""
+        kmsg = self.simulated.machine.kmsg
+        assert kmsg is not None
+        with kmsg.open("ab") as log:
+            log.write(content)
+
+    def read_kernel_log(self, read: Callable[[int, int], bytes]) -> None:
+        """Let reads of the kernel log go through this: what a device answers no file does."""
+        kernel = self.sampler._xid._kernel
+        assert kernel is not None
+        kernel._log._read = read
 
     def set_wall_by(self, seconds: float) -> None:
         """Set the wall clock forward, or back."""
@@ -71,6 +94,12 @@ class Stage(Rig):
         self.library.hide()
         self.time.wake()
         self.files.damaged = ()
+        self.files.stuck = None
+        self.read_kernel_log(os.read)
+
+    def _opened(self, path: Path) -> None:
+        if self.files.stuck is not None and self.files.stuck.search(str(path)):
+            self.time.park(math.inf)
 
 
 @contextmanager

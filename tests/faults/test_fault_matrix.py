@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.faults.injections import CODES
-from tests.faults.matrix import Row, Seen, agrees, play_alone, play_together
+from tests.faults.play import play_alone, play_together
 from tests.faults.report import printed
+from tests.faults.row import Row, Seen, agrees
 from tests.faults.rows import ROWS
 
 BY_KEY = {row.key: row for row in ROWS}

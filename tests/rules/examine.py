@@ -6,15 +6,16 @@ virtual time, and what comes out is compared with what the scenario expects.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_triage.simulator.history import History, history_config, record_history
-from gpu_triage.simulator.scenario import Scenario
 from tests.rules.expressions import uses
 from tests.rules.promtool import Answers, Labels, Run, Sample, ask, selector
 from tests.rules.rulefile import read_rules
+
+from gpu_triage.simulator.history import History, history_config, record_history
+from gpu_triage.simulator.scenario import Scenario
 
 DRILL = {"drill": "true"}
 """The label of a target that is simulated on purpose."""
@@ -56,10 +57,8 @@ def examine(
     step_seconds: float,
     promtool: Path,
     directory: Path,
-    seconds: float | None = None,
-    sample_seconds: float = SAMPLE_SECONDS,
 ) -> Examination:
-    """What the rules say of a scenario.
+    """What the rules say of a scenario, up to a little after its last expectation.
 
     Args:
         scenario: what happens.
@@ -67,40 +66,58 @@ def examine(
         step_seconds: scrape and evaluation interval.
         promtool: the program.
         directory: for promtool's input.
-        seconds: how much of the scenario; up to a little after its last expectation if None.
+    """
+    expected = sorted({float(expectation.at) for expectation in scenario.expectations})
+    length = expected[-1] + MARGIN_SECONDS
+    run = prepare(scenario, rules, step_seconds=step_seconds, seconds=length)
+    steps = [step * step_seconds for step in range(int(length / step_seconds) + 1)]
+    questions = [(FIRING, at) for at in sorted({*steps, *expected})]
+    questions += [(UNDECIDED, at) for at in steps] + [(CLASSES, at) for at in expected]
+    return _examination(step_seconds, ask(promtool, run.asking(tuple(questions)), directory))
+
+
+def prepare(
+    scenario: Scenario,
+    rules: tuple[Path, ...],
+    *,
+    step_seconds: float,
+    seconds: float,
+    sample_seconds: float = SAMPLE_SECONDS,
+) -> Run:
+    """A run of the rules over the first `seconds` of a scenario, without any question yet.
+
+    Args:
+        scenario: what happens.
+        rules: rule files.
+        step_seconds: scrape and evaluation interval.
+        seconds: how much of the scenario.
         sample_seconds: how often the exporter looks, at least; never less often than it is scraped.
     """
-    length = seconds or max(expectation.at for expectation in scenario.expectations) + MARGIN_SECONDS
     history = record_history(
         scenario,
-        seconds=length,
+        seconds=seconds,
         step_seconds=step_seconds,
         config=history_config(scenario, min(step_seconds, sample_seconds)),
         target={**DRILL, **scenario.target.labels},
     )
-    steps = [step * step_seconds for step in range(history.steps)]
-    expected = sorted({float(expectation.at) for expectation in scenario.expectations if expectation.at <= length})
-    questions = [(FIRING, at) for at in sorted({*steps, *expected})]
-    questions += [(UNDECIDED, at) for at in steps] + [(CLASSES, at) for at in expected]
     groups = tuple(dict.fromkeys(rule.group for rule in read_rules(rules)))
-    run = Run(rules, groups, step_seconds, input_series(history, mentioned(rules)), tuple(questions))
-    answers = ask(promtool, run, directory)
-    return _examination(step_seconds, answers)
+    return Run(rules, groups, step_seconds, input_series(history, mentioned(rules)))
 
 
 def mentioned(rules: tuple[Path, ...]) -> frozenset[str]:
-    """Names of all series that the rules and the questions of this module read."""
-    expressions = [rule.expr for rule in read_rules(rules)] + [CLASSES, UNDECIDED]
+    """Names of all series that the rules, their annotations and the questions of this module read."""
+    found = read_rules(rules)
+    expressions = [rule.expr for rule in found] + [CLASSES, UNDECIDED]
+    expressions += [query for rule in found for query in rule.queries()]
     return frozenset(use.metric for expression in expressions for use in uses(expression))
 
 
-def input_series(history: History, names: frozenset[str]) -> Mapping[str, list[float]]:
+def input_series(history: History, names: frozenset[str]) -> Mapping[str, Sequence[float]]:
     """The series of these names by selector, on a clock that starts at 0 as promtool's does."""
     return {
-        selector(name, labels): [value - shift for value in column]
+        selector(name, labels): [value - history.start_seconds for value in column] if _is_time(name) else column
         for (name, labels), column in history.series.items()
         if name in names
-        for shift in [history.start_seconds if _is_time(name) else 0.0]
     }
 
 
@@ -117,9 +134,7 @@ def _examination(step_seconds: float, answers: Answers) -> Examination:
             for at, samples in _of(answers, CLASSES)
         },
         undecided={
-            at: tuple(sample.labels["gpu"] for sample in samples)
-            for at, samples in _of(answers, UNDECIDED)
-            if samples
+            at: tuple(sample.labels["gpu"] for sample in samples) for at, samples in _of(answers, UNDECIDED) if samples
         },
     )
 

@@ -94,19 +94,15 @@ def _use(node: promql.VectorSelector, inside: tuple[str, ...], *, ranged: bool) 
 
 
 def _labels(node: promql.Expr, series: Callable[[str], frozenset[str]]) -> frozenset[str]:
-    if isinstance(node, promql.VectorSelector):
-        return _selected(node, series)
-    if isinstance(node, promql.MatrixSelector):
-        return _selected(node.vector_selector, series)
-    if isinstance(node, (promql.ParenExpr, promql.UnaryExpr, promql.SubqueryExpr)):
-        return _labels(node.expr, series)
+    while isinstance(node, (promql.ParenExpr, promql.UnaryExpr, promql.SubqueryExpr)):
+        node = node.expr
+    if isinstance(node, (promql.VectorSelector, promql.MatrixSelector)):
+        return _selected(node.vector_selector if isinstance(node, promql.MatrixSelector) else node, series)
     if isinstance(node, promql.Call):
         return _called(node, series)
     if isinstance(node, promql.AggregateExpr):
         return _aggregated(node, series)
-    if isinstance(node, promql.BinaryExpr):
-        return _combined(node, series)
-    return _SCALAR
+    return _combined(node, series) if isinstance(node, promql.BinaryExpr) else _SCALAR
 
 
 def _selected(node: promql.VectorSelector, series: Callable[[str], frozenset[str]]) -> frozenset[str]:
@@ -175,9 +171,7 @@ def _combined(node: promql.BinaryExpr, series: Callable[[str], frozenset[str]]) 
     return _grouped(node.modifier, left, right)
 
 
-def _grouped(
-    modifier: promql.BinModifier | None, left: frozenset[str], right: frozenset[str]
-) -> frozenset[str]:
+def _grouped(modifier: promql.BinModifier | None, left: frozenset[str], right: frozenset[str]) -> frozenset[str]:
     many, one = (left, right)
     if modifier is not None and modifier.card == promql.VectorMatchCardinality.OneToMany:
         many, one = right, left
@@ -190,7 +184,7 @@ def _is_scalar(node: promql.Expr) -> bool:
     if isinstance(node, (promql.ParenExpr, promql.UnaryExpr)):
         return _is_scalar(node.expr)
     if isinstance(node, promql.Call):
-        return node.func.return_type == promql.ValueType.Scalar
+        return bool(node.func.return_type == promql.ValueType.Scalar)
     if isinstance(node, promql.BinaryExpr):
         return _is_scalar(node.lhs) and _is_scalar(node.rhs)
     return isinstance(node, promql.NumberLiteral)

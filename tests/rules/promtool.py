@@ -11,7 +11,7 @@ import math
 import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -66,6 +66,10 @@ class Run:
     series: Mapping[str, Sequence[float]]
     questions: tuple[tuple[str, float], ...] = ()
     alerts: tuple[tuple[str, float], ...] = ()
+
+    def asking(self, questions: tuple[tuple[str, float], ...] = (), alerts: tuple[tuple[str, float], ...] = ()) -> Run:
+        """This run with these questions instead of its own."""
+        return replace(self, questions=questions, alerts=alerts)
 
 
 @dataclass(frozen=True, slots=True)

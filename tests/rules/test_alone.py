@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
-
 from tests.conftest import RequiresTool
 from tests.rules.promtool import Run, ask, selector
 from tests.rules.rulefile import read_rules, rule_files

@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 
 import pytest
-
 from tests.conftest import RequiresTool
 from tests.rules.promtool import Alert, PromtoolError, Run, Sample, ask, notation, selector
 
@@ -73,7 +72,12 @@ def test_an_alert_that_fires_is_rendered_and_a_quiet_one_is_not(promtool: Path, 
     series = {selector("x", [("gpu", "0")]): [0.0, 3.5, 3.5, 3.5, GONE]}
     times = (15.0, 45.0, 60.0)
     run = Run(
-        (rules,), GROUPS, 15, series, tuple(('ALERTS{alertstate="firing"}', at) for at in times), tuple(("Hot", at) for at in times)
+        (rules,),
+        GROUPS,
+        15,
+        series,
+        tuple(('ALERTS{alertstate="firing"}', at) for at in times),
+        tuple(("Hot", at) for at in times),
     )
     answers = ask(promtool, run, tmp_path)
     labels = {"alertname": "Hot", "gpu": "0", "odd": 'a"b, {c} 5E+00', "severity": "warning"}
@@ -88,7 +92,7 @@ def test_an_alert_that_fires_is_rendered_and_a_quiet_one_is_not(promtool: Path, 
 def test_rules_that_promtool_refuses_are_an_error_not_silence(promtool: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.yml"
     broken.write_text(RULES.replace("max by", "max buy"))
-    with pytest.raises(PromtoolError, match="broken.yml"):
+    with pytest.raises(PromtoolError, match=r"broken\.yml"):
         ask(promtool, Run((broken,), GROUPS, 15, {"x": [1.0]}, (("x", 0.0),)), tmp_path)
 
 

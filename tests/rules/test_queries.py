@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.rules.queries import faults
 from tests.rules.rulefile import Rule
 from tests.rules.vocabulary import series_labels
@@ -31,7 +30,7 @@ LABELS = series_labels((BUSY,))
         'time() - gpu_xid_last_timestamp_seconds{xid=~"79|1[0-9]+"} < 600',
         "absent(gpu_energy_joules_total)",
         "max_over_time(gpu_power_watts[5m]) > 300",
-        "increase(gpu_host_swap_in_bytes_total[15m]) > 0 and on (instance) gpu_processes{type=\"compute\"}",
+        'increase(gpu_host_swap_in_bytes_total[15m]) > 0 and on (instance) gpu_processes{type="compute"}',
         'gpu_p2p_status{status!="ok", capability=~"read|write"}',
         'gpu_info{name=~".+"}',
         "histogram_quantile(0.9, sum by (le) (rate(gpu_job_step_seconds_bucket[5m])))",

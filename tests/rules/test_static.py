@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-
 from tests.conftest import RequiresTool
 from tests.rules.expressions import labels_of
 from tests.rules.playbook import ALERTS, NAMES
@@ -22,7 +21,6 @@ LABELS = series_labels(RULES)
 RECORDED_NAME = re.compile(r"[a-z][a-z0-9_]*:gpu_[a-z0-9_]+:[a-z0-9_]+")
 TEMPLATE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 LABEL = re.compile(r"\$labels\.(\w+)")
-QUERY = re.compile(r"printf `([^`]*)`")
 DAY = re.compile(r"\[[0-9]*1d[:\]]|1d$")
 ROUTES = {
     "route": {"receiver": "pager", "group_by": ["alertname", "instance"]},
@@ -58,8 +56,7 @@ def test_annotations_talk_of_labels_that_the_alert_has(rule: Rule) -> None:
 
 @every_alert
 def test_queries_in_annotations_are_as_sound_as_rules(rule: Rule) -> None:
-    queries = [query for text in rule.annotations.values() for query in QUERY.findall(text)]
-    assert [fault for query in queries for fault in faults(query.replace("%q", '"x"'), LABELS)] == []
+    assert [fault for query in rule.queries() for fault in faults(query, LABELS)] == []
 
 
 @every_alert
@@ -125,7 +122,14 @@ def test_windows_of_a_day_are_evaluated_every_five_minutes_or_less_often() -> No
 
 
 def test_promtool_finds_nothing_to_object_to(requires_tool: RequiresTool) -> None:
-    command = [requires_tool("promtool"), "check", "rules", "--lint=all", "--lint-fatal", *rule_files()]
+    command: list[str | Path] = [
+        requires_tool("promtool"),
+        "check",
+        "rules",
+        "--lint=all",
+        "--lint-fatal",
+        *rule_files(),
+    ]
     result = subprocess.run(command, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -145,9 +149,9 @@ MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
 
 
 def _inhibitions(repository: Path) -> list[dict[str, list[str]]]:
-    rules: list[dict[str, list[str]]] = yaml.safe_load(
-        (repository / "rules" / "alertmanager-inhibit.yml").read_text()
-    )["inhibit_rules"]
+    rules: list[dict[str, list[str]]] = yaml.safe_load((repository / "rules" / "alertmanager-inhibit.yml").read_text())[
+        "inhibit_rules"
+    ]
     return rules
 
 
@@ -186,7 +190,9 @@ def test_no_alert_inhibits_itself(repository: Path) -> None:
 
 def test_the_watchdog_is_never_inhibited(repository: Path) -> None:
     silenced = {
-        rule.name for inhibition in _inhibitions(repository) for rule in _selected(inhibition["target_matchers"])
+        rule.name
+        for inhibition in _inhibitions(repository)
+        for rule in _selected(inhibition["target_matchers"])
         if "instance" in inhibition["equal"] and "instance" in labels_of(rule.expr, LABELS)
     }
     assert "GpuTriageWatchdog" not in silenced

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
+from tests.rules.vocabulary import CLASSES, ELSEWHERE, WORDS, series_labels, words
 
 from gpu_triage.reference import catalogue_specs
-from tests.rules.vocabulary import CLASSES, ELSEWHERE, WORDS, series_labels, words
 
 ENUMERATED = {(metric, label) for label, metrics in WORDS.items() for metric in metrics if metric not in ELSEWHERE}
 
@@ -39,4 +39,4 @@ def test_series_of_targets_have_the_targets_labels() -> None:
 
 def test_a_bottleneck_is_one_of_sixteen_classes() -> None:
     assert len(CLASSES) == len(set(CLASSES)) == 16
-    assert words("instance_gpu:gpu_bottleneck:active", "class") == set(CLASSES)
+    assert words("instance_gpu:gpu_bottleneck:active", "class") == frozenset(CLASSES)

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpu_triage.simulator.scenario import Expectation
 from tests.rules.examine import Examination
 from tests.rules.promtool import Labels
+
+from gpu_triage.simulator.scenario import Expectation
 
 WATCHDOG = "GpuTriageWatchdog"
 _PAIR = re.compile(r'(\w+)="([^"]*)"')

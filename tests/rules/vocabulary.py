@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final, get_args
 
+from tests.rules.expressions import recorded_labels
+from tests.rules.rulefile import Rule
+
 from gpu_triage.catalogue import Kind
 from gpu_triage.collectors.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.hardware.clocks import CLOCKS
@@ -20,8 +23,6 @@ from gpu_triage.hardware.topology import CAPABILITIES, LEVELS, P2P_STATUSES
 from gpu_triage.reference import catalogue_specs
 from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, MISSING, STALLED
 from gpu_triage.simulator.scenario import Bottleneck
-from tests.rules.expressions import recorded_labels
-from tests.rules.rulefile import Rule
 
 TARGET_LABELS: Final = frozenset({"instance", "job", "workload", "drill"})
 """Labels that a scrape configuration attaches to every series of a target."""
@@ -43,6 +44,9 @@ ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
 """Series that are neither in the catalogue nor recorded: Prometheus's own, and those of jobs' files."""
 
 _ERRORS = frozenset({*NAMES.values(), STALLED, MISSING, DRIVER_UNAVAILABLE, "library_invalid"})
+_COLLECTORS = frozenset(
+    {*(c.name for c in GPU_COLLECTORS), *(c.name for c in HOST_COLLECTORS), "presence", "exporter", "xid"}
+)
 _DIRECTIONS = frozenset({"receive", "transmit"})
 
 WORDS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
@@ -56,8 +60,7 @@ WORDS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     "class": {},
     "clock": {f"gpu_clock_{what}hertz": frozenset(CLOCKS) for what in ("", "max_", "target_", "default_")},
     "collector": {
-        f"gpu_exporter_{what}": frozenset(c.name for c in (*GPU_COLLECTORS, *HOST_COLLECTORS))
-        | {"presence", "exporter", "xid"}
+        f"gpu_exporter_{what}": _COLLECTORS
         for what in (
             "collector_success",
             "collector_duration_seconds",
@@ -79,7 +82,10 @@ WORDS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "gpu_topology_info": frozenset(LEVELS.values()),
         "gpu_nic_topology_info": frozenset(LEVELS.values()),
     },
-    "mode": {"gpu_host_cpu_seconds_total": frozenset(MODES), "gpu_compute_mode_info": frozenset(COMPUTE_MODES.values())},
+    "mode": {
+        "gpu_host_cpu_seconds_total": frozenset(MODES),
+        "gpu_compute_mode_info": frozenset(COMPUTE_MODES.values()),
+    },
     "reason": {f"gpu_throttle_{what}": frozenset({*REASONS, UNKNOWN}) for what in ("active", "seconds_total")},
     "resource": {"gpu_host_pressure_seconds_total": frozenset({"cpu", "io", "memory"})},
     "sensor": {"gpu_temperature_celsius": frozenset({"gpu", "memory"})},

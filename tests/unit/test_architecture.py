@@ -18,7 +18,6 @@ SPECS = catalogue_specs()
 LONGEST_FILE = 350
 LONG_FILES = {
     "exporter/gpu_triage/catalogue.py": "a table of metrics, in which a name is looked up, not read through",
-    "tests/faults/matrix.py": "one staging of a fault from beginning to end; its rows stand in files of their own",
 }
 
 # What a name may say about its unit, right before `_total` or at its end.

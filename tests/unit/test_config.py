@@ -81,6 +81,9 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
     ("expect.pcie-generation", "7", "expect_pcie_generation", 7),
     ("expect.pcie-width", "16", "expect_pcie_width", 16),
     ("expect.p2p", "false", "expect_p2p", False),
+    ("baseline.file", "/etc/baseline.json", "baseline_file", Path("/etc/baseline.json")),
+    ("baseline.from-host", "false", "baseline_from_host", False),
+    ("state.directory", "/var/lib/gpu-triage", "state_directory", Path("/var/lib/gpu-triage")),
     ("collector.textfile.directory", "/run/jobs", "collector_textfile_directory", Path("/run/jobs")),
     ("process.max", "0", "process_max", 0),
     (
@@ -91,6 +94,7 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
     ),
     ("log.level", "debug", "log_level", "debug"),
     ("log.format", "json", "log_format", "json"),
+    ("replay", "/dev/null", "replay", Path("/dev/null")),
     ("simulate", "pcie-downtrained", "simulate", "pcie-downtrained"),
 )
 
@@ -249,10 +253,17 @@ def test_variables_of_others_are_left_alone(variable: str) -> None:
             {"simulate": "healthy", "path__sysfs": "/"},
             ("path.sysfs (--path.sysfs)", "simulated host (--simulate)", "leave one of them out"),
         ),
+        ({"simulate": "healthy", "replay": "/dev/null"}, ("simulate (--simulate)", "replay (--replay)", "two hosts")),
+        ({"replay": "/dev/null", "path__sysfs": "/"}, ("path.sysfs (--path.sysfs)", "recorded host (--replay)")),
         (
             {"simulate": "healthy", "kubernetes__pod_resources_socket": "/run/kubelet.sock"},
             ("kubernetes.pod-resources-socket (--kubernetes", "simulated host (--simulate)", "leave one of them out"),
         ),
+        (
+            {"baseline__from_host": "true", "baseline__file": "/etc/baseline.json"},
+            ("baseline.from-host (--baseline.from-host)", "baseline.file (--baseline.file)", "leave one of them out"),
+        ),
+        ({"baseline__from_host": "true"}, ("nowhere to keep what it learns", "set --state.directory as well")),
         (
             {"collector__host": "false", "collector__process": "false"},
             ("every collector is switched off", "leave at least one on"),

@@ -15,6 +15,7 @@ from gpu_triage.options.sources import build_config
 from gpu_triage.options.table import all_options
 from gpu_triage.simulator import load_scenario
 from gpu_triage.simulator.history import record_history, write_openmetrics
+from gpu_triage.simulator.history_command import progress_on
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -100,6 +101,25 @@ def test_a_history_needs_a_scenario(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_help_teaches_the_command_that_follows(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(group, ["simulate", "--help"]) == 0
     assert "promtool tsdb create-blocks-from openmetrics night.om data" in capsys.readouterr().out
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_long_history_says_on_a_terminal_how_far_it_is() -> None:
+    terminal = Terminal()
+    times = iter([0.0, 1.0, 3.0, 3.5, 12.0])
+    show = progress_on(terminal, lambda: next(times))
+    assert show is not None
+    for done in (10, 25, 30, 100):
+        show(done, 100)
+    assert terminal.getvalue() == "\r\033[K25 % recorded, about 9 s left\r\033[K"
+
+
+def test_a_file_is_told_nothing_of_progress() -> None:
+    assert progress_on(io.StringIO()) is None
 
 
 def test_serving_a_scenario_takes_its_options_below_every_other_source() -> None:

@@ -50,11 +50,13 @@ class GpuCollector(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class HostCollector(Generic[R]):
-    """One subject read from the host, on the host's lane; attributes as GpuCollector, and these.
+    """One subject read from the host; attributes as GpuCollector, and these.
 
     Attributes:
         foreign: families that others made, to be republished as they are; they bear no name of the catalogue.
         needs: the field of Config without which it does not run; None when it needs none.
+        own_lane: whether it runs beside the host's other collectors instead of after them: what it reads asks
+            hardware, and may not come back.
     """
 
     name: str
@@ -66,6 +68,7 @@ class HostCollector(Generic[R]):
     default: bool = True
     foreign: Callable[[R], tuple[Metric, ...]] | None = None
     needs: str | None = None
+    own_lane: bool = False
 
 
 AnyGpuCollector = GpuCollector[Any]

@@ -33,4 +33,6 @@ HOST_INFINIBAND = HostCollector(
     ),
     reader=lambda _config: HostInfinibandReader().read,
     render=render,
+    # The kernel asks the adapter's firmware for its counters, each time they are read.
+    own_lane=True,
 )

@@ -48,7 +48,7 @@ class PresenceReading:
         driver_known: whether NVML was tried at all.
         versions: of the driver; None while it is unavailable.
         nvml_count: GPUs that NVML counts; None while it is unavailable.
-        pci_count: NVIDIA GPUs on the PCI bus; None where sysfs has no bus.
+        pci_count: NVIDIA GPUs on the PCI bus that are this host's own; None where sysfs has no bus.
         expected_count: GPUs declared; None if not.
         expected_p2p: whether peers should reach each other; None if not declared.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ctypes import c_uint
 from dataclasses import dataclass
 from typing import Final
 
@@ -105,13 +106,11 @@ class ActivityReader:
 
     def _fresh_samples(self, inquiry: Inquiry, latest_us: float) -> list[tuple[int, int]] | None:
         """Time in µs and percent of samples not yet seen, oldest first; None where there are no samples at all."""
-        answer = inquiry.many("nvmlDeviceGetSamples", GPU_UTILIZATION_SAMPLES, self._newest_us)
-        if answer is None:
+        value_type = c_uint(_UNSIGNED_INT)
+        samples = inquiry.many("nvmlDeviceGetSamples", GPU_UTILIZATION_SAMPLES, self._newest_us, value_type)
+        if samples is None:
             return None
-        if not answer:
-            return []
-        value_type, samples = answer
-        if value_type != _UNSIGNED_INT:
+        if samples and value_type.value != _UNSIGNED_INT:
             inquiry.failures.append("malformed")
             return None
         stamped = sorted((sample.timeStamp, sample.sampleValue.uiVal) for sample in samples)

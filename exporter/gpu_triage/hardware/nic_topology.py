@@ -77,7 +77,7 @@ def level_between(here: PciPlace, there: PciPlace, *, one_node: bool) -> str | N
     Args:
         here: one device.
         there: the other.
-        one_node: whether the host has a single NUMA node, so that no firmware need tell.
+        one_node: whether the host lists no second NUMA node, so that no firmware need tell.
     """
     common = 0
     for mine, theirs in zip(here.chain, there.chain, strict=False):
@@ -91,10 +91,8 @@ def level_between(here: PciPlace, there: PciPlace, *, one_node: bool) -> str | N
         # devices of one switch have one port of their own each, and devices of one slot have none.
         ports = max(len(here.chain), len(there.chain)) - common - 1
         return "pix" if ports <= 1 else "pxb"
-    if one_node:
-        return "node"
     if here.node is None or there.node is None:
-        return None
+        return "node" if one_node else None
     return "node" if here.node == there.node else "sys"
 
 

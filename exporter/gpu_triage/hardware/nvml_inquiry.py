@@ -19,6 +19,7 @@ from gpu_triage.hardware.nvml_errors import (
     driver_unavailable,
     name_of,
 )
+from gpu_triage.hardware.nvml_lists import read_list
 
 _NO_VALUE: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 """NVML_VALUE_NOT_AVAILABLE in its two widths."""
@@ -105,12 +106,12 @@ class Inquiry:
         return None
 
     def many(self, function: str, *args: Any) -> list[Any] | None:
-        """A list that `pynvml.<function>` answers; empty where there is nothing to list, None as in `ask`."""
+        """Entries that a function of `nvml_lists` answers; empty where there is nothing to list, None as in `ask`."""
         question = (function,)
         if question in self.device.unsupported:
             return None
         try:
-            answer = list(getattr(pynvml, function)(self.device.handle, *args))
+            answer = read_list(function, self.device.handle, *args)
         except pynvml.NVMLError as error:
             if error.value in EMPTY:
                 self.answered += 1

@@ -22,6 +22,7 @@ _NVIDIA = "0x10de"
 # Display controllers: VGA compatible and 3D. NVSwitches are bridges (0x0680), a card's sound is 0x0403.
 _GPU_CLASSES = ("0x0300", "0x0302")
 _BRIDGE_CLASS = "0x0604"
+_PASS_THROUGH = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
 _LINK_SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) GT/s")
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 # A link that is down reads 0, a device that fell off the bus 63 (six bits of ones) and a virtual one 255.
@@ -39,6 +40,11 @@ class PciGpu:
 
     bus_id: str
     driver: str | None
+
+    @property
+    def lent(self) -> bool:
+        """Whether it is set aside for a virtual machine, so that the NVIDIA driver of this host cannot show it."""
+        return self.driver in _PASS_THROUGH
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,9 @@ KINDS: Final = MappingProxyType(
 """Label to the calls that list such processes, newest first."""
 
 _MOST_BYTES: Final = 1 << 50
+_NOT_TOLD: Final = (1 << 64) - 1
+"""NVML_VALUE_NOT_AVAILABLE: under a driver for Windows only."""
+
 _NO_INSTANCE: Final = 0xFFFFFFFF
 _MOST_PID: Final = 1 << 22
 """PID_MAX_LIMIT of the kernel."""
@@ -86,7 +89,8 @@ def _by_pid(inquiry: Inquiry, entries: list[Any], *, is_compute: bool) -> dict[i
     for entry in entries:
         if inquiry.within(entry.pid, 0, _MOST_PID) is None:
             continue
-        used = inquiry.within(entry.usedGpuMemory, 0, _MOST_BYTES)
+        told = entry.usedGpuMemory != _NOT_TOLD
+        used = inquiry.within(entry.usedGpuMemory, 0, _MOST_BYTES) if told else None
         instance = (entry.gpuInstanceId, entry.computeInstanceId)
         instances = frozenset() if _NO_INSTANCE in instance else frozenset({instance})
         known = found.get(entry.pid)

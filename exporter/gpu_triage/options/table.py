@@ -183,6 +183,22 @@ _LEADING = (
         "Whether the GPUs should reach each other's memory directly.",
     ),
     Option(
+        "baseline.file",
+        "baseline_file",
+        "Expectations",
+        values.BASELINE,
+        "Baseline of this host, as gpu-triage baseline write records it; what differs is published, and what it says "
+        "is expected where no --expect option says otherwise.",
+    ),
+    Option(
+        "baseline.from-host",
+        "baseline_from_host",
+        "Expectations",
+        values.TRUTH,
+        "Record the baseline from this host as soon as it is whole and well, once, and keep it in the state directory.",
+        on_off=True,
+    ),
+    Option(
         "process.max",
         "process_max",
         "Collectors",
@@ -207,6 +223,13 @@ _TRAILING = (
         "The kubelet's pod-resources socket, to name the pod and container of each GPU process; "
         "needs pip install gpu-triage-exporter[kubernetes].",
     ),
+    Option(
+        "state.directory",
+        "state_directory",
+        "Paths",
+        values.FOLDER_NAME,
+        "Folder for what must outlive the exporter.",
+    ),
     Option("path.procfs", "path_procfs", "Paths", values.DIRECTORY, "Where the host's procfs is mounted."),
     Option("path.sysfs", "path_sysfs", "Paths", values.DIRECTORY, "Where the host's sysfs is mounted."),
     Option("path.kmsg", "path_kmsg", "Paths", values.EXISTING_PATH, "The kernel log device, for Xid events."),
@@ -223,6 +246,13 @@ _TRAILING = (
         "Logging",
         values.word_among("logfmt", "json"),
         "How a line of the log is written.",
+    ),
+    Option(
+        "replay",
+        "replay",
+        "Simulation",
+        values.RECORDING,
+        "Recording to run instead of this host: a folder or .tar.gz of gpu-triage record.",
     ),
     Option(
         SIMULATE,

@@ -225,6 +225,18 @@ def _parse_file_name(text: str) -> str:
 FILE_NAME = ValueKind("PATH", _parse_file_name)
 
 
+def _parse_baseline_name(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError(f"{quoted(text)} will not do; write the path of a file of gpu-triage baseline write")
+    return Path(text)
+
+
+RECORDING = ValueKind("PATH", _parse_existing_path)
+
+BASELINE = ValueKind("PATH", _parse_baseline_name)
+"""A file that may come to be later."""
+
+
 def _parse_folder_name(text: str) -> Path:
     if not text or "\0" in text:
         raise ValueError(f"{quoted(text)} will not do; write the path of a folder")

@@ -1,9 +1,9 @@
-"""The host's rounds: what the host lane runs."""
+"""The host's rounds: what its lanes run, and when."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,10 +11,13 @@ from prometheus_client import Metric
 
 from gpu_triage.catalogue import Sample
 from gpu_triage.collectors.contract import AnyHostCollector
+from gpu_triage.config import Config
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.hardware.rounds import HostRound
 from gpu_triage.machine import Machine
+from gpu_triage.sampler.lanes import Lane, LaneMaker
 from gpu_triage.sampler.outcomes import HOST, Outcome, checked
+from gpu_triage.sampler.schedule import Schedule
 
 HostReader = Callable[[HostRound], Any]
 
@@ -46,6 +49,7 @@ class HostJob:
         host = HostRound(self.machine, began)
         samples: tuple[Sample, ...] = ()
         foreign: tuple[Metric, ...] = ()
+        reading: object | None = None
         success, detail = True, ""
         try:
             reading = reader(host)
@@ -61,5 +65,56 @@ class HostJob:
         ended = self.machine.clock.now()
         duration_seconds = ended.monotonic - began.monotonic
         return Outcome(
-            collector.name, HOST, samples, success, tuple(host.failures), duration_seconds, ended, detail, foreign
+            collector.name,
+            HOST,
+            samples,
+            success,
+            tuple(host.failures),
+            duration_seconds,
+            ended,
+            detail,
+            foreign,
+            reading if success else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _HostLane:
+    """A lane of the host's, the collectors that run in it, and when."""
+
+    lane: Lane
+    schedule: Schedule
+    collectors: tuple[AnyHostCollector, ...]
+
+
+class HostRounds:
+    """Starts the host's rounds: in one lane, but for collectors with one of their own. One thread calls it.
+
+    Attributes:
+        lanes: where rounds run.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        config: Config,
+        make_lane: LaneMaker,
+        collectors: Iterable[AnyHostCollector],
+        report: Callable[[Outcome], None],
+    ) -> None:
+        self._machine = machine
+        self._report = report
+        by_lane: dict[str, list[AnyHostCollector]] = {"host": []}
+        for collector in collectors:
+            by_lane.setdefault(collector.name if collector.own_lane else "host", []).append(collector)
+        self._readers = {c.name: c.reader(config) for own in by_lane.values() for c in own}
+        self._rounds = tuple(_HostLane(make_lane(name), Schedule(config), tuple(own)) for name, own in by_lane.items())
+        self.lanes: tuple[Lane, ...] = tuple(one.lane for one in self._rounds)
+
+    def submit(self, now: float) -> None:
+        """Start what is due in each lane that is idle."""
+        for one in self._rounds:
+            due = () if one.lane.busy_since is not None else one.schedule.due(one.collectors, now)
+            if due:
+                pairs = tuple((collector, self._readers[collector.name]) for collector in due)
+                one.lane.submit(HostJob(pairs, self._machine, one.lane.mark, self._report))

@@ -1,4 +1,4 @@
-"""Lanes: each GPU, the driver and the host have one, with one job in flight, so that a hang stays where it is."""
+"""Lanes: each GPU, the driver and the host have theirs, with one job in flight, so that a hang stays where it is."""
 
 from __future__ import annotations
 

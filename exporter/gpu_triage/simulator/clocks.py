@@ -36,8 +36,8 @@ class VirtualClock:
         if seconds < 0:
             raise ValueError(f"a clock cannot go back by {-seconds} s")
         self._elapsed += seconds
-        moment = Moment(self._start.monotonic + self._elapsed, self._start.wall + self._elapsed)
-        self._now = moment
+        self._now = Moment(self._start.monotonic + self._elapsed, self._start.wall + self._elapsed)
+        moment = self.now()
         for hook in tuple(self._hooks):
             hook(moment)
 

@@ -72,7 +72,7 @@ def write_history(request: HistoryRequest, now_seconds: float) -> None:
                 step_seconds=step_seconds,
                 target=target,
                 start_seconds=start,
-                on_progress=_progress(sys.stderr),
+                on_progress=progress_on(sys.stderr),
             )
             write_openmetrics(history, stream)
     finally:
@@ -136,15 +136,15 @@ def _output(name: str | None) -> Iterator[TextIO]:
         partial.unlink(missing_ok=True)
 
 
-def _progress(stream: TextIO) -> Callable[[int, int], None] | None:
+def progress_on(stream: TextIO, clock: Callable[[], float] = time.monotonic) -> Callable[[int, int], None] | None:
     """Shows how far it is, on a terminal and once it takes long; None elsewhere."""
     if not stream.isatty():
         return None
-    began = shown_at = time.monotonic()
+    began = shown_at = clock()
 
     def show(done: int, steps: int) -> None:
         nonlocal shown_at
-        now = time.monotonic()
+        now = clock()
         if done == steps:
             if shown_at > began:
                 stream.write("\r\033[K")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 from gpu_triage.machine import Blocked, Clock, RealClock
@@ -48,10 +49,18 @@ class SimulatedHost:
 
     def wall(self, seconds: float) -> float:
         """Seconds since the Unix epoch at a scenario time, as the wall clock is set now."""
+        return self._start_wall + seconds + self._set_by_seconds()
+
+    def stamps(self, times: Iterable[float]) -> list[int]:
+        """Microseconds since the Unix epoch at several scenario times, as the wall clock is set now."""
+        set_by_seconds, start = self._set_by_seconds(), self._start_wall
+        return [round((start + seconds + set_by_seconds) * 1_000_000) for seconds in times]
+
+    def _set_by_seconds(self) -> float:
         now = self._clock.now()
         set_by_seconds = now.wall - self._start_wall - (now.monotonic - self._start_monotonic)
         # To the millisecond: what is left below that is how floating point adds up, no step of the clock.
-        return self._start_wall + seconds + round(set_by_seconds, 3)
+        return round(set_by_seconds, 3)
 
     def uptime(self, seconds: float) -> float:
         """Seconds since boot at a scenario time, as the monotonic clock and the kernel log count them."""

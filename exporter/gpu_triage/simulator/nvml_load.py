@@ -89,8 +89,9 @@ def _recent_samples(device: Device, kind: int, since: int, most: int) -> list[tu
     samples: list[tuple[int, int]] = []
     for gauges in reversed(device.state.history):
         first = gauges.step * _SAMPLES_A_STEP
-        for number in range(min(first + _SAMPLES_A_STEP - 1, newest), first - 1, -1):
-            stamp = round(device.host.wall(number * _SAMPLE_SECONDS) * 1_000_000)
+        numbers = range(min(first + _SAMPLES_A_STEP - 1, newest), first - 1, -1)
+        stamps = device.host.stamps(number * _SAMPLE_SECONDS for number in numbers)
+        for number, stamp in zip(numbers, stamps, strict=True):
             if stamp <= since or number <= newest - _SAMPLES_KEPT or len(samples) >= most:
                 return samples
             samples.append((stamp, _sample(device, kind, gauges, number)))

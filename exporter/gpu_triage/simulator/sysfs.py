@@ -64,8 +64,13 @@ class _Endpoint(NamedTuple):
 
 def path_of(slot: Slot) -> str:
     """Directory of a device below sysfs: its root, its bridges, itself."""
+    return "/".join([f"devices/{host_bridge(slot)}", *slot.ports, slot.bus_id])
+
+
+def host_bridge(slot: Slot) -> str:
+    """The host bridge that a device is below, as sysfs names it: ``pci0000:15`` of root port 0000:15:01.0."""
     first = slot.ports[0] if slot.ports else slot.bus_id
-    return "/".join([f"devices/pci{first[:7]}", *slot.ports, slot.bus_id])
+    return f"pci{first[:7]}"
 
 
 def links(scenario: Scenario) -> dict[str, str]:
@@ -113,13 +118,14 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
     for i, node in enumerate(scenario.machine.node):
         found[f"devices/system/node/node{i}/cpulist"] = f"{node.cpus}\n"
     states = {gpu.gpu.slot.bus_id: gpu for gpu in host.gpus}
-    for endpoint in _endpoints(scenario, [gpu.gpu for gpu in host.gpus]):
-        state = states.get(endpoint.slot.bus_id)
+    for raw in _endpoints(scenario, [gpu.gpu for gpu in host.gpus]):
+        endpoint, state = raw, states.get(raw.slot.bus_id)
         generation = min(endpoint.slot.generation, endpoint.max_generation)
         width = min(endpoint.slot.width, endpoint.max_width)
         errors, port_errors = _NO_ERRORS, _NO_ERRORS
         alive = True
         if state is not None:
+            endpoint = raw._replace(slot=state.conditions.slot)
             alive = not host.timeline.off_the_bus(state.index, seconds)
             generation, width = state.link_generation, state.link_width
             errors, port_errors = _aer(host, state, "gpu"), _aer(host, state, "port")
@@ -163,7 +169,7 @@ def _endpoints(scenario: Scenario, gpus: Iterable[Gpu]) -> Iterator[_Endpoint]:
 
 def _ports(slot: Slot) -> Iterator[tuple[str, str]]:
     """Every bridge above a device with its directory, root port first."""
-    path = f"devices/pci{slot.ports[0][:7]}" if slot.ports else ""
+    path = f"devices/{host_bridge(slot)}"
     for port in slot.ports:
         path = f"{path}/{port}"
         yield port, path

@@ -55,6 +55,10 @@ def test_on_a_host_with_one_node_no_firmware_need_name_it() -> None:
     assert level_between(place("pci0000:00", node=None), place("pci0000:80", node=None), one_node=True) == "node"
 
 
+def test_two_nodes_that_the_devices_name_are_two_though_the_host_does_not_list_them() -> None:
+    assert level_between(place("pci0000:00"), place("pci0000:80", node=1), one_node=True) == "sys"
+
+
 @pytest.mark.parametrize(
     ("path", "chain"),
     [

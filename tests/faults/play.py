@@ -1,160 +1,28 @@
-"""What a row of the fault matrix is, and how it is played: against a twin of the same host that stays healthy."""
+"""How a row is played: against a twin of the same host that stays healthy."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
 from tests.faults import page as pages
-from tests.faults.hosts import HOSTS, USUAL
+from tests.faults.hosts import HOSTS
 from tests.faults.page import Difference, Page, difference, labels_of, name_of, readings
+from tests.faults.row import ALL_WELL, DRIVER, HOST, OTHERS, Row, Says, Seen
+from tests.faults.rows import ROWS
 from tests.faults.stage import Stage, Twin, staged
 
 if TYPE_CHECKING:
     from gpu_triage.config import Config
     from gpu_triage.simulator import Scenario
-    from gpu_triage.simulator.scenario import Event
 
-HOST = "host"
-DRIVER = "driver"
-OTHERS = "others"
-"""Subjects of series that belong to no GPU; GPUs are called by their index before the fault, as
-text, and those that the healthy twin does not have, others."""
-
-HORIZON_SECONDS = 240
+_HORIZON_SECONDS = 240
 _BEAT_SECONDS = 6
 """How far the beat of the medium tier may move, and one more."""
 
 _OF_THE_DRIVER = {"gpu_devices", "gpu_driver_info"}
-
-
-@dataclass(frozen=True, slots=True)
-class Says:
-    """What the page says of the exporter's health while the fault lasts. Exactly this, and nothing else.
-
-    Attributes:
-        gpus: error by GPU index, of those whose gpu_up is 0.
-        driver: error, where gpu_driver_up is 0; "" where it is 1, "unknown yet" where neither is published.
-        errors: what gpu_exporter_errors_total counts, as "collector: error".
-        failing: collectors whose gpu_exporter_collector_success is 0.
-        restart: whether the process asks its supervisor for a restart.
-    """
-
-    gpus: Mapping[str, str] = field(default_factory=dict)
-    driver: str = ""
-    errors: frozenset[str] = frozenset()
-    failing: frozenset[str] = frozenset()
-    restart: bool = False
-
-
-ALL_WELL = Says()
-
-
-@dataclass(frozen=True, slots=True)
-class Within:
-    """What the page may say, where the exact words are for the printed matrix to keep: every GPU and the driver are up.
-
-    Attributes:
-        collectors: that may count errors, or fail.
-        errors: names they may count.
-    """
-
-    collectors: frozenset[str]
-    errors: frozenset[str]
-
-
-def agrees(says: Says, expected: Says | Within) -> bool:
-    """Whether a page says what it should."""
-    if isinstance(expected, Says):
-        return says == expected
-    allowed = {f"{collector}: {error}" for collector in expected.collectors for error in expected.errors}
-    rest = dataclasses.replace(says, errors=frozenset(), failing=frozenset())
-    return rest == ALL_WELL and says.errors <= allowed and says.failing <= expected.collectors
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A fault at a moment.
-
-    Attributes:
-        group: heading it stands under.
-        fault: what is injected.
-        moment: when, in words.
-        says: what the page must say then.
-        reach: subjects whose series may differ from the healthy twin's; no others may.
-        begin: injects it; called before the second it begins with.
-        end: takes it back; called before the first second without it.
-        events: of the scenario, where the fault is one of those; at `at` until `at` + `lasts`.
-        host: key of HOSTS.
-        twin: key of HOSTS, of the healthy host to compare with.
-        config: the exporter's.
-        at: second of its beginning.
-        lasts: seconds.
-        recovers_within: seconds after its end by which the page is a healthy one.
-        over: how many of its last seconds a series must be on the page of to be no cost.
-        ends: whether it ends; what stays has nothing to recover from.
-        inflates: whether counters may be ahead afterwards, because what was counted was made up.
-        words: names in what the page says, by what to print for them: rows that differ in those alone are printed
-            as one.
-        like: key of a row whose cost this one's is, where it is.
-        shared: whether other rows may be played before and after on the same stage; it then begins any time.
-    """
-
-    group: str
-    fault: str
-    moment: str
-    says: Says | Within = ALL_WELL
-    reach: frozenset[str] = frozenset()
-    begin: Callable[[Stage], None] = lambda _stage: None
-    end: Callable[[Stage], None] = Stage.cure
-    events: tuple[Event, ...] = ()
-    host: str = "two"
-    twin: str = "two"
-    config: Config = USUAL
-    at: int = 20
-    lasts: int = 20
-    recovers_within: int = 1
-    over: int = 1
-    ends: bool = True
-    inflates: bool = False
-    words: Mapping[str, str] = field(default_factory=dict)
-    like: str = ""
-    shared: bool = False
-
-    @property
-    def key(self) -> str:
-        """What tells it from all others."""
-        return f"{self.group} / {self.fault} / {self.moment}"
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What was seen of a row.
-
-    Attributes:
-        says: as the page said it.
-        cost: subject to metrics that had series less; a metric ends in "*" where only some were gone.
-        kept: subject to metrics that it still had in whole.
-        extra: metrics that had series more, or other ones.
-        changed: metrics with values the healthy twin did not have.
-        strayed: series that differ outside the row's reach.
-        recovered: seconds after the fault's end; None where the page was not healthy in time, or a restart is due.
-        went_back: counters that fell.
-        left: in what the page still differed when time was up.
-    """
-
-    says: Says
-    cost: Mapping[str, tuple[str, ...]]
-    kept: Mapping[str, tuple[str, ...]]
-    extra: tuple[str, ...]
-    changed: tuple[str, ...]
-    strayed: tuple[str, ...]
-    recovered: int | None
-    went_back: tuple[str, ...]
-    left: tuple[str, ...]
 
 
 @cache
@@ -163,16 +31,17 @@ def scenario_of(host: str) -> Scenario:
     return HOSTS[host]()
 
 
-_TWINS: dict[tuple[str, str], Twin] = {}
+@cache
+def twin_of(host: str, config: Config) -> Twin:
+    """A healthy host."""
+    return Twin(scenario_of(host), config, _seconds_needed(host, config))
 
 
-def twin_of(host: str, config: Config, seconds: int) -> Twin:
-    """A healthy host's pages for at least so long."""
-    key = (host, repr(config))
-    kept = _TWINS.get(key)
-    if kept is None or len(kept.pages) < seconds:
-        kept = _TWINS[key] = Twin(scenario_of(host), config, seconds)
-    return kept
+def _seconds_needed(host: str, config: Config) -> int:
+    """How long a twin must live: as long as the last of its rows is looked at."""
+    rows = [row for row in ROWS if (row.twin, row.config) == (host, config)]
+    alone = (row.at + row.lasts + row.recovers_within + 2 * _BEAT_SECONDS + 2 for row in rows if not row.shared)
+    return _HORIZON_SECONDS if any(row.shared for row in rows) else max(alone)
 
 
 class Play:
@@ -183,6 +52,7 @@ class Play:
         self._row = row
         self._twin = twin
         self._gpus = gpus
+        self._lacking: dict[str, float] = {}
         self._counters: dict[str, float] = {}
         self._went_back: set[str] = set()
 
@@ -191,13 +61,15 @@ class Play:
         row, stage = self._row, self._stage
         before = pages.parsed(stage.page()) if stage.seconds >= 0 else {}
         self._watch(before)
+        self._lacking = self._lacking_already(before) if before else {}
         row.begin(stage)
         absent: set[str] = set()
-        for second in range(row.lasts):
+        for _ in range(row.lasts - row.over):
+            stage.tick()
+        for _ in range(row.over):
             page = self._second()
-            if second >= row.lasts - row.over:
-                during = self._compare(page)
-                absent |= during.absent
+            during = self._compare(page)
+            absent |= during.absent
         says = said(page, before, self._gpus, restart=stage.sampler.fatal is not None)
         over = row.ends and not says.restart
         row.end(stage)
@@ -209,7 +81,7 @@ class Play:
             kept=self._kept(absent),
             extra=_names(series for series in during.extra if self._owner(series) != OTHERS),
             changed=_names(during.changed),
-            strayed=self._strayed(during),
+            strayed=(*self._strayed(during), *self._miscounted(page)),
             recovered=recovered,
             went_back=tuple(sorted(self._went_back)),
             left=left,
@@ -231,19 +103,30 @@ class Play:
         now = self._stage.seconds
         beat = _BEAT_SECONDS if self._row.config.sample_medium_seconds > 1 else 0
         around = self._twin.pages[max(0, now - beat) : now + beat + 1]
-        return difference(readings(page), self._twin.pages[now], around)
+        return difference(self._readings(page), self._twin.pages[now], around)
+
+    def _readings(self, page: Page) -> Page:
+        """The readings of a page, what earlier rows on the stage have cost its counters made up for."""
+        return {series: value + self._lacking.get(series, 0.0) for series, value in readings(page).items()}
+
+    def _lacking_already(self, page: Page) -> dict[str, float]:
+        """By how much counters lack behind the healthy ones."""
+        changed, now = self._compare(page).changed, readings(page)
+        healthy = self._twin.pages[self._stage.seconds]
+        return {series: healthy[series] - now[series] for series in changed if name_of(series).endswith("_total")}
 
     def _recover(self) -> int | None:
         """Seconds until the page is a healthy one and stays so."""
         recovered: int | None = None
-        for seconds in range(self._row.recovers_within + 1):
-            if self._healthy(self._second()):
-                recovered = seconds if recovered is None else recovered
-                if self._row.shared:
-                    break
-            else:
+        stays = 0 if self._row.shared else _BEAT_SECONDS
+        for seconds in range(self._row.recovers_within + stays + 1):
+            if not self._healthy(self._second()):
                 recovered = None
-        return recovered
+            elif recovered is None:
+                recovered = seconds
+            if recovered is not None and seconds >= recovered + stays:
+                break
+        return recovered if recovered is not None and recovered <= self._row.recovers_within else None
 
     def _healthy(self, page: Page) -> bool:
         return not self._remaining(page) and said(page, page, self._gpus) == ALL_WELL
@@ -251,14 +134,19 @@ class Play:
     def _remaining(self, page: Page) -> set[str]:
         """Series that are not as on the healthy twin; a counter may lack what nobody could count."""
         now = self._compare(page)
-        ours = readings(page)
+        ours = self._readings(page)
         missed = {series for series in now.changed if self._only_missed(series, ours[series])}
-        return set(now.absent | now.extra | now.changed) - missed
+        history = {series for series in now.extra | now.changed if self._is_history(series)}
+        unheard = self._row.leaves - {name_of(series) for series in history}
+        return (set(now.absent | now.extra | now.changed) - missed - history) | unheard
 
     def _only_missed(self, series: str, value: float) -> bool:
         healthy = self._twin.pages[self._stage.seconds][series]
         counter = name_of(series).endswith("_total") and bool(self._subjects(series) & self._row.reach)
         return counter and (value < healthy or self._row.inflates)
+
+    def _is_history(self, series: str) -> bool:
+        return name_of(series) in self._row.leaves and bool(self._subjects(series) & self._row.reach)
 
     def _left(self) -> tuple[str, ...]:
         page = pages.parsed(self._stage.page())
@@ -269,12 +157,18 @@ class Play:
         differing = during.absent | during.extra | during.changed
         return tuple(sorted(series for series in differing if not self._subjects(series) & self._row.reach))
 
+    def _miscounted(self, page: Page) -> tuple[str, ...]:
+        """Xids that the page counts, if they are not those that the row says."""
+        counted = {labels["xid"]: value for labels, value in pages.found(page, "gpu_xid_errors_total")}
+        as_said = self._row.xids is None or counted == self._row.xids
+        return () if as_said else (f"gpu_xid_errors_total: {counted}",)
+
     def _subjects(self, series: str) -> frozenset[str]:
         labels = labels_of(series)
         named = [labels[label] for label in ("uuid", "peer_uuid") if label in labels]
         if named:
             return frozenset(self._gpus.get(uuid, OTHERS) for uuid in named)
-        return frozenset({DRIVER if name_of(series) in _OF_THE_DRIVER else HOST})
+        return frozenset({self._owner(series)})
 
     def _cost(self, absent: Iterable[str]) -> dict[str, tuple[str, ...]]:
         """Metrics lost by the subject whose they are."""
@@ -300,10 +194,11 @@ class Play:
         return {subject: tuple(names) for subject, names in kept.items()}
 
     def _owner(self, series: str) -> str:
-        uuid = labels_of(series).get("uuid")
-        if uuid is not None:
-            return self._gpus.get(uuid, OTHERS)
-        return DRIVER if name_of(series) in _OF_THE_DRIVER else HOST
+        labels = labels_of(series)
+        gpu = labels.get("uuid", labels.get("pci_bus_id"))
+        if gpu is not None:
+            return self._gpus.get(gpu, OTHERS)
+        return DRIVER if name_of(series) in _OF_THE_DRIVER or labels.get("source") == "nvml" else HOST
 
 
 def said(page: Page, before: Page, gpus: Mapping[str, str], *, restart: bool = False) -> Says:
@@ -338,9 +233,9 @@ def said(page: Page, before: Page, gpus: Mapping[str, str], *, restart: bool = F
 
 def play_alone(row: Row) -> Seen:
     """Play a row on a stage of its own."""
-    scenario = dataclasses.replace(scenario_of(row.host), events=row.events)
-    seconds = row.at + row.lasts + row.recovers_within + _BEAT_SECONDS + 1
-    twin = twin_of(row.twin, row.config, max(seconds, HORIZON_SECONDS if row.twin == "two" else 0))
+    scenario = scenario_of(row.host)
+    scenario = dataclasses.replace(scenario, events=(*scenario.events, *row.events))
+    twin = twin_of(row.twin, row.config)
     with staged(scenario, row.config) as stage:
         if row.at:
             stage.until(row.at - 1)
@@ -353,7 +248,7 @@ def play_together(rows: Iterable[Row]) -> dict[str, Seen]:
     left = list(rows)
     while left:
         first = left[0]
-        twin = twin_of(first.twin, first.config, HORIZON_SECONDS)
+        twin = twin_of(first.twin, first.config)
         gpus = gpus_of(scenario_of(first.twin))
         with staged(scenario_of(first.host), first.config) as stage:
             stage.until(4)
@@ -368,12 +263,13 @@ def play_together(rows: Iterable[Row]) -> dict[str, Seen]:
 def _fits(row: Row, first: Row, stage: Stage) -> bool:
     """Whether a row can be played on the stage made for an earlier one, in the time its twin has left."""
     alike = (row.host, row.twin, row.config) == (first.host, first.twin, first.config)
-    return alike and stage.seconds + row.lasts + row.recovers_within + _BEAT_SECONDS + 1 < HORIZON_SECONDS
+    return alike and stage.seconds + row.lasts + row.recovers_within + _BEAT_SECONDS + 1 < _HORIZON_SECONDS
 
 
 def gpus_of(scenario: Scenario) -> dict[str, str]:
-    """Index of each GPU by its UUID."""
-    return {gpu.uuid: str(index) for index, gpu in enumerate(scenario.gpus)}
+    """Index of each GPU by its UUID, and by its address on the bus for where the UUID is not known."""
+    by_uuid = {gpu.uuid: str(index) for index, gpu in enumerate(scenario.gpus)}
+    return by_uuid | {gpu.slot.bus_id: str(index) for index, gpu in enumerate(scenario.gpus)}
 
 
 def _names(series: Iterable[str]) -> tuple[str, ...]:

@@ -1,0 +1,96 @@
+"""Lists of NVML, which the driver counts first and then writes into a buffer of that length.
+
+pynvml's own wrappers reserve whatever the driver counts: a count that is junk, up to 2^32, costs gigabytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from ctypes import byref, c_uint, c_ulonglong
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import pynvml
+
+MOST_ENTRIES: Final = 1 << 16
+"""More than any list has: a GPU keeps some hundred samples and runs some thousand processes. More are junk."""
+
+
+class _Shape(NamedTuple):
+    """How a function takes its list.
+
+    Attributes:
+        entry: ctypes type of an entry.
+        arguments: what is passed behind the handle, of the count's address, the buffer and the caller's own.
+        grows: whether it may be longer by the second call; a ring of samples is as long as it can be.
+    """
+
+    entry: Any
+    arguments: Callable[..., tuple[Any, ...]]
+    grows: bool = True
+
+
+def _of_processes(count: Any, buffer: Any) -> tuple[Any, ...]:
+    return count, buffer
+
+
+def _of_utilization(count: Any, buffer: Any, since_us: int) -> tuple[Any, ...]:
+    return buffer, count, c_ulonglong(since_us)
+
+
+def _of_samples(count: Any, buffer: Any, kind: int, since_us: int, value_type: c_uint) -> tuple[Any, ...]:
+    return c_uint(kind), c_ulonglong(since_us), byref(value_type), count, buffer
+
+
+def _of_pages(count: Any, buffer: Any, cause: int) -> tuple[Any, ...]:
+    return c_uint(cause), count, buffer
+
+
+_SHAPES: Final[Mapping[str, _Shape]] = MappingProxyType(
+    {
+        "nvmlDeviceGetProcessUtilization": _Shape(
+            pynvml.c_nvmlProcessUtilizationSample_t, _of_utilization, grows=False
+        ),
+        "nvmlDeviceGetRetiredPages": _Shape(c_ulonglong, _of_pages),
+        "nvmlDeviceGetSamples": _Shape(pynvml.c_nvmlSample_t, _of_samples, grows=False),
+    }
+    | {
+        f"nvmlDeviceGet{kind}RunningProcesses_v{version}": _Shape(entry, _of_processes)
+        for kind in ("Compute", "Graphics", "MPSCompute")
+        for version, entry in ((2, pynvml.c_nvmlProcessInfo_v2_t), (3, pynvml.c_nvmlProcessInfo_v3_t))
+    }
+)
+
+
+def read_list(function: str, handle: Any, *args: Any) -> list[Any]:
+    """Entries of a list of one GPU, as the driver wrote them; empty where it counts none.
+
+    Args:
+        function: nvmlDeviceGetProcessUtilization (since which time, in µs), …RetiredPages (the cause), …Samples (their
+            kind, since which time, and a c_uint that takes the type of their values), or one that lists processes.
+        handle: the GPU.
+        args: the function's own, as in the brackets.
+
+    Raises:
+        pynvml.NVMLError: as the function answers.
+        ValueError: it counts more than MOST_ENTRIES.
+    """
+    shape = _SHAPES[function]
+    call = pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - pynvml has no public way to a plain function
+    count = c_uint(0)
+    code = call(handle, *shape.arguments(byref(count), None, *args))
+    if code not in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_INSUFFICIENT_SIZE):
+        raise pynvml.NVMLError(code)
+    if count.value > MOST_ENTRIES:
+        raise ValueError(f"{function} counts {count.value} entries")
+    if code == pynvml.NVML_SUCCESS and not count.value:
+        return []
+    room = 2 * count.value + 5 if shape.grows else count.value
+    count.value = room
+    buffer = (shape.entry * room)()
+    code = call(handle, *shape.arguments(byref(count), buffer, *args))
+    if code != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(code)
+    if count.value > room:
+        raise ValueError(f"{function} wrote {count.value} entries where there was room for {room}")
+    return list(buffer[: count.value])

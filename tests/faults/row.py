@@ -1,0 +1,151 @@
+"""What a row of the fault matrix is, and what is seen of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tests.faults.hosts import USUAL
+from tests.faults.stage import Stage
+
+if TYPE_CHECKING:
+    from gpu_triage.config import Config
+    from gpu_triage.simulator.scenario import Event
+
+HOST = "host"
+DRIVER = "driver"
+OTHERS = "others"
+"""Subjects of series that belong to no GPU. GPUs are called by their index before the fault, as text; those that the
+healthy twin does not have, others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Says:
+    """What the page says of the exporter's health while the fault lasts. Exactly this, and nothing else.
+
+    Attributes:
+        gpus: error by GPU index, of those whose gpu_up is 0.
+        driver: error, where gpu_driver_up is 0; "" where it is 1, "unknown yet" where neither is published.
+        errors: what gpu_exporter_errors_total counts, as "collector: error".
+        failing: collectors whose gpu_exporter_collector_success is 0.
+        restart: whether the process asks its supervisor for a restart.
+    """
+
+    gpus: Mapping[str, str] = field(default_factory=dict)
+    driver: str = ""
+    errors: frozenset[str] = frozenset()
+    failing: frozenset[str] = frozenset()
+    restart: bool = False
+
+
+ALL_WELL = Says()
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """What the page may say, where the exact words are for the printed matrix to keep: every GPU and the driver are up.
+
+    Attributes:
+        collectors: that may count errors, or fail.
+        errors: names they may count.
+    """
+
+    collectors: frozenset[str]
+    errors: frozenset[str]
+
+
+def agrees(says: Says, expected: Says | Within) -> bool:
+    """Whether a page says what it should."""
+    if isinstance(expected, Says):
+        return says == expected
+    allowed = {f"{collector}: {error}" for collector in expected.collectors for error in expected.errors}
+    rest = dataclasses.replace(says, errors=frozenset(), failing=frozenset())
+    return rest == ALL_WELL and says.errors <= allowed and says.failing <= expected.collectors
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A fault at a moment.
+
+    Attributes:
+        group: heading it stands under.
+        fault: what is injected.
+        moment: when, in words.
+        says: what the page must say then.
+        reach: subjects whose series may differ from the healthy twin's; no others may.
+        begin: injects it; called before the second it begins with.
+        end: takes it back; called before the first second without it.
+        events: of the scenario, where the fault is one of those; at `at` until `at` + `lasts`.
+        host: key of HOSTS.
+        twin: key of HOSTS, of the healthy host to compare with.
+        config: the exporter's.
+        at: second of its beginning.
+        lasts: seconds.
+        recovers_within: seconds after its end by which the page is a healthy one.
+        over: how many of its last seconds a series must be on the page of to be no cost.
+        ends: whether it ends; what stays has nothing to recover from.
+        leaves: metrics with series that stay when it is over, for what happened is history.
+        inflates: whether counters may be ahead afterwards, because what was counted was made up.
+        xids: how often each Xid is counted of GPUs that are known, where that is what the row is about.
+        words: names in what the page says, by what to print for them: rows that differ in those alone are printed
+            as one.
+        like: key of a row whose cost this one's is, where it is.
+        shared: whether other rows may be played before and after on the same stage; it then begins any time.
+    """
+
+    group: str
+    fault: str
+    moment: str
+    says: Says | Within = ALL_WELL
+    reach: frozenset[str] = frozenset()
+    begin: Callable[[Stage], None] = lambda _stage: None
+    end: Callable[[Stage], None] = Stage.cure
+    events: tuple[Event, ...] = ()
+    host: str = "two"
+    twin: str = "two"
+    config: Config = USUAL
+    at: int = 20
+    lasts: int = 20
+    recovers_within: int = 1
+    over: int = 1
+    ends: bool = True
+    leaves: frozenset[str] = frozenset()
+    xids: Mapping[str, int] | None = None
+    inflates: bool = False
+    words: Mapping[str, str] = field(default_factory=dict)
+    like: str = ""
+    shared: bool = False
+
+    @property
+    def key(self) -> str:
+        """What tells it from all others."""
+        return f"{self.group} / {self.fault} / {self.moment}"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of a row.
+
+    Attributes:
+        says: as the page said it.
+        cost: subject to metrics that had series less; a metric ends in "*" where only some were gone.
+        kept: subject to metrics that it still had in whole.
+        extra: metrics that had series more, or other ones.
+        changed: metrics with values the healthy twin did not have.
+        strayed: series that differ outside the row's reach.
+        recovered: seconds after the fault's end; None where the page was not healthy in time, or a restart is due.
+        went_back: counters that fell.
+        left: in what the page still differed when time was up.
+    """
+
+    says: Says
+    cost: Mapping[str, tuple[str, ...]]
+    kept: Mapping[str, tuple[str, ...]]
+    extra: tuple[str, ...]
+    changed: tuple[str, ...]
+    strayed: tuple[str, ...]
+    recovered: int | None
+    went_back: tuple[str, ...]
+    left: tuple[str, ...]
