@@ -83,7 +83,7 @@ DRIVER: Final = Annotation(
 RESTARTS: Final = Annotation(
     "Exporter restarts",
     "yellow",
-    f"resets({host('gpu_exporter_scrapes_total')}[2m]) > 0",
+    f"resets({host('gpu_exporter_scrapes_total')}[5m]) > 0",
     "Exporter restarted on {{instance}}",
     "instance",
 )

@@ -32,7 +32,7 @@ def board() -> Board:
         rows=(
             Row("", (*_tiles(), _classes(), _worst_hosts(), _worst_gpus())),
             Row("Links", (_links(), _peers(), _levels(), _adapters())),
-            Row("What differs", (_drift(), _alerts_by_name(), _below_peers(), _settings(), _versions())),
+            Row("What differs", (_drift(), _baseline(), _settings(), _versions(), _drivers(), _alerts_by_name())),
             Row("Exporters", (_exporters(), _collectors())),
         ),
     )
@@ -219,7 +219,7 @@ def _adapters() -> PanelBuilder:
 def _drift() -> PanelBuilder:
     return table_of(
         "GPUs unlike their model's others",
-        "GPUs whose power limit, VBIOS or expected link differs from most of the same model among the chosen hosts. "
+        "GPUs whose power limit or expected link differs from most of the same model among the chosen hosts. "
         "Make them alike, or keep a job within one kind.",
         (
             HOST,
@@ -227,7 +227,6 @@ def _drift() -> PanelBuilder:
             Column("Power limit", expr=by_gpu(_unlike("gpu_power_limit_watts")), unit="watt"),
             Column("Expected width", expr=by_gpu(_unlike("gpu_pcie_link_expected_width"))),
             Column("Expected gen", expr=by_gpu(_unlike("gpu_pcie_link_expected_generation"))),
-            Column("Highest SM clock", expr=by_gpu(_unlike("gpu_clock_max_hertz", 'clock="sm"')), unit="hertz"),
         ),
         size=Size(12, 8),
         empty="No data: all are alike",
@@ -238,6 +237,27 @@ def _unlike(metric: str, matchers: str = "") -> str:
     """Values that are not the median of their model."""
     labelled = f"{gpu(metric, matchers)} * on (job, instance, gpu, uuid) group_left (name) {_model()}"
     return f"({labelled}) != on (name) group_left () quantile by (name) (0.5, {labelled})"
+
+
+def _baseline() -> PanelBuilder:
+    return table_of(
+        "Drift from the baseline",
+        "Fields of hosts and GPUs against the baseline that was recorded while they were well. Repair the host, or record "
+        "a new baseline when the change was meant. No data: no host has a baseline.",
+        (
+            HOST,
+            GPU,
+            Column("Field", label="field"),
+            Column(
+                "Differs",
+                expr=f"max by (job, instance, gpu, field) ({gpu_or_host('gpu_baseline_mismatch')})",
+                words=((0, "no", "green"), (1, "yes", "orange")),
+            ),
+        ),
+        sort="Differs",
+        descending=True,
+        size=Size(12, 8),
+    )
 
 
 def _alerts_by_name() -> PanelBuilder:
@@ -253,7 +273,7 @@ def _alerts_by_name() -> PanelBuilder:
 _FIRING = 'alertstate="firing"'
 
 
-def _below_peers() -> PanelBuilder:
+def _drivers() -> PanelBuilder:
     return lines(
         "Drivers in use",
         "Hosts on each driver version. More than one in a job is a risk; a change on the day the trouble began is a "

@@ -191,7 +191,7 @@ def tile(
         panel = panel.decimals(decimals)
     if links:
         panel = panel.links([_link(*link) for link in links]).data_links([_link(*link) for link in links])
-    for ref, query in _named(queries):
+    for ref, query in _named([Query(queries, "")] if isinstance(queries, str) else queries):
         target = _ranged(ref, query) if graph else _target(ref, query).instant()
         panel = panel.with_target(target)
     return panel

@@ -83,7 +83,7 @@ def table_of(
     fields = _fields(columns)
     panel = table.Panel().id(panel_id(title)).title(title).description(description).no_value(empty)
     panel = panel.span(size.width).height(size.height).datasource(datasource()).filterable(filterable=True)
-    panel = panel.unit("none").thresholds(limits(base="text"))
+    panel = panel.unit("none").thresholds(limits(base="text")).show_header(show_header=True)
     for ref, column in zip(refs(len(queries)), queries, strict=True):
         panel = panel.with_target(table_target(ref, column.expr))
     panel = panel.transformations(_transformations(fields, joined=len(queries) > 1))
