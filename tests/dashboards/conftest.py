@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
 from tests.conftest import RequiresTool
 from tests.dashboards.fleet import record_fleet
 from tests.dashboards.store import Store, serving

@@ -13,18 +13,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gpu_triage.simulator.history import Family, History, SeriesKey, history_config, record_history
-from gpu_triage.simulator.scenario import Scenario
-from gpu_triage.simulator.scenario_file import read_scenario
-from gpu_triage.simulator.schema import read_toml
 from tests.rules.cases import FOLDER, load_any
 from tests.rules.examine import MARGIN_SECONDS, input_series, mentioned
 from tests.rules.promtool import Run, ask
 from tests.rules.rulefile import read_rules, rule_files
 
+from gpu_triage.simulator.history import Family, History, SeriesKey, history_config, record_history
+from gpu_triage.simulator.scenario import Expectation, Scenario
+from gpu_triage.simulator.scenario_file import read_scenario
+from gpu_triage.simulator.schema import read_toml
+
 STEP_SECONDS = 60.0
 SHORTEST_SECONDS = 75 * 60.0
 """Long enough for the rules' hours, and through them for their days."""
+LONGEST_SECONDS = 130 * 60.0
 
 SHIPPED = (
     "a100-power-capped",
@@ -64,21 +66,35 @@ class Fleet:
     scenarios: Mapping[str, Scenario]
 
 
+def scenarios() -> dict[str, Scenario]:
+    """The fleet's scenarios by instance."""
+    return {DRIFT: _drift()} | {name: load_any(name) for name in (*SHIPPED, *CASES)}
+
+
+def expected_moments() -> list[tuple[str, Expectation]]:
+    """Everything that a scenario of the fleet expects, with its instance."""
+    return [
+        (name, each)
+        for name, scenario in scenarios().items()
+        for each in scenario.expectations
+        if each.at <= LONGEST_SECONDS and name != WITH_BASELINE
+    ]
+
+
 def record_fleet(promtool: Path, directory: Path) -> Fleet:
     """What a Prometheus would hold that scraped all these hosts and ran the shipped rules."""
-    scenarios = {DRIFT: _drift()} | {name: load_any(name) for name in (*SHIPPED, *CASES)}
-    return Fleet(_joined([_watched(scenario, promtool, directory) for scenario in scenarios.values()]), scenarios)
+    hosts = scenarios()
+    return Fleet(_joined([_watched(host, promtool, directory) for host in hosts.values()]), hosts)
 
 
 def _drift() -> Scenario:
     path = Path(__file__).with_name(f"{DRIFT}.toml")
-    return read_scenario(
-        {**read_toml(FOLDER / "base" / "three-a10.toml"), **read_toml(path), "name": DRIFT}, path.name
-    )
+    return read_scenario({**read_toml(FOLDER / "base" / "three-a10.toml"), **read_toml(path), "name": DRIFT}, path.name)
 
 
 def _watched(scenario: Scenario, promtool: Path, directory: Path) -> History:
     length = max([SHORTEST_SECONDS, *(float(each.at) + MARGIN_SECONDS for each in scenario.expectations)])
+    length = min(length, LONGEST_SECONDS)
     raw = record_history(
         scenario,
         seconds=length,

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpu_triage.simulator.history import write_openmetrics
 from tests.dashboards.fleet import STEP_SECONDS, Fleet
 from tests.e2e.processes import WAIT_SECONDS, end, free_port, wait_for
+
+from gpu_triage.simulator.history import write_openmetrics
 
 ATTEMPTS = 3
 """promtool was seen to end well and to write nothing."""

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
-
 from tests.dashboards.grafana import FILES, Target, all_targets, read, substitute
 from tests.dashboards.store import Series, Store
 
@@ -29,9 +28,7 @@ def answer(store: Store, target: Target) -> list[Series]:
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_a_query_finds_data_in_some_scenario_with_the_labels_that_its_panel_shows(
-    store: Store, target: Target
-) -> None:
+def test_a_query_finds_data_in_some_scenario_with_the_labels_that_its_panel_shows(store: Store, target: Target) -> None:
     found = answer(store, target)
     assert found, "no scenario shows anything here"
     labels = {label for series in found for label in series.labels}
@@ -65,9 +62,7 @@ def test_a_table_has_the_columns_that_it_names(store: Store, panel: Mapping[str,
     {target.panel["id"]: target.panel for target in TARGETS if target.panel["type"] == "table"}.values(),
     ids=lambda panel: panel["title"],
 )
-def test_the_queries_of_a_table_share_the_labels_that_join_their_rows(
-    store: Store, panel: Mapping[str, Any]
-) -> None:
+def test_the_queries_of_a_table_share_the_labels_that_join_their_rows(store: Store, panel: Mapping[str, Any]) -> None:
     mine = [target for target in TARGETS if target.panel is panel]
     shared = frozenset.intersection(*(_labels(answer(store, target)) for target in mine))
     assert "instance" in shared
