@@ -242,8 +242,8 @@ def _unlike(metric: str, matchers: str = "") -> str:
 def _baseline() -> PanelBuilder:
     return table_of(
         "Drift from the baseline",
-        "Fields of hosts and GPUs against the baseline that was recorded while they were well. Repair the host, or record "
-        "a new baseline when the change was meant. No data: no host has a baseline.",
+        "Fields of hosts and GPUs against the baseline that was recorded while they were well. Repair the host, or "
+        "record a new baseline when the change was meant. No data: no host has a baseline.",
         (
             HOST,
             GPU,

@@ -1,8 +1,8 @@
 """A fleet whose hosts are scenarios: what each scrapes, what the rules make of it, and when its alerts fire.
 
 Every scenario is recorded on a virtual clock and goes through the rules in promtool's virtual time, as the rules' own
-tests do it. All begin at the same instant, each is one instance, and its recorded series and ALERTS stand beside its raw
-series as in the database of a Prometheus that watched them.
+tests do it. All begin at the same instant, each is one instance, and its recorded series and ALERTS stand beside its
+raw series as in the database of a Prometheus that watched them.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def expected_moments() -> list[tuple[str, Expectation]]:
     ]
 
 
-def record_fleet(promtool: Path, directory: Path) -> Fleet:
-    """What a Prometheus would hold that scraped all these hosts and ran the shipped rules."""
-    hosts = scenarios()
+def record_fleet(promtool: Path, directory: Path, hosts: Mapping[str, Scenario] | None = None) -> Fleet:
+    """What a Prometheus would hold that scraped these hosts, by instance, and ran the shipped rules; all, if None."""
+    hosts = scenarios() if hosts is None else hosts
     return Fleet(_joined([_watched(host, promtool, directory) for host in hosts.values()]), hosts)
 
 
