@@ -72,6 +72,14 @@ docs: $(DEV) ## regenerate docs/METRICS.md and docs/configuration.md
 dashboards: $(DEV) ## write dashboards/*.json anew from their builders
 	$(BIN)/python -m dashboards
 
+.PHONY: schema
+schema: ## type-check the dashboards against Grafana's schema; needs npm and the network
+	tests/dashboards/typecheck.sh
+
+.PHONY: pictures
+pictures: servers $(DEV) ## draw docs/img/*.png anew; needs chromium
+	$(BIN)/python -m tests.dashboards.pictures
+
 .PHONY: bench
 bench: $(DEV) $(PEER) ## measure what the exporter costs, beside another one
 	$(BIN)/python -m tests.bench.run $(ARGS)

@@ -78,7 +78,7 @@ def main() -> int:
         promtool = Path(str(programs["promtool"]))
         fleet = record_fleet(promtool, directory, {NIGHT: load_any(NIGHT)})
         with serving(fleet, Path(str(programs["prometheus"])), promtool, directory) as store:
-            for name, body, height in (("bad-night-top", _top(store), 610), ("bad-night-panels", _charts(store), 560)):
+            for name, body, height in (("bad-night-top", _top(store), 550), ("bad-night-panels", _charts(store), 620)):
                 page = directory / f"{name}.html"
                 page.write_text(_page(body), encoding="utf-8")
                 _photograph(str(programs["chromium"]), page, FOLDER / f"{name}.png", height)
@@ -175,13 +175,14 @@ def _chart(store: Store, title: str) -> str:
     drawn += _minutes(high + 30, 45, wide)
     names = []
     for number, series in enumerate(found):
-        colour = LINES[number % len(LINES)]
+        colour = LINES[int(series.labels.get("gpu", number)) % len(LINES)]
         points = " ".join(
             f"{_x((at - store.start) / 60, 45, wide):.1f},{6 + high * (1 - value / top):.1f}"
             for at, value in sorted(series.values.items())
         )
         drawn.append(f'<polyline points="{points}" fill=none stroke="{colour}" stroke-width=1.6 />')
-        names.append((_name(series.labels), colour))
+        if len(found) <= len(LINES) or max(series.values.values()) > 0:
+            names.append((_name(series.labels), colour))
     return _panel(title, f"<svg width={wide} height={high + 34}>{''.join(drawn)}</svg>{_legend(names)}")
 
 
