@@ -39,7 +39,7 @@ demo: servers $(RUNTIME) ## play a simulated bad night through Prometheus, Alert
 
 .PHONY: test
 test: servers lint types ## every check: lint, types, then all tests; sets up what is missing
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest --numprocesses=logical --dist=loadfile $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: $(DEV) ## ruff, import-linter and hadolint
@@ -71,6 +71,18 @@ docs: $(DEV) ## regenerate docs/METRICS.md and docs/configuration.md
 .PHONY: chart
 chart: $(DEV) ## renew the chart's copies of rules and dashboards, and its README
 	$(BIN)/python helm/build_chart.py
+
+.PHONY: dashboards
+dashboards: $(DEV) ## write dashboards/*.json anew from their builders
+	$(BIN)/python -m dashboards
+
+.PHONY: schema
+schema: ## type-check the dashboards against Grafana's schema; needs npm and the network
+	tests/dashboards/typecheck.sh
+
+.PHONY: pictures
+pictures: servers $(DEV) ## draw docs/img/*.png anew; needs chromium
+	$(BIN)/python -m tests.dashboards.pictures
 
 .PHONY: bench
 bench: $(DEV) $(PEER) ## measure what the exporter costs, beside another one

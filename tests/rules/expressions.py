@@ -137,6 +137,8 @@ def _matchers(node: promql.Expr) -> list[promql.Matcher]:
 def _aggregated(node: promql.AggregateExpr, series: Callable[[str], frozenset[str]]) -> frozenset[str]:
     inner = _labels(node.expr, series)
     added = {node.param.val} if isinstance(node.param, promql.StringLiteral) else set()
+    if str(node.op) in {"topk", "bottomk"}:
+        return inner
     if node.modifier is None:
         return frozenset(added)
     named = frozenset(node.modifier.labels)

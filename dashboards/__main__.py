@@ -1,0 +1,22 @@
+"""`python -m dashboards`: write every dashboard's JSON beside its builder."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from dashboards.build import dashboards
+
+FOLDER = Path(__file__).resolve().parent
+
+
+def main() -> int:
+    """0, after the files are written."""
+    for name, text in dashboards().items():
+        (FOLDER / name).write_text(text, encoding="utf-8")
+        sys.stdout.write(f"dashboards/{name}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

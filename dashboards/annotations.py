@@ -1,0 +1,90 @@
+"""Marks on every time axis: alerts, Xids, driver changes and restarts of the exporter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models.dashboard import AnnotationQuery, DataSourceRef
+
+from dashboards.selectors import gpu, gpu_or_host, host
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation(Builder[AnnotationQuery]):
+    """A query whose series are marks.
+
+    Attributes:
+        name: in the switch above the dashboard.
+        colour: of the marks.
+        expr: not 0 while the mark lasts.
+        title: of the mark, with ``{{label}}``.
+        tags: labels shown as tags.
+    """
+
+    name: str
+    colour: str
+    expr: str
+    title: str
+    tags: str
+
+    def build(self) -> AnnotationQuery:
+        """The mark, with what the library's own class does not know of Prometheus."""
+        return _PrometheusAnnotation(
+            name=self.name,
+            datasource=DataSourceRef(type_val="prometheus", uid="${datasource}"),
+            enable=True,
+            icon_color=self.colour,
+            expr=self.expr,
+            more={"step": "60s", "titleFormat": self.title, "tagKeys": self.tags, "textFormat": ""},
+        )
+
+
+class _PrometheusAnnotation(AnnotationQuery):
+    def __init__(
+        self, *, name: str, datasource: DataSourceRef, enable: bool, icon_color: str, expr: str, more: Mapping[str, str]
+    ) -> None:
+        super().__init__(name=name, datasource=datasource, enable=enable, icon_color=icon_color, expr=expr)
+        self._more = more
+
+    def to_json(self) -> dict[str, object]:
+        return {**super().to_json(), **self._more}
+
+
+_FIRING = 'alertstate="firing", severity=~"critical|warning"'
+
+ALERTS: Final = Annotation(
+    "Alerts",
+    "red",
+    gpu_or_host("ALERTS", _FIRING),
+    "{{alertname}} {{instance}} GPU {{gpu}}",
+    "severity,action",
+)
+XIDS: Final = Annotation(
+    "Xids",
+    "purple",
+    f"0 * (time() - {gpu('gpu_xid_last_timestamp_seconds')} < 60) + 1",
+    "Xid {{xid}} {{instance}} GPU {{gpu}}",
+    "xid",
+)
+DRIVER: Final = Annotation(
+    "Driver changes",
+    "blue",
+    (
+        f"{host('gpu_driver_info')}\n"
+        f"unless on (job, instance, driver_version) {host('gpu_driver_info')} offset 3m\n"
+        f"and on (job, instance) {host('gpu_driver_info')} offset 3m"
+    ),
+    "Driver {{driver_version}} on {{instance}}",
+    "driver_version",
+)
+RESTARTS: Final = Annotation(
+    "Exporter restarts",
+    "yellow",
+    f"resets({host('gpu_exporter_scrapes_total')}[5m]) > 0",
+    "Exporter restarted on {{instance}}",
+    "instance",
+)
+ANNOTATIONS: Final = (ALERTS, XIDS, DRIVER, RESTARTS)

@@ -1,0 +1,118 @@
+"""What all dashboards have in common: variables, links, marks, and how rows of panels lie on the grid."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from grafana_foundation_sdk.builders import dashboard as sdk
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models import dashboard as model
+
+from dashboards.annotations import ANNOTATIONS
+from dashboards.panels import PanelBuilder, datasource, panel_id
+
+TAG = "gpu-triage"
+SCHEMA_VERSION = 39
+"""Grafana 10.4's: later ones bring a dashboard of it up to date themselves, earlier ones know nothing newer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row and its panels, laid out from left to right."""
+
+    title: str
+    panels: tuple[PanelBuilder, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A dashboard.
+
+    Attributes:
+        uid: what links name.
+        title, description: what it is called and what for.
+        rows: in their order; the first may lack a title.
+        since: how far back it looks at first, such as ``3h``.
+        refresh: how often it asks again; "" for never.
+        one_gpu: whether it is about a single GPU, not all that the variables choose.
+        per_gpu: whether GPUs can be chosen.
+        marks: whether events are marked on the time axis.
+    """
+
+    uid: str
+    title: str
+    description: str
+    rows: tuple[Row, ...]
+    since: str
+    refresh: str = "30s"
+    one_gpu: bool = False
+    per_gpu: bool = True
+    marks: bool = True
+
+
+def build(board: Board) -> model.Dashboard:
+    """The dashboard as Grafana knows it."""
+    builder = sdk.Dashboard(board.title).uid(board.uid).description(board.description).tags([TAG])
+    builder = builder.readonly().tooltip(model.DashboardCursorSync.CROSSHAIR).timezone("browser")
+    builder = builder.time(f"now-{board.since}", "now").refresh(board.refresh)
+    builder = builder.links([_other_dashboards()]).variables(_variables(board))
+    if board.marks:
+        builder = builder.annotations(list(ANNOTATIONS))
+    for row in board.rows:
+        if row.title:
+            builder = builder.with_row(sdk.Row(row.title).id(panel_id(f"row {row.title}")))
+        for panel in row.panels:
+            builder = builder.with_panel(panel)
+    found = builder.build()
+    found.schema_version = SCHEMA_VERSION
+    return found
+
+
+def _other_dashboards() -> sdk.DashboardLink:
+    return (
+        sdk.DashboardLink("GPU dashboards")
+        .type(model.DashboardLinkType.DASHBOARDS)
+        .tags([TAG])
+        .as_dropdown(as_dropdown=True)
+        .include_vars(include_vars=True)
+        .keep_time(keep_time=True)
+    )
+
+
+def _variables(board: Board) -> list[Builder[model.VariableModel]]:
+    found: list[Builder[model.VariableModel]] = [
+        sdk.DatasourceVariable("datasource").label("Data source").type("prometheus"),
+        _labels("job", "Job", "label_values(gpu_exporter_build_info, job)", ".+"),
+    ]
+    instances = 'label_values(gpu_exporter_build_info{job=~"$job"}, instance)'
+    gpus = 'label_values(gpu_up{job=~"$job", instance=~"$instance"}, gpu)'
+    if board.one_gpu:
+        found += [_one_label("instance", "Host", instances), _one_label("gpu", "GPU", gpus)]
+    else:
+        found.append(_labels("instance", "Host", instances, ".+"))
+        # Alerts about a host have no GPU: "all GPUs" includes them.
+        found += [_labels("gpu", "GPU", gpus, ".*")] if board.per_gpu else []
+    return found
+
+
+def _labels(name: str, label: str, query: str, everything: str) -> sdk.QueryVariable:
+    """Any number of values; all of them are one pattern, however many there are."""
+    chosen = model.VariableOption(selected=True, text=["All"], value=["$__all"])
+    return (
+        _one_label(name, label, query)
+        .multi(multi=True)
+        .include_all(include_all=True)
+        .all_value(everything)
+        .current(chosen)
+    )
+
+
+def _one_label(name: str, label: str, query: str) -> sdk.QueryVariable:
+    return (
+        sdk.QueryVariable(name)
+        .label(label)
+        .datasource(datasource())
+        .query({"qryType": 1, "query": query, "refId": f"variable-{name}"})
+        .refresh(model.VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(model.VariableSort.NATURAL_ASC)
+    )

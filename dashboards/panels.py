@@ -1,0 +1,245 @@
+"""The kinds of panels, each a call; what all of a kind have in common stands here once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+from grafana_foundation_sdk.builders import common, stat, statetimeline, timeseries
+from grafana_foundation_sdk.builders.dashboard import DashboardLink as LinkBuilder
+from grafana_foundation_sdk.builders.dashboard import FieldColor
+from grafana_foundation_sdk.builders.dashboard import ThresholdsConfig as ThresholdsBuilder
+from grafana_foundation_sdk.builders.prometheus import Dataquery
+from grafana_foundation_sdk.cog.builder import Builder
+from grafana_foundation_sdk.models.common import (
+    BigValueColorMode,
+    BigValueGraphMode,
+    BigValueTextMode,
+    GraphThresholdsStyleMode,
+    LegendDisplayMode,
+    LegendPlacement,
+    SortOrder,
+    StackingMode,
+    TooltipDisplayMode,
+    VisibilityMode,
+)
+from grafana_foundation_sdk.models.dashboard import (
+    DashboardLinkType,
+    DataSourceRef,
+    DynamicConfigValue,
+    FieldColorModeId,
+    Panel,
+    Threshold,
+    ThresholdsMode,
+)
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from dashboards.selectors import LEGEND
+from dashboards.words import mapping
+
+PanelBuilder = Builder[Panel]
+
+BROKEN: Final = "No data"
+"""What a panel says that got nothing: never a word that could pass for good news."""
+
+DETAIL_LINK: Final = (
+    "/d/gpu-triage-detail?${datasource:queryparam}&var-job=${__field.labels.job}"
+    "&var-instance=${__field.labels.instance}&var-gpu=${__field.labels.gpu}&${__url_time_range}"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query of a panel: PromQL, and the name of each of its series."""
+
+    expr: str
+    legend: str = LEGEND
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Width in columns of 24, height in rows of 38 pixels."""
+
+    width: int
+    height: int
+
+
+SMALL: Final = Size(6, 7)
+MEDIUM: Final = Size(8, 7)
+HALF: Final = Size(12, 8)
+FULL: Final = Size(24, 9)
+
+
+def datasource() -> DataSourceRef:
+    """The Prometheus that the variable names."""
+    return DataSourceRef(type_val="prometheus", uid="${datasource}")
+
+
+def panel_id(title: str) -> int:
+    """A number that stays with the title, wherever the panel moves."""
+    return crc32(title.encode()) % 1_000_000 + 1
+
+
+def limits(*steps: tuple[float, str], base: str = "green") -> ThresholdsBuilder:
+    """Thresholds from a value on, each with its colour, over a base colour."""
+    found = [Threshold(value=None, color=base), *(Threshold(value=value, color=colour) for value, colour in steps)]
+    return ThresholdsBuilder().mode(ThresholdsMode.ABSOLUTE).steps(found)
+
+
+def lines(
+    title: str,
+    description: str,
+    queries: Sequence[Query] | str,
+    *,
+    unit: str,
+    size: Size = MEDIUM,
+    floor: float | None = 0,
+    top: float | None = None,
+    line_at: tuple[float, str] | None = None,
+    every: str | None = None,
+    stacked: bool = False,
+    names: Mapping[str, tuple[str, str]] | None = None,
+) -> PanelBuilder:
+    """Values over time.
+
+    Args:
+        title: also what the panel's number is made of.
+        description: what the picture means and what to decide.
+        queries: one expression a GPU, or several with legends.
+        unit: Grafana's.
+        size: of the panel.
+        floor: where the axis begins; None leaves it to the data.
+        top: where the axis ends, None as above.
+        line_at: a limit to draw, and its colour.
+        every: the shortest step, for series that change slowly.
+        stacked: whether values add up.
+        names: name and colour of series by their legend.
+    """
+    panel = timeseries.Panel().id(panel_id(title)).title(title).description(description)
+    panel = panel.span(size.width).height(size.height).datasource(datasource()).unit(unit)
+    panel = panel.fill_opacity(70 if stacked else 4).line_width(0 if stacked else 1)
+    panel = panel.show_points(VisibilityMode.NEVER).span_nulls(span_nulls=False)
+    panel = panel.legend(_legend()).tooltip(_tooltip())
+    if floor is not None:
+        panel = panel.min(floor)
+    if top is not None:
+        panel = panel.max(top)
+    if stacked:
+        panel = panel.stacking(common.StackingConfig().mode(StackingMode.NORMAL).group("A"))
+    if line_at is not None:
+        value, colour = line_at
+        style = common.GraphThresholdsStyleConfig().mode(GraphThresholdsStyleMode.DASHED)
+        panel = panel.thresholds(limits((value, colour), base="transparent")).thresholds_style(style)
+    if every is not None:
+        panel = panel.interval(every)
+    for legend, (name, colour) in (names or {}).items():
+        fixed = {"mode": "fixed", "fixedColor": colour}
+        panel = panel.override_by_name(
+            legend, [DynamicConfigValue("displayName", name), DynamicConfigValue("color", fixed)]
+        )
+    panel = panel.data_links([_drilldown()]) if _per_gpu(queries) else panel
+    for ref, query in _named(queries):
+        panel = panel.with_target(_ranged(ref, query))
+    return panel
+
+
+def timeline(
+    title: str,
+    description: str,
+    queries: Sequence[Query] | str,
+    words: Sequence[tuple[int, str, str]],
+    *,
+    size: Size = HALF,
+    show_value: VisibilityMode = VisibilityMode.AUTO,
+) -> PanelBuilder:
+    """One bar a series, whose colour tells its state; `words` names the states."""
+    panel = statetimeline.Panel().id(panel_id(title)).title(title).description(description)
+    panel = panel.span(size.width).height(size.height).datasource(datasource()).unit("none").decimals(0)
+    panel = panel.mappings(mapping(words)).color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
+    panel = panel.thresholds(limits(base="text")).merge_values(merge_values=True).show_value(show_value)
+    panel = panel.row_height(0.85).line_width(0).fill_opacity(85).legend(_legend()).tooltip(_tooltip())
+    panel = panel.data_links([_drilldown()]) if _per_gpu(queries) else panel
+    for ref, query in _named(queries):
+        panel = panel.with_target(_ranged(ref, query))
+    return panel
+
+
+def tile(
+    title: str,
+    description: str,
+    queries: Sequence[Query] | str,
+    *,
+    unit: str,
+    size: Size = SMALL,
+    words: Sequence[tuple[int, str, str]] = (),
+    steps: ThresholdsBuilder | None = None,
+    links: Sequence[tuple[str, str]] = (),
+    decimals: int | None = None,
+    graph: bool = False,
+) -> PanelBuilder:
+    """One number, or one word, in large letters; `links` are titles and addresses, the first taken by a click."""
+    panel = stat.Panel().id(panel_id(title)).title(title).description(description).no_value(BROKEN)
+    panel = panel.span(size.width).height(size.height).datasource(datasource()).unit(unit)
+    panel = panel.mappings(mapping(words)).thresholds(steps or limits(base="text"))
+    panel = panel.color_scheme(FieldColor().mode(FieldColorModeId.THRESHOLDS))
+    panel = panel.color_mode(BigValueColorMode.VALUE if steps is None and not words else BigValueColorMode.BACKGROUND)
+    panel = panel.graph_mode(BigValueGraphMode.AREA if graph else BigValueGraphMode.NONE)
+    panel = panel.text_mode(BigValueTextMode.VALUE).reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+    if decimals is not None:
+        panel = panel.decimals(decimals)
+    if links:
+        panel = panel.links([_link(*link) for link in links]).data_links([_link(*link) for link in links])
+    for ref, query in _named([Query(queries, "")] if isinstance(queries, str) else queries):
+        target = _ranged(ref, query) if graph else _target(ref, query).instant()
+        panel = panel.with_target(target)
+    return panel
+
+
+def refs(count: int) -> str:
+    """Names of queries: A, B, C and so on."""
+    return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[:count]
+
+
+def table_target(ref: str, expr: str) -> Dataquery:
+    """A query whose series are rows of a table, as they are at the end of the time shown."""
+    return _target(ref, Query(expr, "")).instant().format(PromQueryFormat.TABLE)
+
+
+def _named(queries: Sequence[Query] | str) -> list[tuple[str, Query]]:
+    found = [Query(queries)] if isinstance(queries, str) else list(queries)
+    return list(zip(refs(len(found)), found, strict=True))
+
+
+def _per_gpu(queries: Sequence[Query] | str) -> bool:
+    return all("{{gpu}}" in query.legend for _, query in _named(queries))
+
+
+def _target(ref: str, query: Query) -> Dataquery:
+    return Dataquery().ref_id(ref).expr(query.expr).legend_format(query.legend).datasource(datasource())
+
+
+def _ranged(ref: str, query: Query) -> Dataquery:
+    return _target(ref, query).range()
+
+
+def _link(title: str, url: str) -> LinkBuilder:
+    return LinkBuilder(title).type(DashboardLinkType.LINK).url(url)
+
+
+def _drilldown() -> LinkBuilder:
+    return _link("Everything about this GPU", DETAIL_LINK)
+
+
+def _legend() -> common.VizLegendOptions:
+    return (
+        common.VizLegendOptions()
+        .show_legend(show_legend=True)
+        .display_mode(LegendDisplayMode.LIST)
+        .placement(LegendPlacement.BOTTOM)
+    )
+
+
+def _tooltip() -> common.VizTooltipOptions:
+    return common.VizTooltipOptions().mode(TooltipDisplayMode.MULTI).sort(SortOrder.DESCENDING)

@@ -1,0 +1,129 @@
+"""The steps of the playbook: which bottleneck classes and which alerts each of them asks about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+RULES: Final = Path(__file__).resolve().parent.parent / "rules"
+REPOSITORY_URL: Final = "https://github.com/gpu-triage/gpu-triage-exporter/blob/main"
+RUNBOOKS_URL: Final = f"{REPOSITORY_URL}/docs/runbooks"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One question of the playbook.
+
+    Attributes:
+        title: number and question, as the row and the tile have it.
+        anchor: of its section in docs/playbook.md.
+        rules: file of its alerts, in rules/; "" where it has none.
+        classes: bottleneck classes that answer it with yes.
+        judged_by: recorded series without which the question has no answer.
+        per_gpu: whether that series is a GPU's, not a host's.
+        key_panel: title of the panel to look at first.
+        decide: what to do when it is the culprit.
+    """
+
+    title: str
+    anchor: str
+    rules: str
+    classes: tuple[str, ...]
+    judged_by: str
+    per_gpu: bool
+    key_panel: str
+    decide: str
+
+    @property
+    def url(self) -> str:
+        """Its section of the playbook."""
+        return f"{REPOSITORY_URL}/docs/playbook.md#{self.anchor}"
+
+
+SEEN: Final = Step(
+    "0 Can you trust it?",
+    "0-can-you-trust-what-you-see",
+    "alerts-exporter.yml",
+    (),
+    "gpu_exporter_build_info",
+    per_gpu=False,
+    key_panel="Exporters that answer",
+    decide="Mend the exporter or its scrape first: what it does not see, no panel below shows.",
+)
+SICK: Final = Step(
+    "1 Sick?",
+    "1-is-it-sick",
+    "alerts-sick.yml",
+    ("sick",),
+    "instance_gpu:gpu_bottleneck:rank",
+    per_gpu=True,
+    key_panel="Health of each GPU",
+    decide="Drain the host and follow the runbook of the alert; tuning a sick GPU wastes the night.",
+)
+HELD_BACK: Final = Step(
+    "2 Held back?",
+    "2-is-it-held-back",
+    "alerts-held-back.yml",
+    ("thermal", "power_brake", "power_cap", "clock_cap"),
+    "instance_gpu_reason:gpu_throttle:ratio5m",
+    per_gpu=True,
+    key_panel="Time held back by heat",
+    decide="Heat and power brake are for whoever runs the room; a lowered limit is for whoever set it.",
+)
+PATH: Final = Step(
+    "3 Path broken?",
+    "3-is-the-path-to-it-broken",
+    "alerts-path.yml",
+    ("pcie_link", "numa"),
+    "instance_gpu:gpu_pcie_link:ratio_to_expected",
+    per_gpu=True,
+    key_panel="PCIe bandwidth of the link, as a share of what it should have",
+    decide="Move the job to another GPU and have card, riser and slot inspected.",
+)
+STARVED: Final = Step(
+    "4 Starved?",
+    "4-is-it-starved",
+    "alerts-starved.yml",
+    ("memory", "storage", "cpu", "network"),
+    "instance:gpu_host_storage:saturated",
+    per_gpu=False,
+    key_panel="GPUs that wait for their host",
+    decide="Relieve the resource that is scarce first; the GPUs themselves are fine.",
+)
+SOFTWARE: Final = Step(
+    "5 Software?",
+    "5-is-the-software-in-the-way",
+    "alerts-software.yml",
+    ("hung", "communication"),
+    "instance_gpu:gpu_compute_processes:sum",
+    per_gpu=True,
+    key_panel="Compute processes",
+    decide="Talk to the job's owner: look for a hang, an imbalance, or ranks that wait for each other.",
+)
+TUNE: Final = Step(
+    "6 GPU-bound?",
+    "6-only-then-tune",
+    "",
+    ("compute",),
+    "instance_gpu:gpu_busy:ratio5m",
+    per_gpu=True,
+    key_panel="Activity of the SMs",
+    decide="Nothing is wrong with the machine: profile the job, or give it more GPUs.",
+)
+STEPS: Final = (SEEN, SICK, HELD_BACK, PATH, STARVED, SOFTWARE, TUNE)
+
+
+def alerts_of(step: Step) -> tuple[str, ...]:
+    """Names of its alerts, as the rules have them now."""
+    if not step.rules:
+        return ()
+    groups = yaml.safe_load((RULES / step.rules).read_text(encoding="utf-8"))["groups"]
+    names = {rule["alert"] for group in groups for rule in group["rules"] if rule["labels"]["severity"] in COUNTED}
+    return tuple(sorted(names))
+
+
+COUNTED: Final = frozenset({"critical", "warning"})
+"""Severities that make a step suspect; the others are context."""

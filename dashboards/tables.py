@@ -1,0 +1,158 @@
+"""Tables: one row a GPU, host or link, one column a query or a label."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from grafana_foundation_sdk.builders import common, table
+from grafana_foundation_sdk.builders.dashboard import ThresholdsConfig
+from grafana_foundation_sdk.models.dashboard import DataTransformerConfig, DynamicConfigValue
+
+from dashboards.panels import BROKEN, FULL, PanelBuilder, Size, datasource, limits, panel_id, refs, table_target
+from dashboards.words import mapping
+
+ABSENT = "N/A"
+"""What a cell says whose GPU does not report the value."""
+
+_BACKGROUND = {"type": "color-background", "mode": "basic"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column.
+
+    Attributes:
+        title: its head.
+        label: the label it shows; "" for the value of a query.
+        expr: the query; its labels beside those of other columns' queries are columns of their own, if named.
+        unit: Grafana's.
+        words: texts and colours of values.
+        steps: thresholds that colour the cell.
+        link: title and address of what a click opens.
+        width: in pixels; None as needed.
+        decimals: None as needed.
+    """
+
+    title: str
+    label: str = ""
+    expr: str = ""
+    unit: str = "none"
+    words: Sequence[tuple[int, str, str]] = ()
+    steps: ThresholdsConfig | None = None
+    link: tuple[str, str] | None = None
+    width: int | None = None
+    decimals: int | None = None
+
+
+def detail_link(gpu_column: str = "GPU") -> tuple[str, str]:
+    """Opens everything about the GPU of the row."""
+    return (
+        "Everything about this GPU",
+        "/d/gpu-triage-detail?${datasource:queryparam}&var-job=$job"
+        "&var-instance=${__data.fields.Host}&var-gpu=${__data.fields." + gpu_column + "}&${__url_time_range}",
+    )
+
+
+HOST = Column("Host", label="instance")
+GPU = Column("GPU", label="gpu", link=detail_link(), width=60)
+
+
+def table_of(
+    title: str,
+    description: str,
+    columns: Sequence[Column],
+    *,
+    sort: str | None = None,
+    descending: bool = False,
+    size: Size = FULL,
+    empty: str = BROKEN,
+) -> PanelBuilder:
+    """A table.
+
+    Args:
+        title: also what the panel's number is made of.
+        description: what it means and what to decide.
+        columns: in their order; queries are joined on the labels they share.
+        sort: title of the column to sort by.
+        descending: whether the largest comes first.
+        size: of the panel.
+        empty: what stands there instead of an empty table.
+    """
+    queries = [column for column in columns if column.expr]
+    fields = _fields(columns)
+    panel = table.Panel().id(panel_id(title)).title(title).description(description).no_value(empty)
+    panel = panel.span(size.width).height(size.height).datasource(datasource()).filterable(filterable=True)
+    panel = panel.unit("none").thresholds(limits(base="text")).show_header(show_header=True)
+    for ref, column in zip(refs(len(queries)), queries, strict=True):
+        panel = panel.with_target(table_target(ref, column.expr))
+    panel = panel.transformations(_transformations(fields, joined=len(queries) > 1))
+    if sort is not None:
+        panel = panel.sort_by([common.TableSortByFieldState().display_name(sort).desc(descending)])
+    for column in columns:
+        panel = panel.override_by_name(column.title, _properties(column))
+    return panel
+
+
+def matrix(
+    title: str,
+    description: str,
+    expr: str,
+    *,
+    row: str,
+    column: str,
+    words: Sequence[tuple[int, str, str]],
+    size: Size,
+) -> PanelBuilder:
+    """A value for each pair of two labels; the pairs that do not exist are empty."""
+    panel = table.Panel().id(panel_id(title)).title(title).description(description).no_value(BROKEN)
+    panel = panel.span(size.width).height(size.height).datasource(datasource()).unit("none")
+    panel = panel.mappings(mapping(words, absent="-")).thresholds(limits(base="text"))
+    options = {"rowField": row, "columnField": column, "valueField": "Value", "emptyValue": "null"}
+    panel = panel.transformations([DataTransformerConfig(id_val="groupingToMatrix", options=options)])
+    panel = panel.override_by_field_type("number", [DynamicConfigValue("custom.cellOptions", _BACKGROUND)])
+    return panel.with_target(table_target("A", expr))
+
+
+def _fields(columns: Sequence[Column]) -> Mapping[str, str]:
+    """Title of each column by the name its field has in the answer."""
+    queries = [column for column in columns if column.expr]
+    names = iter(["Value"] if len(queries) == 1 else [f"Value #{ref}" for ref in refs(len(queries))])
+    return {next(names) if column.expr else column.label: column.title for column in columns}
+
+
+def _transformations(fields: Mapping[str, str], *, joined: bool) -> list[DataTransformerConfig]:
+    merge = [DataTransformerConfig(id_val="merge", options={})] if joined else []
+    return [
+        *merge,
+        DataTransformerConfig(id_val="filterFieldsByName", options={"include": {"names": list(fields)}}),
+        DataTransformerConfig(
+            id_val="organize",
+            options={
+                "excludeByName": {},
+                "indexByName": {field: place for place, field in enumerate(fields)},
+                "renameByName": dict(fields),
+            },
+        ),
+    ]
+
+
+def _properties(column: Column) -> list[DynamicConfigValue]:
+    found = []
+    if column.expr:
+        found += [
+            DynamicConfigValue("unit", column.unit),
+            DynamicConfigValue("mappings", mapping(column.words, absent=ABSENT)),
+        ]
+    if column.words or column.steps is not None:
+        found.append(DynamicConfigValue("custom.cellOptions", _BACKGROUND))
+    if column.steps is not None:
+        found.append(DynamicConfigValue("thresholds", column.steps.build()))
+    if column.decimals is not None:
+        found.append(DynamicConfigValue("decimals", column.decimals))
+    if column.link is not None:
+        title, url = column.link
+        found.append(DynamicConfigValue("links", [{"title": title, "url": url}]))
+    if column.width is not None:
+        found.append(DynamicConfigValue("custom.width", column.width))
+    return found

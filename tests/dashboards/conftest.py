@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.conftest import RequiresTool
+from tests.dashboards.fleet import record_fleet
+from tests.dashboards.store import Store, serving
+
+
+@pytest.fixture(scope="session")
+def store(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A Prometheus that has watched all the scenarios at once."""
+    prometheus, promtool = requires_tool("prometheus"), requires_tool("promtool")
+    directory = tmp_path_factory.mktemp("store")
+    with serving(record_fleet(promtool, directory), prometheus, promtool, directory) as running:
+        yield running

@@ -1,0 +1,170 @@
+"""A fleet whose hosts are scenarios: what each scrapes, what the rules make of it, and when its alerts fire.
+
+Every scenario is recorded on a virtual clock and goes through the rules in promtool's virtual time, as the rules' own
+tests do it. All begin at the same instant, each is one instance, and its recorded series and ALERTS stand beside its
+raw series as in the database of a Prometheus that watched them.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.rules.cases import FOLDER, load_any
+from tests.rules.examine import MARGIN_SECONDS, input_series, mentioned
+from tests.rules.promtool import Run, ask
+from tests.rules.rulefile import read_rules, rule_files
+
+from gpu_triage.simulator.history import Family, History, SeriesKey, history_config, record_history
+from gpu_triage.simulator.scenario import Expectation, Scenario
+from gpu_triage.simulator.scenario_file import read_scenario
+from gpu_triage.simulator.schema import read_toml
+
+STEP_SECONDS = 60.0
+SHORTEST_SECONDS = 75 * 60.0
+"""Long enough for the rules' hours, and through them for their days."""
+LONGEST_SECONDS = 130 * 60.0
+
+SHIPPED = (
+    "a100-power-capped",
+    "dual-a10",
+    "h100-8-bad-night",
+    "h100-mig",
+    "idle-downshift",
+    "lost-before-start",
+    "no-driver",
+    "rtx-4070-ti-super",
+    "v100-old-driver",
+)
+"""All shipped scenarios but h100-8, which is the bad night without the night."""
+CASES = ("path", "sick-fabric", "sick-memory", "sick-xid", "starved", "software-barrier", "exporter")
+"""Cases of the rules' tests, for what no shipped scenario shows."""
+DRIFT = "drift"
+"""The scenario beside this file."""
+WITH_BASELINE = "path"
+"""The case whose exporter knows what its host was like at the start."""
+
+RECORDED = 'label_replace({__name__=~".+:.+"}, "recorded", "$1", "__name__", "(.+)")'
+FIRING = 'ALERTS{alertstate="firing"}'
+JOB_STEPS = "gpu_job_steps_total"
+OFF_BY_DEFAULT = {"pcie_throughput": True, "process_memory_locality": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The histories of all hosts as one.
+
+    Attributes:
+        history: every series, raw, recorded and ALERTS.
+        scenarios: by instance.
+    """
+
+    history: History
+    scenarios: Mapping[str, Scenario]
+
+
+def scenarios() -> dict[str, Scenario]:
+    """The fleet's scenarios by instance."""
+    return {DRIFT: _drift()} | {name: load_any(name) for name in (*SHIPPED, *CASES)}
+
+
+def expected_moments() -> list[tuple[str, Expectation]]:
+    """Everything that a scenario of the fleet expects, with its instance."""
+    return [
+        (name, each)
+        for name, scenario in scenarios().items()
+        for each in scenario.expectations
+        if each.at <= LONGEST_SECONDS and name != WITH_BASELINE
+    ]
+
+
+def record_fleet(promtool: Path, directory: Path, hosts: Mapping[str, Scenario] | None = None) -> Fleet:
+    """What a Prometheus would hold that scraped these hosts, by instance, and ran the shipped rules; all, if None."""
+    hosts = scenarios() if hosts is None else hosts
+    return Fleet(_joined([_watched(host, promtool, directory) for host in hosts.values()]), hosts)
+
+
+def _drift() -> Scenario:
+    path = Path(__file__).with_name(f"{DRIFT}.toml")
+    return read_scenario({**read_toml(FOLDER / "base" / "three-a10.toml"), **read_toml(path), "name": DRIFT}, path.name)
+
+
+def _watched(scenario: Scenario, promtool: Path, directory: Path) -> History:
+    length = max([SHORTEST_SECONDS, *(float(each.at) + MARGIN_SECONDS for each in scenario.expectations)])
+    length = min(length, LONGEST_SECONDS)
+    raw = record_history(
+        scenario,
+        seconds=length,
+        step_seconds=STEP_SECONDS,
+        config=replace(
+            history_config(scenario, STEP_SECONDS),
+            collectors=OFF_BY_DEFAULT,
+            baseline_from_host=scenario.name == WITH_BASELINE,
+        ),
+        target={"drill": "true", **scenario.target.labels},
+    )
+    history = _with_job(raw)
+    times = [step * STEP_SECONDS for step in range(history.steps)]
+    rules = rule_files()
+    run = Run(
+        rules,
+        tuple(dict.fromkeys(rule.group for rule in read_rules(rules))),
+        STEP_SECONDS,
+        input_series(history, mentioned(rules)),
+        tuple((question, at) for at in times for question in (RECORDED, FIRING)),
+    )
+    answers = ask(promtool, run, directory)
+    made: dict[SeriesKey, array[float]] = {}
+    for (_, at), samples in answers.samples.items():
+        for sample in samples:
+            labels = dict(sample.labels)
+            name = labels.pop("recorded", "ALERTS")
+            column = made.setdefault((name, tuple(sorted(labels.items()))), array("d", [math.nan]) * history.steps)
+            column[round(at / STEP_SECONDS)] = sample.value
+    return _joined([history, replace(history, series=made, families=_families(made))])
+
+
+def _with_job(history: History) -> History:
+    """The history with a job that counts two steps a second while its host's first GPU is fully busy."""
+    busy = next((column for (name, _), column in history.series.items() if name == "gpu_busy_seconds_total"), None)
+    if busy is None:
+        return history
+    labels = next(labels for name, labels in history.series if name == "up")
+    key = (JOB_STEPS, tuple(sorted({**dict(labels), "job_name": "pretraining"}.items())))
+    made = {key: array("d", [2 * value for value in busy])}
+    return _joined([history, replace(history, series=made, families=_families(made))])
+
+
+def _families(series: Mapping[SeriesKey, Sequence[float]]) -> tuple[Family, ...]:
+    members: dict[str, list[SeriesKey]] = {}
+    for key in sorted(series):
+        members.setdefault(key[0], []).append(key)
+    return tuple(
+        Family(name.removesuffix("_total"), "counter" if name.endswith("_total") else "unknown", "", tuple(keys))
+        for name, keys in members.items()
+    )
+
+
+def _joined(histories: Sequence[History]) -> History:
+    """Histories of one start and step as one, families in one piece each.
+
+    What the rules make of all hosts together, such as ``cluster:gpu_devices:sum``, is that of the longest history.
+    """
+    histories = sorted(histories, key=lambda history: -history.steps)
+    steps = histories[0].steps
+    series: dict[SeriesKey, Sequence[float]] = {}
+    families: dict[str, Family] = {}
+    for history in histories:
+        new = {key: column for key, column in history.series.items() if key not in series}
+        for key, column in new.items():
+            series[key] = array("d", column) + array("d", [math.nan]) * (steps - len(column))
+        for family in history.families:
+            known = families[family.name].series if family.name in families else ()
+            keys = tuple(key for key in family.series if key in new)
+            families[family.name] = replace(family, series=known + keys)
+    return replace(
+        histories[0], steps=steps, series=series, families=tuple(families[name] for name in sorted(families))
+    )

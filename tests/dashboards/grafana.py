@@ -1,0 +1,108 @@
+"""Dashboards as Grafana reads them: panels and queries of the JSON, and variables put into queries."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).resolve().parents[2] / "dashboards"
+FILES = ("diagnosis.json", "detail.json", "fleet.json", "capacity.json")
+
+RATE_INTERVAL = "4m"
+"""Four scrape intervals, as Grafana has it at this resolution."""
+INTERVAL = "1m"
+
+_BUILT_IN = re.compile(r"\$([A-Za-z_]\w*)|\$\{(\w+)(?::\w+)?\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One query of a panel.
+
+    Attributes:
+        file: of the dashboard.
+        panel: the panel as JSON.
+        ref: the query's letter.
+        expr: PromQL with variables.
+        legend: name of each series, with ``{{label}}``.
+        instant: whether it asks for one moment.
+    """
+
+    file: str
+    panel: Mapping[str, Any]
+    ref: str
+    expr: str
+    legend: str
+    instant: bool
+
+    @property
+    def name(self) -> str:
+        """For a test's name."""
+        return f"{self.file.removesuffix('.json')}: {self.panel['title']} {self.ref}"
+
+
+def read(file: str) -> dict[str, Any]:
+    """A committed dashboard."""
+    found: dict[str, Any] = json.loads((FOLDER / file).read_text(encoding="utf-8"))
+    return found
+
+
+def panels(board: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every panel, those in collapsed rows included, without the rows themselves."""
+    for panel in board["panels"]:
+        if panel["type"] == "row":
+            yield from panel.get("panels") or ()
+        else:
+            yield panel
+
+
+def targets(file: str) -> list[Target]:
+    """Every query of a dashboard's panels."""
+    return [
+        Target(file, panel, each["refId"], each["expr"], each.get("legendFormat", ""), each.get("instant", False))
+        for panel in panels(read(file))
+        for each in panel["targets"]
+    ]
+
+
+def all_targets() -> list[Target]:
+    """Every query of all dashboards' panels."""
+    return [target for file in FILES for target in targets(file)]
+
+
+def find(file: str, title: str) -> Target:
+    """The first query of the panel of this title."""
+    return next(target for target in targets(file) if target.panel["title"] == title)
+
+
+def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
+    """The query as Grafana sends it.
+
+    Args:
+        expr: with variables.
+        range_seconds: length of the time shown.
+        chosen: values of the dashboard's variables; without one, all: the variable's own word for that.
+    """
+    values = {
+        "__rate_interval": RATE_INTERVAL,
+        "__interval": INTERVAL,
+        "__range": f"{range_seconds:g}s",
+        "job": ".+",
+        "instance": ".+",
+        "gpu": ".*",
+        **chosen,
+    }
+    return _BUILT_IN.sub(lambda found: values[found[1] or found[2]], expr)
+
+
+def text_of(panel: Mapping[str, Any], value: float) -> str:
+    """What the panel writes for a value: its mapping's text, or the number."""
+    for mapping in panel["fieldConfig"]["defaults"].get("mappings", ()):
+        if mapping["type"] == "value" and f"{value:g}" in mapping["options"]:
+            text: str = mapping["options"][f"{value:g}"]["text"]
+            return text
+    return f"{value:g}"

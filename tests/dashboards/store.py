@@ -1,0 +1,128 @@
+"""A real Prometheus that holds a fleet's history."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.dashboards.fleet import STEP_SECONDS, Fleet
+from tests.e2e.processes import WAIT_SECONDS, end, free_port, wait_for
+
+from gpu_triage.simulator.history import write_openmetrics
+
+ATTEMPTS = 3
+"""promtool was seen to end well and to write nothing."""
+
+
+class QueryError(Exception):
+    """Prometheus did not take a query."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series of an answer.
+
+    Attributes:
+        labels: its labels, ``__name__`` included.
+        values: by Unix time.
+    """
+
+    labels: dict[str, str]
+    values: dict[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The running database, and the fleet whose history it holds."""
+
+    address: str
+    fleet: Fleet
+
+    @property
+    def start(self) -> float:
+        """Scenario time 0, in Unix seconds."""
+        return self.fleet.history.start_seconds
+
+    @property
+    def end(self) -> float:
+        """The last scrape, in Unix seconds."""
+        return self.start + (self.fleet.history.steps - 1) * STEP_SECONDS
+
+    def at(self, expr: str, seconds: float) -> list[Series]:
+        """What an expression yields at a scenario time."""
+        found = self._ask("query", query=expr, time=self.start + seconds)
+        if found["resultType"] == "scalar":
+            return [Series({}, {float(found["result"][0]): float(found["result"][1])})]
+        return [Series(one["metric"], {float(one["value"][0]): float(one["value"][1])}) for one in found["result"]]
+
+    def over_time(self, expr: str) -> list[Series]:
+        """What an expression yields over the whole history."""
+        found = self._ask("query_range", query=expr, start=self.start, end=self.end, step=STEP_SECONDS)
+        return [
+            Series(one["metric"], {float(at): float(value) for at, value in one["values"]}) for one in found["result"]
+        ]
+
+    def _ask(self, path: str, **parameters: object) -> dict[str, Any]:
+        url = f"http://{self.address}/api/v1/{path}"
+        data = urllib.parse.urlencode(parameters).encode()
+        try:
+            with urllib.request.urlopen(url, data, timeout=WAIT_SECONDS) as answer:
+                found: dict[str, Any] = json.load(answer)["data"]
+        except urllib.error.HTTPError as error:
+            raise QueryError(f"{error.read().decode()}: {parameters['query']}") from error
+        return found
+
+
+@contextmanager
+def serving(fleet: Fleet, prometheus: Path, promtool: Path, directory: Path) -> Iterator[Store]:
+    """The fleet's history in a Prometheus, for the length of a ``with`` block."""
+    data = directory / "data"
+    _backfill(fleet, promtool, directory / "history.om", data)
+    config = directory / "prometheus.yml"
+    config.write_text("global: {scrape_interval: 1m}\n")
+    store = Store(f"127.0.0.1:{free_port()}", fleet)
+    command = [
+        str(prometheus),
+        f"--config.file={config}",
+        f"--storage.tsdb.path={data}",
+        "--storage.tsdb.retention.time=100y",
+        # Backfilled series end without a marker of staleness: this one stands for it.
+        f"--query.lookback-delta={STEP_SECONDS - 1:g}s",
+        f"--web.listen-address={store.address}",
+    ]
+    with (directory / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        wait_for(lambda: _answers(store))
+        (count,) = store.at("count(up)", 0)
+        assert list(count.values.values()) == [len(fleet.scenarios)], "not every host is in the database"
+        yield store
+    finally:
+        end(process)
+
+
+def _backfill(fleet: Fleet, promtool: Path, text: Path, data: Path) -> None:
+    with text.open("w", encoding="utf-8") as stream:
+        write_openmetrics(fleet.history, stream)
+    command = [str(promtool), "tsdb", "create-blocks-from", "openmetrics", "-q", str(text), str(data)]
+    for _ in range(ATTEMPTS):
+        subprocess.run(command, check=True, capture_output=True)
+        if data.is_dir() and any((block / "meta.json").is_file() for block in data.iterdir()):
+            return
+    raise AssertionError("promtool wrote no block")
+
+
+def _answers(store: Store) -> bool:
+    try:
+        store.at("1", 0)
+    except (OSError, QueryError):
+        return False
+    return True
