@@ -704,7 +704,7 @@ XID_UNASSIGNED_ERRORS = _host(
     _C,
     _E,
     "/dev/kmsg, NVRM: Xid",
-    "As gpu_xid_errors_total, for a GPU that the driver has not shown since the exporter started, as when it fell off the bus before; moves there once the GPU is seen.",
+    "As gpu_xid_errors_total, for a GPU that the driver has not shown since the exporter started, as when it fell off the bus before; moves there once the GPU is seen. Also what happened, before the exporter started, at this address before the kernel found the present GPU there: it may be of a card since replaced.",
     "pci_bus_id",
     "xid",
 )
@@ -713,7 +713,7 @@ XID_UNASSIGNED_LAST_TIMESTAMP = _host(
     _G,
     _E,
     "/dev/kmsg, NVRM: Xid",
-    "As gpu_xid_last_timestamp_seconds, for a GPU that the driver has not shown since the exporter started.",
+    "As gpu_xid_last_timestamp_seconds, for a GPU that the driver has not shown since the exporter started, or that was replaced before.",
     "pci_bus_id",
     "xid",
 )
