@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
+from tests.distribution import build_wheel
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -28,6 +29,12 @@ def in_continuous_integration() -> bool:
 def repository() -> Path:
     """The root of the working tree."""
     return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The distribution."""
+    return build_wheel(repository, tmp_path_factory.mktemp("distribution"))
 
 
 @pytest.fixture(scope="session")
