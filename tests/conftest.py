@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
-from tests.distribution import build_wheel
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -34,6 +33,8 @@ def repository() -> Path:
 @pytest.fixture(scope="session")
 def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The distribution."""
+    from tests.distribution import build_wheel  # noqa: PLC0415 - this file also works in a folder of its own
+
     return build_wheel(repository, tmp_path_factory.mktemp("distribution"))
 
 
