@@ -28,14 +28,10 @@ def build_wheel(repository: Path, scratch: Path) -> Path:
         source / "exporter",
         ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"),
     )
-    pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(built), str(source))
+    offline = ("--offline", "--no-config", "--no-build-isolation", "--python", sys.executable)
+    _run(uv(), "build", "--quiet", "--wheel", *offline, "--out-dir", str(built), str(source))
     (found,) = built.glob("*.whl")
     return found
-
-
-def pip(*arguments: str) -> None:
-    """Run pip of the Python that runs; its output is the message if it fails."""
-    _run(sys.executable, "-m", "pip", *arguments)
 
 
 def interpreters() -> Mapping[str, Path]:
@@ -53,8 +49,8 @@ def make_environment(python: Path, where: Path, lock: Path) -> Path:
     return inside
 
 
-def install(python: Path, *what: str) -> None:
-    """Install into the environment of this interpreter, from PyPI or uv's cache of it."""
+def install(python: Path | str, *what: str) -> None:
+    """Install into the environment of this interpreter, from PyPI or uv's cache of it; what uv says is the error."""
     _run(uv(), "pip", "install", "--quiet", "--no-config", "--python", str(python), *what)
 
 

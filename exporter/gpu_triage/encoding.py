@@ -6,7 +6,7 @@ next only values change. So what it wrote of a series is kept up to its value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple
@@ -132,4 +132,5 @@ def encode(form: Format, families: tuple[Metric, ...]) -> bytes:
 
 def _text(lines: _Lines, values: _Values) -> str:
     series = lines.series
-    return lines.header + "".join([f"{series[labels]}{floatToGoString(value)}\n" for labels, value in values.items()])
+    written: Callable[[float], str] = floatToGoString
+    return lines.header + "".join([f"{series[labels]}{written(value)}\n" for labels, value in values.items()])

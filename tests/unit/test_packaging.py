@@ -14,7 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-from tests.distribution import SUPPORTED, pip
+from tests.distribution import SUPPORTED, install
 
 from gpu_triage import __version__
 
@@ -53,7 +53,7 @@ def test_the_wheel_carries_the_licence(wheel: Path, repository: Path) -> None:
 
 def test_the_installed_command_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
     target = tmp_path / "site"
-    pip("install", "--no-deps", "--no-index", "--target", str(target), str(wheel))
+    install(sys.executable, "--no-deps", "--offline", "--target", str(target), str(wheel))
     environment = {**os.environ, "PYTHONPATH": str(target)}
     command = [target / "bin" / "gpu-triage"]
     version = subprocess.run(
