@@ -1,29 +1,36 @@
 # syntax=docker/dockerfile:1
 
 # Debian's glibc on purpose: the NVIDIA container runtime injects a libnvidia-ml.so.1 that musl cannot load.
-ARG PYTHON_VERSION=3.12
+# A release is built from a digest, so that it can be built again:
+#   docker build --build-arg PYTHON_IMAGE=python@sha256:… .
+# `docker buildx imagetools inspect python:3.12-slim-bookworm` names the present one.
+ARG PYTHON_IMAGE=python:3.12-slim-bookworm
 
-FROM python:${PYTHON_VERSION}-slim-bookworm AS build
+FROM ${PYTHON_IMAGE} AS build
 WORKDIR /source
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-COPY requirements/build.txt requirements/runtime.txt requirements/
+COPY requirements/build.txt requirements/image.txt requirements/
 RUN python -m venv /opt/gpu-triage \
-    && /opt/gpu-triage/bin/python -m pip install --require-hashes -r requirements/runtime.txt \
-    && python -m pip install --require-hashes -r requirements/build.txt
+    && /opt/gpu-triage/bin/python -m pip install --only-binary :all: --require-hashes -r requirements/image.txt \
+    && python -m pip install --only-binary :all: --require-hashes -r requirements/build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY exporter exporter
 RUN python -m pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \
     && /opt/gpu-triage/bin/python -m pip install --no-deps --no-index /wheels/*.whl \
     && /opt/gpu-triage/bin/python -m pip uninstall --yes pip
 
-FROM python:${PYTHON_VERSION}-slim-bookworm
+FROM ${PYTHON_IMAGE}
+ARG PYTHON_IMAGE
 ARG VERSION=unknown
 ARG REVISION=unknown
+ARG CREATED=unknown
 LABEL org.opencontainers.image.title="gpu-triage-exporter" \
       org.opencontainers.image.description="Prometheus exporter for NVIDIA GPU hosts that tells an on-call engineer why a GPU job is slow or sick" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.base.name="${PYTHON_IMAGE}"
 
 # Nothing to install: libudev, which pyudev loads, comes with Debian's essential packages.
 COPY --from=build /opt/gpu-triage /opt/gpu-triage
@@ -35,8 +42,11 @@ ENV NVIDIA_VISIBLE_DEVICES=all \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
 
+# A number, so that Kubernetes can tell that it is not root. Nothing is written: any root file system may be read-only
+# (a simulated host, --simulate, writes to /tmp).
 USER 65534:65534
 EXPOSE 9836
+STOPSIGNAL SIGTERM
 
 # Asks the process, not the GPUs: a host whose driver hangs must stay up to say so.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=10s --retries=3 \

@@ -60,6 +60,10 @@ unit: $(DEV) ## the unit tests alone
 test-pythons: $(DEV) ## the unit tests under every supported Python of this host; ARGS='--python 3.13' for one
 	$(BIN)/python -m tests.pythons $(ARGS) $(PYTEST_ARGS)
 
+.PHONY: week
+week: servers $(DEV) ## play a week of every healthy scenario through the rules; takes an hour
+	$(BIN)/pytest tests/rules/test_week.py --every-week $(PYTEST_ARGS)
+
 .PHONY: golden
 golden: $(DEV) ## regenerate the golden /metrics; read the diff before committing it
 	$(BIN)/pytest tests/golden --regenerate $(PYTEST_ARGS)
@@ -67,6 +71,10 @@ golden: $(DEV) ## regenerate the golden /metrics; read the diff before committin
 .PHONY: docs
 docs: $(DEV) ## regenerate docs/METRICS.md and docs/configuration.md
 	$(BIN)/python -m gpu_triage.reference docs
+
+.PHONY: chart
+chart: $(DEV) ## renew the chart's copies of rules and dashboards, and its README
+	$(BIN)/python helm/build_chart.py
 
 .PHONY: bench
 bench: $(DEV) $(PEER) ## measure what the exporter costs, beside another one
@@ -84,12 +92,21 @@ bench-rules: servers $(DEV) ## measure what the rules cost a Prometheus of 1,000
 soak: $(DEV) ## watch the memory for an hour of virtual and ten minutes of real time; ARGS=--quick for a tenth
 	$(BIN)/python -m tests.bench.soak $(ARGS)
 
+.PHONY: hostile
+hostile: $(DEV) ## measure how a scraper fares while others attack
+	$(BIN)/python -m tests.bench.hostile
+
 .PHONY: lock
 lock: $(DEV) ## resolve requirements/*.txt anew; ARGS=--upgrade takes the newest versions
 	requirements/lock.sh $(BIN)/uv $(ARGS)
 
+.PHONY: sbom
+sbom: $(DEV) ## write the image's software bill of materials, dist/sbom.cdx.json
+	@mkdir -p dist
+	$(BIN)/python requirements/sbom.py >dist/sbom.cdx.json
+
 .PHONY: servers
-servers: ## install Debian's Prometheus and Alertmanager for the tests that start them
+servers: ## install Debian's Prometheus, Alertmanager and Chromium for the tests that start them
 	@tests/environment/install-servers.sh
 
 .PHONY: clean

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,25 @@ RequiresTool = Callable[[str], Path]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Let goldens be written instead of compared."""
+    """Let goldens be written instead of compared, and every healthy host be watched for a week."""
     parser.addoption("--regenerate", action="store_true", help="write the golden pages instead of comparing them")
+    parser.addoption("--every-week", action="store_true", help="a week of every healthy host, not a day of two")
 
 
 def in_continuous_integration() -> bool:
     """Whether a skipped test counts as a failure."""
     return os.environ.get("CI") == "true"
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """Undoes what a command run in a test did to logging: the next test shall hear what it expects to."""
+    loggers = (logging.getLogger(), logging.getLogger("gpu_triage"))
+    before = [(each.level, list(each.handlers)) for each in loggers]
+    yield
+    for each, (level, handlers) in zip(loggers, before, strict=True):
+        each.setLevel(level)
+        each.handlers[:] = [handler for handler in each.handlers if handler in handlers] or handlers
 
 
 @pytest.fixture(scope="session")
@@ -46,7 +59,7 @@ def requires_tool() -> RequiresTool:
         found = shutil.which(program)
         if found is not None:
             return Path(found)
-        reason = f"{program} is not installed here; `make servers` installs Debian's Prometheus and Alertmanager"
+        reason = f"{program} is not installed here; `make servers` installs what tests start, from Debian"
         if in_continuous_integration():
             pytest.fail(reason)
         pytest.skip(reason)

@@ -124,8 +124,8 @@ DEVICES = _host(
     "gpu_devices",
     _G,
     _M,
-    "nvmlDeviceGetCount; /sys/bus/pci/devices; --expect.gpu-count",
-    "Number of NVIDIA GPUs by who counts: nvml (absent while the driver is unavailable), pci (the bus, without those set aside for virtual machines), expected (declared; absent if not).",
+    "nvmlDeviceGetCount; /sys/bus/pci/devices; --expect.gpu-count, else the baseline",
+    "Number of NVIDIA GPUs by who counts: nvml (absent while the driver is unavailable), pci (the bus, without those set aside for virtual machines), expected (declared, else the baseline's; absent if neither).",
     "source",
 )
 DRIVER_UP = _host(
@@ -530,7 +530,7 @@ P2P_EXPECTED = _host(
     _G,
     _S,
     "--expect.p2p",
-    "1 when GPUs of one model should reach each other directly, 0 when they should not; absent if not declared.",
+    "1 when GPUs of one model should reach each other directly, 0 when they should not, as declared, else as they all did when the baseline was recorded; absent if neither says.",
 )
 TOPOLOGY_INFO = _gpu(
     "gpu_topology_info",
@@ -877,6 +877,26 @@ MIG_DRAM_ACTIVE = _gpu(
     "mig_uuid",
 )
 
+# Baseline
+
+BASELINE_MISMATCH = _gpu(
+    "gpu_baseline_mismatch",
+    _G,
+    _M,
+    "--baseline.file, or what --baseline.from-host learned, against the readings of the other collectors",
+    "1 when the field differs from the baseline, 0 when it does not; absent without a baseline, where either side does not report the field, and without gpu and uuid where it is the host's. Kept while the GPU is lost.",
+    "field",
+)
+BASELINE_INFO = _host(
+    "gpu_baseline_info",
+    _I,
+    _M,
+    "--baseline.file, or what --baseline.from-host learned",
+    "The baseline in use: the SHA-256 of its file and when it was recorded (UTC, RFC 3339); absent when there is none that can be used.",
+    "sha256",
+    "recorded",
+)
+
 # The exporter itself
 
 EXPORTER_BUILD_INFO = _host(
@@ -964,6 +984,20 @@ EXPORTER_GPUS_RELEASED = _host(
     "the sampler",
     "1 while the exporter holds no GPU handle because it was asked to let go, 0 else.",
 )
+EXPORTER_WEB_CONFIG_SUCCESS = _host(
+    "gpu_exporter_web_config_reload_success",
+    _G,
+    _F,
+    "--web.config.file",
+    "1 while TLS, passwords and headers are as the web configuration file and the files it names say, 0 when they changed to something that cannot be used and what was loaded last stays in force. Absent without such a file.",
+)
+EXPORTER_WEB_CONFIG_LAST_SUCCESS = _host(
+    "gpu_exporter_web_config_last_reload_success_timestamp_seconds",
+    _G,
+    _F,
+    "--web.config.file",
+    "Unix time at which the TLS settings and passwords in force were loaded. Absent without a web configuration file.",
+)
 EXPORTER_XID_SOURCE_UP = _host(
     "gpu_exporter_xid_source_up",
     _G,
@@ -971,6 +1005,15 @@ EXPORTER_XID_SOURCE_UP = _host(
     "the sampler",
     "1 while Xid errors are heard from this source (kmsg, nvml), 0 while not: where all are 0, no Xid means that nobody listens. The kernel log needs permission; NVML hears only what happens while it listens.",
     "source",
+)
+EXPORTER_DEGRADED_INFO = _host(
+    "gpu_exporter_degraded_info",
+    _I,
+    _S,
+    "/proc/1, /proc/self, /dev/kmsg and what options name",
+    "A feature that has less than it could have, for lack of a right, a mount or a namespace; absent while it lacks nothing. The log says what would help, once.",
+    "feature",
+    "reason",
 )
 
 # Host: is something else starving it?

@@ -19,16 +19,23 @@ from gpu_triage.hardware.pod_resources import PodDirectory, kubelet
 from gpu_triage.log import configure, fields
 from gpu_triage.machine import real_machine
 from gpu_triage.options import OptionsCommand, run_cli, serve_options, version_option
+from gpu_triage.sampler.recent import RecentOutcomes
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.web.app import WebApp
-from gpu_triage.web.landing import LandingFacts
+from gpu_triage.web.config_file import HIGHEST_COST
+from gpu_triage.web.crowd import Limits
+from gpu_triage.web.passwords import LONGEST_PASSWORD, hashed
+from gpu_triage.web.security import SecuritySource
 from gpu_triage.web.server import WebServer
+from gpu_triage.web.status import StatusBoard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from gpu_triage.collectors.exporter import WebConfigHealth
     from gpu_triage.config import Config
+    from gpu_triage.diagnosis.looking import Opened
     from gpu_triage.machine import Machine, PodNames
     from gpu_triage.options.given import Given
 
@@ -38,7 +45,35 @@ EXIT_RESTART_ME = 4
 """Exit code of a daemon that must be restarted because the driver was replaced underneath it."""
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+LOOKING = ("advise", "baseline", "check", "record")
+"""Commands that look at a host once."""
+
+
+class Commands(click.Group):
+    """The commands. Those that look at a host once are loaded when called for: no daemon needs their memory."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names of all commands."""
+        return sorted({*super().list_commands(ctx), *LOOKING})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of this name; None without one."""
+        if cmd_name in LOOKING and cmd_name not in self.commands:
+            from gpu_triage.diagnosis.advise_command import advise_command  # noqa: PLC0415 - see the class
+            from gpu_triage.diagnosis.baseline_command import baseline_command  # noqa: PLC0415 - likewise
+            from gpu_triage.diagnosis.check_command import check_command  # noqa: PLC0415 - likewise
+            from gpu_triage.diagnosis.looking import Surroundings  # noqa: PLC0415 - likewise
+            from gpu_triage.recording.command import record_command  # noqa: PLC0415 - likewise
+
+            surroundings = Surroundings(COLLECTOR_SWITCHES, _scenario_options, _open_machine)
+            self.add_command(advise_command(surroundings))
+            self.add_command(baseline_command(_machine_to_look_at))
+            self.add_command(check_command(surroundings))
+            self.add_command(record_command(_machine_to_look_at))
+        return super().get_command(ctx, cmd_name)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @version_option()
 def group() -> None:
     """Tell why a GPU job is slow or sick: Prometheus metrics of NVIDIA GPUs and of what feeds them."""
@@ -122,12 +157,49 @@ def simulate(name: str | None, list_all: bool, **history: Any) -> int:  # noqa: 
     return 0
 
 
+@group.command("web-password")
+@click.option("--cost", type=click.IntRange(4, HIGHEST_COST), default=10, show_default=True, help="Work a check takes.")
+def web_password(cost: int) -> int:
+    """Ask for a password and print its bcrypt hash, for basic_auth_users in the file of --web.config.file."""
+    password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True).encode()
+    if len(password) > LONGEST_PASSWORD:
+        raise click.UsageError(
+            f"bcrypt looks at {LONGEST_PASSWORD} bytes of a password and no further; choose a shorter one"
+        )
+    click.echo(hashed(password, cost))
+    return 0
+
+
+def _open_machine(config: Config, stack: ExitStack, scenario_seconds: float) -> Opened:
+    """The machine to look at once; a simulated one on a virtual clock, so that nobody waits for it."""
+    from gpu_triage.diagnosis.looking import Opened  # noqa: PLC0415 - as in Commands
+
+    if config.simulate is None:
+        return Opened(_machine(config, stack), None)
+    from gpu_triage.simulator import VirtualClock, at_pace, load_scenario, simulated_machine  # noqa: PLC0415 - likewise
+
+    clock = VirtualClock()
+    scenario = at_pace(load_scenario(config.simulate), config.simulate_pace)
+    simulated = simulated_machine(scenario, clock=clock, starting_at=scenario_seconds)
+    return Opened(stack.enter_context(simulated).machine, clock)
+
+
+def _machine_to_look_at(config: Config, stack: ExitStack, starting_at: float) -> Machine:
+    configure(config.log_level, config.log_format)
+    return _machine(config, stack, starting_at)
+
+
 def main() -> None:
     """Run the command line and exit with its code."""
     sys.exit(run_cli(group, sys.argv[1:]))
 
 
-def _machine(config: Config, stack: ExitStack) -> Machine:
+def _machine(config: Config, stack: ExitStack, starting_at: float = 0.0) -> Machine:
+    if config.replay is not None:
+        from gpu_triage.recording import replayed_machine  # noqa: PLC0415 - as in `simulate`
+
+        log.warning("this host is a RECORDING", extra=fields(path=str(config.replay)))
+        return stack.enter_context(replayed_machine(config.replay))
     if config.simulate is None:
         return replace(real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg), pods=_pods(config))
     from gpu_triage.simulator import at_pace, load_scenario, simulated_machine  # noqa: PLC0415 - as in `simulate`
@@ -137,7 +209,7 @@ def _machine(config: Config, stack: ExitStack) -> Machine:
         "this host is SIMULATED: every metric is made up",
         extra=fields(scenario=scenario.name, description=scenario.description),
     )
-    return stack.enter_context(simulated_machine(scenario)).machine
+    return stack.enter_context(simulated_machine(scenario, starting_at=starting_at)).machine
 
 
 def _pods(config: Config) -> PodNames | None:
@@ -151,18 +223,29 @@ class Front:
     """What the web server shows of a sampler: its metrics, its health, and the page for people."""
 
     def __init__(self, sampler: Sampler, config: Config, alive: Callable[[], str | None]) -> None:
-        self.exposition = Exposition(sampler.store)
+        self._exposition = Exposition(sampler.store)
+        self._recent = RecentOutcomes(sampler.store, config)
+        self._status = StatusBoard(sampler, self._recent, config, alive)
         self._sampler = sampler
         self._config = config
         self._alive = alive
 
+    def published(self) -> None:
+        """Take in a publication of the sampler; called on its thread after each."""
+        self._recent.note()
+        self._exposition.refresh()
+
     def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - MetricsSource
         """As MetricsSource."""
-        return self.exposition.page(accept, names, gzipped)
+        return self._exposition.page(accept, names, gzipped)
 
     def scraped(self) -> None:
         """As MetricsSource."""
         self._sampler.status.scrapes += 1
+
+    def web_config_loaded(self, health: WebConfigHealth) -> None:
+        """Let the metrics say how TLS and passwords were loaded."""
+        self._sampler.status.web_config = health
 
     def alive(self) -> str | None:
         """As HealthSource."""
@@ -171,23 +254,6 @@ class Front:
     def ready(self) -> str | None:
         """As HealthSource."""
         return self._sampler.waiting_for()
-
-    def landing(self) -> LandingFacts:
-        """As LandingSource."""
-        presence = self._sampler.presence
-        driver = "not asked yet"
-        if presence is not None and presence.driver_error is not None:
-            driver = f"unavailable: {presence.driver_error}"
-        elif presence is not None and presence.versions is not None:
-            driver = f"NVIDIA driver {presence.versions.driver}, CUDA {presence.versions.cuda}"
-        gpus = presence.gpus if presence else ()
-        return LandingFacts(
-            version=__version__,
-            simulated=self._config.simulate is not None,
-            scenario=self._config.simulate,
-            driver=driver,
-            gpus=tuple((int(gpu.labels.gpu), gpu.name, gpu.error or "up") for gpu in gpus),
-        )
 
     def release(self) -> None:
         """As LifecycleSource."""
@@ -204,7 +270,7 @@ class Front:
         return WebApp(
             self,
             self,
-            self,
+            self._status,
             lifecycle=self if self._config.web_enable_lifecycle else None,
             telemetry_path=self._config.web_telemetry_path,
             max_requests=self._config.web_max_requests,
@@ -219,7 +285,12 @@ class _Daemon:
         self._runner = Runner(machine.clock, config)
         self._sampler = Sampler(machine, config, self._runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
         self._front = Front(self._sampler, config, self._runner.alive)
-        self._server = WebServer(self._front.application(), config.web_listen_addresses)
+        self._server = WebServer(
+            self._front.application(),
+            None if config.web_systemd_socket else config.web_listen_addresses,
+            security=SecuritySource(config.web_config_file, self._front.web_config_loaded),
+            limits=Limits(unread=config.web_max_requests),
+        )
         self._fatal: str | None = None
 
     def run(self) -> int:
@@ -231,7 +302,7 @@ class _Daemon:
             signal.signal(number, lambda received, _frame: self._stop(signal.Signals(received).name))
         signal.signal(signal.SIGUSR1, lambda _received, _frame: self._front.release())
         signal.signal(signal.SIGUSR2, lambda _received, _frame: self._front.acquire())
-        self._runner.start(self._sampler, self._front.exposition.refresh, self._end)
+        self._runner.start(self._sampler, self._front.published, self._end)
         self._server.run()
         self._runner.stop()
         return 0 if self._fatal is None else EXIT_RESTART_ME

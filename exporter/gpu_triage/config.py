@@ -22,8 +22,10 @@ class Config:
     """What the operator asked for, checked; the defaults are the program's.
 
     Attributes:
-        web_listen_addresses: ``host:port``, ``:port`` (all interfaces) or ``[v6]:port``; at least one,
-            no two equal.
+        web_listen_addresses: ``host:port``, ``:port`` (all interfaces), ``[v6]:port`` or ``unix:/path``; at least
+            one, no two equal.
+        web_systemd_socket: whether to serve on sockets inherited from systemd instead.
+        web_config_file: path of the file with TLS, passwords and headers; None serves plain HTTP to everyone.
         web_telemetry_path: URL path of the metrics; starts with a slash, is never ``/`` or below ``/-/``.
         web_max_requests: requests answered at the same time, 1 to 1000.
         web_enable_lifecycle: whether GPUs can be released and acquired over HTTP.
@@ -39,6 +41,10 @@ class Config:
         expect_pcie_generation: PCIe generation each link should reach, 1 to 7; None as above.
         expect_pcie_width: PCIe lanes each link should have; None as above.
         expect_p2p: whether GPUs should reach each other directly; None as above.
+        baseline_file: what the host was like when it was well, to be compared with; None compares with none.
+        baseline_from_host: whether to learn the baseline from this host, once, where there is none in the state
+            directory.
+        state_directory: where the exporter may keep what must outlive it; None keeps nothing.
         process_max: most processes published a GPU, 0 to 1024; 0 publishes none.
         collectors: explicit choices only, by collector name or the group name ``host``;
             ask `collector_enabled`.
@@ -46,11 +52,14 @@ class Config:
         kubernetes_pod_resources_socket: the kubelet's socket to learn pods' names from, absolute; None asks no kubelet.
         log_level: ``debug``, ``info``, ``warning`` or ``error``.
         log_format: ``logfmt`` or ``json``.
+        replay: the recording to run instead of the real host; None on the real host.
         simulate: the scenario to run instead of the real host; None on the real host.
         simulate_pace: how many times faster its events follow each other.
     """
 
     web_listen_addresses: tuple[str, ...] = (":9836",)
+    web_systemd_socket: bool = False
+    web_config_file: str | None = None
     web_telemetry_path: str = "/metrics"
     web_max_requests: int = 40
     web_enable_lifecycle: bool = False
@@ -66,12 +75,16 @@ class Config:
     expect_pcie_generation: int | None = None
     expect_pcie_width: int | None = None
     expect_p2p: bool | None = None
+    baseline_file: Path | None = None
+    baseline_from_host: bool = False
+    state_directory: Path | None = None
     process_max: int = 32
     collectors: Mapping[str, bool] = field(default_factory=dict, hash=False)
     collector_textfile_directory: Path | None = None
     kubernetes_pod_resources_socket: Path | None = None
     log_level: str = "info"
     log_format: str = "logfmt"
+    replay: Path | None = None
     simulate: str | None = None
     simulate_pace: int = 1
 

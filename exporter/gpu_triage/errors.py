@@ -5,10 +5,12 @@
     GpuTriageError
     ├── ConfigError           a flag, environment variable or file key that cannot be used; exit code 2
     ├── ScenarioError         a simulated host's description that cannot be used; exit code 2
+    ├── RecordingError        a recording of a host that cannot be written or read; exit code 2
     ├── HistoryNotWritten     a simulated host's history cannot be written where it was asked for; exit code 1
     ├── DriverUnavailable     NVML cannot be used at all now; `reason` is the label of gpu_driver_error_info
     │   └── DriverReplaced    the driver was upgraded underneath this process: only a restart helps
     ├── GpuUnavailable        one GPU does not answer; `reason` is the label of gpu_error_info
+    ├── BaselineError         a baseline that cannot be read, written or taken; `reason` is counted; exit code 2
     └── HostReadFailed        a procfs or sysfs file cannot be read or understood; `reason` is counted
 """
 
@@ -25,6 +27,10 @@ class ConfigError(GpuTriageError):
 
 class ScenarioError(GpuTriageError):
     """A scenario that does not exist or cannot be understood; the message names the file and the key."""
+
+
+class RecordingError(GpuTriageError):
+    """A recording that cannot be written, read or understood; the message names the file and the next step."""
 
 
 class HistoryNotWritten(GpuTriageError):
@@ -59,6 +65,20 @@ class GpuUnavailable(GpuTriageError):
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
+        self.reason = reason
+        self.detail = detail
+
+
+class BaselineError(GpuTriageError):
+    """A baseline that cannot be read, written or taken from this host.
+
+    Attributes:
+        reason: snake_case name of the cause (``missing``, ``malformed``, ``not_whole``, …).
+        detail: what is wrong and what to do next.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
         self.reason = reason
         self.detail = detail
 

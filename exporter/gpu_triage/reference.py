@@ -25,6 +25,7 @@ SECTION_STARTS: Final[tuple[tuple[str, MetricSpec], ...]] = (
     ("Sickness", catalogue.ECC_MODE),
     ("Processes and locality", catalogue.PROCESSES),
     ("MIG", catalogue.MIG_INFO),
+    ("Baseline", catalogue.BASELINE_MISMATCH),
     ("The exporter itself", catalogue.EXPORTER_BUILD_INFO),
     ("Host: is something else starving it?", catalogue.HOST_CPU_SECONDS),
 )

@@ -60,7 +60,7 @@ class ParkingClock(VirtualClock):
         end = super().now().monotonic + seconds
         while self._parked and self._parked[0][0] <= end:
             until, ticket = heapq.heappop(self._parked)
-            self._elapsed = until - self._start.monotonic
+            self._stand_at(until - self._start.monotonic)
             self._call(ticket)
             self.settle()
         super().advance(end - super().now().monotonic)

@@ -21,6 +21,7 @@ from tests.rig import rig
 from gpu_triage import catalogue
 from gpu_triage.catalogue import MetricSpec
 from gpu_triage.cli import Front
+from gpu_triage.collectors.exporter import WebConfigHealth
 from gpu_triage.config import Config
 from gpu_triage.simulator import START_OF_TIME, load_scenario
 from gpu_triage.web.server import WebServer
@@ -38,6 +39,7 @@ CASES = {
     "h100-mig": 120,
     "h100-8-bad-night-at-30m": 30 * 60,
     "h100-8-bad-night-at-75m": 75 * 60,
+    "moved-slot-at-40m": 40 * 60,
     "idle-downshift": 120,
     "lost-before-start": 120,
     "rtx-4070-ti-super": 120,
@@ -104,7 +106,15 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     config = replace(CONFIG, collector_textfile_directory=jobs)
     if seconds > 300:
         config = replace(config, sample_fast_seconds=5.0)
+    if name.startswith("moved-slot"):
+        config = replace(config, baseline_from_host=True)
     with rig(load_scenario(name.split("-at-", maxsplit=1)[0]), config) as running:
+        running.sampler.status.web_config = WebConfigHealth(success=True, loaded_at=START_OF_TIME)
+        if name == "no-driver":
+            # As in a container without rights.
+            kernel_log = running.simulated.machine.kmsg
+            assert kernel_log is not None
+            kernel_log.unlink()
         running.run_to(seconds)
         return name, scraped(running).decode()
 

@@ -6,20 +6,23 @@ virtual time, and what comes out is compared with what the scenario expects.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpu_triage.simulator.history import History, record_history
-from gpu_triage.simulator.scenario import Scenario
 from tests.rules.expressions import uses
 from tests.rules.promtool import Answers, Labels, Run, Sample, ask, selector
 from tests.rules.rulefile import read_rules
+
+from gpu_triage.simulator.history import History, history_config, record_history
+from gpu_triage.simulator.scenario import Scenario
 
 DRILL = {"drill": "true"}
 """The label of a target that is simulated on purpose."""
 MARGIN_SECONDS = 120
 """How long a scenario goes on after its last expectation: nothing unforeseen may fire then either."""
+SAMPLE_SECONDS = 15.0
+"""A link that comes and goes within a minute must be seen by an exporter that is scraped once a minute."""
 
 FIRING = 'ALERTS{alertstate="firing"}'
 CLASSES = "instance_gpu:gpu_bottleneck:active == 1"
@@ -54,10 +57,8 @@ def examine(
     step_seconds: float,
     promtool: Path,
     directory: Path,
-    seconds: float | None = None,
-    target: Mapping[str, str] | None = None,
 ) -> Examination:
-    """What the rules say of a scenario.
+    """What the rules say of a scenario, up to a little after its last expectation.
 
     Args:
         scenario: what happens.
@@ -65,36 +66,58 @@ def examine(
         step_seconds: scrape and evaluation interval.
         promtool: the program.
         directory: for promtool's input.
-        seconds: how much of the scenario; up to a little after its last expectation if None.
-        target: labels of the target; those of a fire drill if None.
     """
-    length = seconds or max(expectation.at for expectation in scenario.expectations) + MARGIN_SECONDS
-    history = record_history(
-        scenario, seconds=length, step_seconds=step_seconds, target=DRILL if target is None else target
-    )
-    steps = [step * step_seconds for step in range(history.steps)]
-    expected = sorted({float(expectation.at) for expectation in scenario.expectations if expectation.at <= length})
+    expected = sorted({float(expectation.at) for expectation in scenario.expectations})
+    length = expected[-1] + MARGIN_SECONDS
+    run = prepare(scenario, rules, step_seconds=step_seconds, seconds=length)
+    steps = [step * step_seconds for step in range(int(length / step_seconds) + 1)]
     questions = [(FIRING, at) for at in sorted({*steps, *expected})]
     questions += [(UNDECIDED, at) for at in steps] + [(CLASSES, at) for at in expected]
-    answers = ask(
-        promtool, Run(rules, step_seconds, input_series(history, mentioned(rules)), tuple(questions)), directory
+    return _examination(step_seconds, ask(promtool, run.asking(tuple(questions)), directory))
+
+
+def prepare(
+    scenario: Scenario,
+    rules: tuple[Path, ...],
+    *,
+    step_seconds: float,
+    seconds: float,
+    sample_seconds: float = SAMPLE_SECONDS,
+) -> Run:
+    """A run of the rules over the first `seconds` of a scenario, without any question yet.
+
+    Args:
+        scenario: what happens.
+        rules: rule files.
+        step_seconds: scrape and evaluation interval.
+        seconds: how much of the scenario.
+        sample_seconds: how often the exporter looks, at least; never less often than it is scraped.
+    """
+    history = record_history(
+        scenario,
+        seconds=seconds,
+        step_seconds=step_seconds,
+        config=history_config(scenario, min(step_seconds, sample_seconds)),
+        target={**DRILL, **scenario.target.labels},
     )
-    return _examination(step_seconds, answers)
+    groups = tuple(dict.fromkeys(rule.group for rule in read_rules(rules)))
+    return Run(rules, groups, step_seconds, input_series(history, mentioned(rules)))
 
 
 def mentioned(rules: tuple[Path, ...]) -> frozenset[str]:
-    """Names of all series that the rules and the questions of this module read."""
-    expressions = [rule.expr for rule in read_rules(rules)] + [CLASSES, UNDECIDED]
+    """Names of all series that the rules, their annotations and the questions of this module read."""
+    found = read_rules(rules)
+    expressions = [rule.expr for rule in found] + [CLASSES, UNDECIDED]
+    expressions += [query for rule in found for query in rule.queries()]
     return frozenset(use.metric for expression in expressions for use in uses(expression))
 
 
-def input_series(history: History, names: frozenset[str]) -> Mapping[str, list[float]]:
+def input_series(history: History, names: frozenset[str]) -> Mapping[str, Sequence[float]]:
     """The series of these names by selector, on a clock that starts at 0 as promtool's does."""
     return {
-        selector(name, labels): [value - shift for value in column]
+        selector(name, labels): [value - history.start_seconds for value in column] if _is_time(name) else column
         for (name, labels), column in history.series.items()
         if name in names
-        for shift in [history.start_seconds if _is_time(name) else 0.0]
     }
 
 
@@ -111,9 +134,7 @@ def _examination(step_seconds: float, answers: Answers) -> Examination:
             for at, samples in _of(answers, CLASSES)
         },
         undecided={
-            at: tuple(sample.labels["gpu"] for sample in samples)
-            for at, samples in _of(answers, UNDECIDED)
-            if samples
+            at: tuple(sample.labels["gpu"] for sample in samples) for at, samples in _of(answers, UNDECIDED) if samples
         },
     )
 

@@ -15,6 +15,10 @@ class LabelError(Exception):
     """An expression uses a label that the series at hand cannot have."""
 
 
+class RecordError(Exception):
+    """The labels of a recorded series are not known, because the rule that records it is wrong."""
+
+
 @dataclass(frozen=True, slots=True)
 class Use:
     """One selector of an expression.
@@ -90,19 +94,15 @@ def _use(node: promql.VectorSelector, inside: tuple[str, ...], *, ranged: bool) 
 
 
 def _labels(node: promql.Expr, series: Callable[[str], frozenset[str]]) -> frozenset[str]:
-    if isinstance(node, promql.VectorSelector):
-        return _selected(node, series)
-    if isinstance(node, promql.MatrixSelector):
-        return _selected(node.vector_selector, series)
-    if isinstance(node, (promql.ParenExpr, promql.UnaryExpr, promql.SubqueryExpr)):
-        return _labels(node.expr, series)
+    while isinstance(node, (promql.ParenExpr, promql.UnaryExpr, promql.SubqueryExpr)):
+        node = node.expr
+    if isinstance(node, (promql.VectorSelector, promql.MatrixSelector)):
+        return _selected(node.vector_selector if isinstance(node, promql.MatrixSelector) else node, series)
     if isinstance(node, promql.Call):
         return _called(node, series)
     if isinstance(node, promql.AggregateExpr):
         return _aggregated(node, series)
-    if isinstance(node, promql.BinaryExpr):
-        return _combined(node, series)
-    return _SCALAR
+    return _combined(node, series) if isinstance(node, promql.BinaryExpr) else _SCALAR
 
 
 def _selected(node: promql.VectorSelector, series: Callable[[str], frozenset[str]]) -> frozenset[str]:
@@ -119,7 +119,7 @@ def _called(node: promql.Call, series: Callable[[str], frozenset[str]]) -> froze
     if name in {"label_replace", "label_join"}:
         texts = [argument.val for argument in node.args[1:] if isinstance(argument, promql.StringLiteral)]
         sources = texts[2:] if name == "label_join" else texts[2:3]
-        _require(sources, arguments[0], f"{name} reads")
+        _require([source for source in sources if source], arguments[0], f"{name} reads")
         return arguments[0] | {texts[0]}
     if name in {"scalar", "vector", "time"}:
         return _SCALAR
@@ -171,9 +171,7 @@ def _combined(node: promql.BinaryExpr, series: Callable[[str], frozenset[str]]) 
     return _grouped(node.modifier, left, right)
 
 
-def _grouped(
-    modifier: promql.BinModifier | None, left: frozenset[str], right: frozenset[str]
-) -> frozenset[str]:
+def _grouped(modifier: promql.BinModifier | None, left: frozenset[str], right: frozenset[str]) -> frozenset[str]:
     many, one = (left, right)
     if modifier is not None and modifier.card == promql.VectorMatchCardinality.OneToMany:
         many, one = right, left
@@ -186,7 +184,7 @@ def _is_scalar(node: promql.Expr) -> bool:
     if isinstance(node, (promql.ParenExpr, promql.UnaryExpr)):
         return _is_scalar(node.expr)
     if isinstance(node, promql.Call):
-        return node.func.return_type == promql.ValueType.Scalar
+        return bool(node.func.return_type == promql.ValueType.Scalar)
     if isinstance(node, promql.BinaryExpr):
         return _is_scalar(node.lhs) and _is_scalar(node.rhs)
     return isinstance(node, promql.NumberLiteral)
@@ -205,7 +203,10 @@ def recorded_labels(
 
     Args:
         records: expressions and added labels by the name they are recorded under.
-        base: labels of a series that is not recorded.
+        base: labels of a series that is not recorded; raises KeyError for an unknown one.
+
+    Returns:
+        A function that raises KeyError where `base` does, and RecordError for what a faulty rule records.
     """
     known: dict[str, frozenset[str]] = {}
 
@@ -214,9 +215,13 @@ def recorded_labels(
             return base(metric)
         if metric not in known:
             known[metric] = frozenset()  # what a record that reads itself adds nothing to
-            known[metric] = frozenset().union(
-                *(labels_of(expr, of) | frozenset(labels) for expr, labels in records[metric])
-            )
+            try:
+                known[metric] = frozenset().union(
+                    *(labels_of(expr, of) | frozenset(labels) for expr, labels in records[metric])
+                )
+            except (KeyError, LabelError) as error:
+                del known[metric]
+                raise RecordError(f"{metric} is recorded by a faulty rule") from error
         return known[metric]
 
     return of

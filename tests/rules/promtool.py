@@ -11,7 +11,7 @@ import math
 import re
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -53,6 +53,7 @@ class Run:
 
     Attributes:
         rules: rule files.
+        groups: names of their groups in the order of evaluation; promtool takes those not named in any order.
         step_seconds: from one sample to the next, and from one evaluation of every rule to the next.
         series: values by selector, such as ``up{job="a"}``, the first one at time 0; NaN where there is no sample.
         questions: expressions and the times at which to ask them.
@@ -60,10 +61,15 @@ class Run:
     """
 
     rules: tuple[Path, ...]
+    groups: tuple[str, ...]
     step_seconds: float
     series: Mapping[str, Sequence[float]]
     questions: tuple[tuple[str, float], ...] = ()
     alerts: tuple[tuple[str, float], ...] = ()
+
+    def asking(self, questions: tuple[tuple[str, float], ...] = (), alerts: tuple[tuple[str, float], ...] = ()) -> Run:
+        """This run with these questions instead of its own."""
+        return replace(self, questions=questions, alerts=alerts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,7 @@ def duration(seconds: float) -> str:
 def _test_file(run: Run) -> dict[str, object]:
     return {
         "rule_files": [str(path) for path in run.rules],
+        "group_eval_order": list(run.groups),
         "evaluation_interval": duration(run.step_seconds),
         "tests": [
             {

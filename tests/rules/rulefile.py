@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+
+_QUERY = re.compile(r"printf `([^`]*)`")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -36,11 +39,15 @@ class Rule:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
 
+    def queries(self) -> tuple[str, ...]:
+        """What its annotations ask Prometheus, with some text in place of what they fill in."""
+        return tuple(query.replace("%q", '"x"') for text in self.annotations.values() for query in _QUERY.findall(text))
+
 
 def rule_files() -> tuple[Path, ...]:
-    """The rule files that are shipped, in the order in which Prometheus reads them from a folder."""
+    """The rule files that are shipped, what records before what alerts."""
     rules = REPOSITORY / "rules"
-    return tuple(sorted([*rules.glob("recording*.yml"), *rules.glob("alerts*.yml")]))
+    return (*sorted(rules.glob("recording*.yml")), *sorted(rules.glob("alerts*.yml")))
 
 
 def read_rules(paths: Iterable[Path]) -> tuple[Rule, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.rules.expressions import LabelError, Use, labels_of, recorded_labels, uses
 
 SERIES = {
@@ -90,7 +89,9 @@ def test_recorded_series_have_the_labels_of_all_their_rules() -> None:
 
 
 def test_every_selector_is_found_with_what_is_around_it() -> None:
-    expr = 'sum by (gpu) (rate(throttle_total{reason=~"a|b"}[5m])) > 2 unless absent(up) and max_over_time(power[1h:1m])'
+    expr = (
+        'sum by (gpu) (rate(throttle_total{reason=~"a|b"}[5m])) > 2 unless absent(up) and max_over_time(power[1h:1m])'
+    )
     assert uses(expr) == (
         Use("throttle_total", (("reason", "=~", "a|b"),), ("rate", "sum"), ranged=True),
         Use("up", (), ("absent",), ranged=False),

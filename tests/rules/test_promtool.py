@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
 import pytest
-
 from tests.conftest import RequiresTool
 from tests.rules.promtool import Alert, PromtoolError, Run, Sample, ask, notation, selector
 
@@ -22,6 +22,7 @@ groups:
         labels: {severity: warning, odd: 'a"b, {c} 5E+00'}
         annotations: {description: "GPU {{ $labels.gpu }} at {{ $value }} W\\nor \\"more\\""}
 """
+GROUPS = ("small",)
 GONE = math.nan
 
 
@@ -56,14 +57,14 @@ def test_every_value_reaches_promtool_as_it_is(promtool: Path, rules: Path, tmp_
     values = [0.0, 0.1 + 0.2, 1e-300, -0.0, 2.0**53 - 1, 1768435215.123, 5e-324, 1.7e308, 7.0, 7.0, GONE, 8.0]
     times = [15.0 * step for step in range(len(values))]
     questions = tuple(("x", at) for at in times)
-    answers = ask(promtool, Run((rules,), 15, {selector("x", [("gpu", "0")]): values}, questions), tmp_path)
+    answers = ask(promtool, Run((rules,), GROUPS, 15, {selector("x", [("gpu", "0")]): values}, questions), tmp_path)
     got = [answers.samples["x", at] for at in times]
     assert got == [() if math.isnan(v) else (Sample({"gpu": "0"}, v),) for v in values]
 
 
 def test_labels_with_quotes_and_braces_come_back_whole(promtool: Path, rules: Path, tmp_path: Path) -> None:
     odd = 'a "b", {c="d"} 1E+00\\\n'
-    answers = ask(promtool, Run((rules,), 60, {selector("x", [("gpu", odd)]): [1.0]}, (("x", 0.0),)), tmp_path)
+    answers = ask(promtool, Run((rules,), GROUPS, 60, {selector("x", [("gpu", odd)]): [1.0]}, (("x", 0.0),)), tmp_path)
     assert answers.samples["x", 0.0] == (Sample({"gpu": odd}, 1.0),)
 
 
@@ -71,7 +72,12 @@ def test_an_alert_that_fires_is_rendered_and_a_quiet_one_is_not(promtool: Path, 
     series = {selector("x", [("gpu", "0")]): [0.0, 3.5, 3.5, 3.5, GONE]}
     times = (15.0, 45.0, 60.0)
     run = Run(
-        (rules,), 15, series, tuple(('ALERTS{alertstate="firing"}', at) for at in times), tuple(("Hot", at) for at in times)
+        (rules,),
+        GROUPS,
+        15,
+        series,
+        tuple(('ALERTS{alertstate="firing"}', at) for at in times),
+        tuple(("Hot", at) for at in times),
     )
     answers = ask(promtool, run, tmp_path)
     labels = {"alertname": "Hot", "gpu": "0", "odd": 'a"b, {c} 5E+00', "severity": "warning"}
@@ -86,8 +92,8 @@ def test_an_alert_that_fires_is_rendered_and_a_quiet_one_is_not(promtool: Path, 
 def test_rules_that_promtool_refuses_are_an_error_not_silence(promtool: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.yml"
     broken.write_text(RULES.replace("max by", "max buy"))
-    with pytest.raises(PromtoolError, match="broken.yml"):
-        ask(promtool, Run((broken,), 15, {"x": [1.0]}, (("x", 0.0),)), tmp_path)
+    with pytest.raises(PromtoolError, match=r"broken\.yml"):
+        ask(promtool, Run((broken,), GROUPS, 15, {"x": [1.0]}, (("x", 0.0),)), tmp_path)
 
 
 def test_a_question_that_promtool_cannot_answer_is_an_error_not_silence(
@@ -95,7 +101,7 @@ def test_a_question_that_promtool_cannot_answer_is_an_error_not_silence(
 ) -> None:
     twice = {selector("x", [("gpu", "0")]): [1.0], selector("x", [("gpu", "1")]): [1.0]}
     with pytest.raises(PromtoolError, match="could not evaluate expr"):
-        ask(promtool, Run((rules,), 15, twice, (("x + on() x", 0.0),)), tmp_path)
+        ask(promtool, Run((rules,), GROUPS, 15, twice, (("x + on() x", 0.0),)), tmp_path)
 
 
 def test_a_rule_that_cannot_be_evaluated_is_an_error_not_silence(promtool: Path, tmp_path: Path) -> None:
@@ -103,4 +109,16 @@ def test_a_rule_that_cannot_be_evaluated_is_an_error_not_silence(promtool: Path,
     clashing.write_text(RULES.replace("max by (gpu) (x)", "x + on() x"))
     twice = {selector("x", [("gpu", "0")]): [3.0], selector("x", [("gpu", "1")]): [3.0]}
     with pytest.raises(PromtoolError, match="could not evaluate rule: gpu:x:max"):
-        ask(promtool, Run((clashing,), 15, twice, (("x", 0.0),)), tmp_path)
+        ask(promtool, Run((clashing,), GROUPS, 15, twice, (("x", 0.0),)), tmp_path)
+
+
+def test_groups_are_evaluated_in_the_order_that_is_asked_for(promtool: Path, tmp_path: Path) -> None:
+    chained = tmp_path / "chained.yml"
+    names = [f"g{number}" for number in range(8)]
+    groups = [
+        {"name": name, "rules": [{"record": name, "expr": f"{before} + 1"}]}
+        for name, before in zip(names, ["x", *names], strict=False)
+    ]
+    chained.write_text(json.dumps({"groups": groups}))
+    answers = ask(promtool, Run((chained,), tuple(names), 15, {"x": [1.0]}, (("g7", 0.0),)), tmp_path)
+    assert answers.samples["g7", 0.0] == (Sample({}, 9.0),)

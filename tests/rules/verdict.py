@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gpu_triage.simulator.scenario import Expectation
 from tests.rules.examine import Examination
 from tests.rules.promtool import Labels
 
+from gpu_triage.simulator.scenario import Expectation
+
 WATCHDOG = "GpuTriageWatchdog"
 _PAIR = re.compile(r'(\w+)="([^"]*)"')
-_UNTOLD = frozenset({"alertname", "alertstate", "severity", "action", "instance", "job", "drill", "uuid"})
+_UNTOLD = frozenset({"alertname", "alertstate", "action", "instance", "job", "drill", "uuid"})
 """Labels that tell nothing within one scenario."""
 
 

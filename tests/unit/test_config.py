@@ -19,7 +19,6 @@ from gpu_triage.options import (
     all_options,
     build_config,
     options_markdown,
-    split_listen_address,
 )
 from gpu_triage.options.given import Given
 from gpu_triage.options.values import parse_duration, show_duration
@@ -69,6 +68,8 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
     ("web.telemetry-path", "/gpu/metrics", "web_telemetry_path", "/gpu/metrics"),
     ("web.max-requests", "1000", "web_max_requests", 1000),
     ("web.enable-lifecycle", "true", "web_enable_lifecycle", True),
+    ("web.systemd-socket", "true", "web_systemd_socket", True),
+    ("web.config.file", "web.yml", "web_config_file", "web.yml"),
     ("path.procfs", "/", "path_procfs", Path("/")),
     ("path.sysfs", "/", "path_sysfs", Path("/")),
     ("path.kmsg", "/dev/null", "path_kmsg", Path("/dev/null")),
@@ -81,6 +82,9 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
     ("expect.pcie-generation", "7", "expect_pcie_generation", 7),
     ("expect.pcie-width", "16", "expect_pcie_width", 16),
     ("expect.p2p", "false", "expect_p2p", False),
+    ("baseline.file", "/etc/baseline.json", "baseline_file", Path("/etc/baseline.json")),
+    ("baseline.from-host", "false", "baseline_from_host", False),
+    ("state.directory", "/var/lib/gpu-triage", "state_directory", Path("/var/lib/gpu-triage")),
     ("collector.textfile.directory", "/run/jobs", "collector_textfile_directory", Path("/run/jobs")),
     ("process.max", "0", "process_max", 0),
     (
@@ -91,6 +95,8 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
     ),
     ("log.level", "debug", "log_level", "debug"),
     ("log.format", "json", "log_format", "json"),
+    ("replay", "/dev/null", "replay", Path("/dev/null")),
+    ("simulate-pace", "1", "simulate_pace", 1),
     ("simulate", "pcie-downtrained", "simulate", "pcie-downtrained"),
 )
 
@@ -249,10 +255,17 @@ def test_variables_of_others_are_left_alone(variable: str) -> None:
             {"simulate": "healthy", "path__sysfs": "/"},
             ("path.sysfs (--path.sysfs)", "simulated host (--simulate)", "leave one of them out"),
         ),
+        ({"simulate": "healthy", "replay": "/dev/null"}, ("simulate (--simulate)", "replay (--replay)", "two hosts")),
+        ({"replay": "/dev/null", "path__sysfs": "/"}, ("path.sysfs (--path.sysfs)", "recorded host (--replay)")),
         (
             {"simulate": "healthy", "kubernetes__pod_resources_socket": "/run/kubelet.sock"},
             ("kubernetes.pod-resources-socket (--kubernetes", "simulated host (--simulate)", "leave one of them out"),
         ),
+        (
+            {"baseline__from_host": "true", "baseline__file": "/etc/baseline.json"},
+            ("baseline.from-host (--baseline.from-host)", "baseline.file (--baseline.file)", "leave one of them out"),
+        ),
+        ({"baseline__from_host": "true"}, ("nowhere to keep what it learns", "set --state.directory as well")),
         (
             {"collector__host": "false", "collector__process": "false"},
             ("every collector is switched off", "leave at least one on"),
@@ -280,17 +293,13 @@ def test_equal_intervals_and_a_default_path_beside_a_simulation_are_fine() -> No
     config_of(simulate="healthy", path__sysfs="/sys")
 
 
-@pytest.mark.parametrize("addresses", [":9836,:9836", "Host:80,host:80", ":9836,127.0.0.1:9836", "[::1]:80,:80"])
+@pytest.mark.parametrize(
+    "addresses", [":9836,:9836", "Host:80,host:80", "unix:/run/a,unix:/run/a", ":9836,127.0.0.1:9836", "[::1]:80,:80"]
+)
 def test_addresses_that_take_each_others_port_are_refused(addresses: str) -> None:
     message = refusal({"GPU_TRIAGE_WEB_LISTEN_ADDRESS": addresses})
     assert message.startswith("environment variable GPU_TRIAGE_WEB_LISTEN_ADDRESS: ")
     assert "write it once" in message or "keep one of them" in message
-
-
-def test_listen_addresses_split_into_host_and_port() -> None:
-    assert split_listen_address(":9836") == ("", 9836)
-    assert split_listen_address("[fe80::1%eth0]:80") == ("fe80::1%eth0", 80)
-    assert split_listen_address("gpu-node_1.example:0") == ("gpu-node_1.example", 0)
 
 
 def test_a_collectors_own_switch_beats_its_groups_which_beats_its_default() -> None:

@@ -122,7 +122,7 @@ def test_yamls_guesses_about_types_do_not_change_a_value(file: Path) -> None:
         ("a: \x01", "character 4: "),
         ("[" * 100_000, "nested too deeply; "),
         (b"web: \xff\xfe", "is not UTF-8 at byte 5; save it as UTF-8"),
-        ("#" * (1 << 20) + "\n", "is larger than 1 MiB; write the options only"),
+        ("#" * (1 << 20) + "\n", "is larger than 1 MiB; name a smaller file"),
     ],
 )
 def test_a_mistake_is_answered_with_its_place_and_what_would_be_right(
@@ -146,7 +146,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_systems_reason(tmp_path: P
     for path, code in ((tmp_path / "missing.yml", errno.ENOENT), (tmp_path, errno.EISDIR)):
         with pytest.raises(ConfigError) as caught:
             config_of(path)
-        assert str(caught.value) == f"{path}: cannot be read: {os.strerror(code)}; name a readable YAML file"
+        assert str(caught.value) == f"{path}: cannot be read: {os.strerror(code)}; name a readable file"
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)

@@ -88,7 +88,7 @@ def _version_locked(locked: list[Requirement], name: str, environment: dict[str,
 
 
 @pytest.mark.parametrize("python", SUPPORTED)
-@pytest.mark.parametrize("lock", ["build.txt", "runtime.txt", "dev.txt"])
+@pytest.mark.parametrize("lock", ["build.txt", "runtime.txt", "image.txt", "dev.txt"])
 def test_a_lock_holds_an_allowed_version_of_all_that_is_asked_for(
     repository: Path, pyproject: dict[str, Any], lock: str, python: str
 ) -> None:
@@ -96,6 +96,7 @@ def test_a_lock_holds_an_allowed_version_of_all_that_is_asked_for(
     asked = {
         "build.txt": build,
         "runtime.txt": runtime,
+        "image.txt": [*runtime, *pyproject["project"]["optional-dependencies"]["kubernetes"]],
         "dev.txt": [*build, *runtime, *pyproject["dependency-groups"]["dev"]],
     }[lock]
     environment = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
@@ -114,14 +115,14 @@ def test_the_pythons_that_are_tested_are_those_that_the_package_names(pyproject:
     assert tuple(named) == SUPPORTED
 
 
-@pytest.mark.parametrize("lock", ["build.txt", "runtime.txt", "dev.txt"])
+@pytest.mark.parametrize("lock", ["build.txt", "runtime.txt", "image.txt", "dev.txt"])
 def test_every_locked_requirement_has_hashes(repository: Path, lock: str) -> None:
     text = (repository / "requirements" / lock).read_text(encoding="utf-8")
     entries = re.split(r"\n(?=\S)", re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE).strip())
     assert [entry for entry in entries if "--hash=sha256:" not in entry] == []
 
 
-@pytest.mark.parametrize("lock", ["build.txt", "runtime.txt"])
+@pytest.mark.parametrize("lock", ["build.txt", "runtime.txt", "image.txt"])
 def test_what_runs_is_what_was_tested(repository: Path, lock: str) -> None:
     # Markers are not compared: what only old Pythons need to run, the tests may need on all of them.
     pins, tested = ({f"{r.name}{r.specifier}" for r in _locked(repository, name)} for name in (lock, "dev.txt"))

@@ -10,20 +10,15 @@ import pytest
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.web.app import WebApp
-from gpu_triage.web.landing import LandingFacts
 from gpu_triage.web.server import WebServer
+from gpu_triage.web.status import Document, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-FACTS = LandingFacts(
-    version="1.2.3",
-    simulated=False,
-    scenario=None,
-    driver="580.65.06",
-    gpus=((0, "NVIDIA H200", "up"), (1, "<script>alert('gpu')</script>", "lost & gone")),
-)
+VERDICT = Verdict(b'{"verdict": "keep"}', given=True)
+PAGE = Document(b"<!DOCTYPE html><p>Keep</p>", b"default-src 'none'")
 
 
 class Encoded(NamedTuple):
@@ -40,7 +35,8 @@ class Host:
     scrapes: int = 0
     dead: str | None = None
     unready: str | None = None
-    facts: LandingFacts = FACTS
+    given: Verdict = VERDICT
+    judged: list[str] = field(default_factory=list)
     broken: bool = False
     hold: Callable[[], object] = lambda: None
 
@@ -61,8 +57,16 @@ class Host:
     def ready(self) -> str | None:
         return self.unready
 
-    def landing(self) -> LandingFacts:
-        return self.facts
+    def status_page(self) -> Document:
+        self.judged.append("page")
+        if self.broken:
+            raise RuntimeError("secret of the judges")
+        return PAGE
+
+    def verdict(self) -> Verdict:
+        self.judged.append("verdict")
+        self.hold()
+        return self.given
 
 
 @contextmanager
@@ -134,7 +138,7 @@ def test_an_immoderate_selection_is_refused_and_not_counted(client: HTTPConnecti
     assert (host.asked, host.scrapes) == ([], 0)
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/", "/-/healthy", "/-/ready", "/nowhere"])
+@pytest.mark.parametrize("path", ["/metrics", "/", "/api/v1/verdict", "/-/healthy", "/-/ready", "/nowhere"])
 def test_head_answers_as_get_but_for_the_body(client: HTTPConnection, path: str) -> None:
     got, body = ask(client, path)
     headed, nothing = ask(client, path, "HEAD")
@@ -145,7 +149,7 @@ def test_head_answers_as_get_but_for_the_body(client: HTTPConnection, path: str)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "TRACE"])
-@pytest.mark.parametrize("path", ["/metrics", "/", "/-/healthy"])
+@pytest.mark.parametrize("path", ["/metrics", "/", "/api/v1/verdict", "/-/healthy"])
 def test_other_methods_are_told_what_is_allowed(client: HTTPConnection, path: str, method: str) -> None:
     response, _ = ask(client, path, method)
     assert response.status == 405
@@ -167,29 +171,55 @@ def test_the_probes_tell_what_is_wrong(client: HTTPConnection, host: Host) -> No
     assert (ready.status, why_unready) == (503, b"first samples of GPU 3\n")
 
 
-def test_the_landing_page_escapes_what_the_driver_says(client: HTTPConnection) -> None:
+def test_the_status_page_is_never_kept_and_may_load_only_what_its_policy_names(client: HTTPConnection) -> None:
     response, body = ask(client, "/")
-    page = body.decode()
+    assert (response.status, body) == (200, PAGE.body)
     assert response.headers["Content-Type"] == "text/html; charset=utf-8"
-    assert "<script" not in page
-    assert "&lt;script&gt;alert(&#x27;gpu&#x27;)&lt;/script&gt;" in page
-    assert "lost &amp; gone" in page
-    assert 'href="/metrics"' in page
-    assert "imulated" not in page.partition("</style>")[2]
+    assert response.headers["Content-Security-Policy"] == "default-src 'none'"
+    assert response.headers["Referrer-Policy"] == "no-referrer"
+    assert response.headers["Cache-Control"] == "no-store"
 
 
-def test_the_landing_page_may_load_nothing_but_its_own_style(client: HTTPConnection) -> None:
-    policy = ask(client, "/")[0].headers["Content-Security-Policy"]
-    assert policy.startswith("default-src 'none'; style-src 'sha256-")
-    assert "unsafe-inline" not in policy
+def test_the_verdict_is_json_and_never_kept(client: HTTPConnection) -> None:
+    response, body = ask(client, "/api/v1/verdict")
+    assert (response.status, body) == (200, b'{"verdict": "keep"}')
+    assert response.headers["Content-Type"] == "application/json"
+    assert response.headers["Cache-Control"] == "no-store"
 
 
-def test_the_landing_page_says_that_data_is_simulated(client: HTTPConnection, host: Host) -> None:
-    host.facts = LandingFacts("1.2.3", simulated=True, scenario="<b>hot</b>", driver="580", gpus=())
-    page = ask(client, "/")[1].decode()
-    assert "Simulated data." in page
-    assert "&lt;b&gt;hot&lt;/b&gt;" in page
-    assert "No GPU is known." in page
+def test_a_verdict_that_cannot_be_given_yet_is_a_503_with_the_reason(client: HTTPConnection, host: Host) -> None:
+    host.given = Verdict(b'{"error": "waiting for the driver"}', given=False)
+    response, body = ask(client, "/api/v1/verdict")
+    assert (response.status, body) == (503, b'{"error": "waiting for the driver"}')
+    assert response.headers["Retry-After"] == "1"
+
+
+def test_those_who_ask_while_the_host_is_judged_share_one_verdict_and_probes_are_answered() -> None:
+    judging, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        judging.set()
+        done.wait(10)
+
+    host = Host(hold=hold)
+    with serving(host) as port:
+        waiting = [HTTPConnection("127.0.0.1", port, timeout=5) for _ in range(5)]
+        for each in waiting:
+            each.request("GET", "/api/v1/verdict")
+        assert judging.wait(5)
+        probe = HTTPConnection("127.0.0.1", port, timeout=5)
+        assert ask(probe, "/-/healthy")[0].status == 200
+        done.set()
+        assert {each.getresponse().read() for each in waiting} == {host.given.body}
+        for each in (*waiting, probe):
+            each.close()
+    assert host.judged == ["verdict"]
+
+
+def test_a_page_that_cannot_be_drawn_tells_nothing_of_why(client: HTTPConnection, host: Host) -> None:
+    host.broken = True
+    response, body = ask(client, "/")
+    assert (response.status, body) == (500, b"internal error\n")
 
 
 def test_an_error_inside_is_logged_once_until_it_works_again(
@@ -234,7 +264,7 @@ def test_scrapes_beyond_the_limit_are_told_to_come_back_and_probes_are_still_ans
     assert host.scrapes == 2
 
 
-@pytest.mark.parametrize("path", ["/", "metrics", "", "/-/ready"])
+@pytest.mark.parametrize("path", ["/", "metrics", "", "/-/ready", "/api/v1/verdict"])
 def test_a_telemetry_path_that_is_taken_is_a_startup_error(host: Host, path: str) -> None:
     with pytest.raises(ConfigError, match=r"--web\.telemetry-path"):
         WebApp(host, host, host, telemetry_path=path)

@@ -10,8 +10,8 @@ import pytest
 
 from gpu_triage.web.app import WebApp
 from gpu_triage.web.crowd import Limits
-from gpu_triage.web.landing import LandingFacts
 from gpu_triage.web.server import WebServer
+from gpu_triage.web.status import Document, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,8 +45,11 @@ class Host:
 
     def ready(self) -> str | None: ...
 
-    def landing(self) -> LandingFacts:
-        return LandingFacts("1", simulated=False, scenario=None, driver="580", gpus=())
+    def status_page(self) -> Document:
+        return Document(b"<!DOCTYPE html>", b"default-src 'none'")
+
+    def verdict(self) -> Verdict:
+        return Verdict(b"{}", given=True)
 
 
 @contextmanager
@@ -209,7 +212,7 @@ def test_pipelined_requests_are_answered_in_order() -> None:
         client.sendall(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
         answers = read_all(client).split(b"HTTP/1.1 ")[1:]
     assert [int(answer[:3]) for answer in answers] == [200, 404, 200, 200, 200]
-    assert b"GPU triage exporter" in answers[-1]
+    assert answers[-1].endswith(b"<!DOCTYPE html>")
 
 
 def test_more_pipelined_requests_than_fit_end_the_connection() -> None:
@@ -230,16 +233,27 @@ def test_a_client_that_only_stopped_sending_is_still_answered(requests: bytes) -
         assert read_all(client).count(b"gpu_up 1\n") == requests.count(b"GET")
 
 
-def test_a_client_that_does_not_read_holds_a_scrape_only_so_long() -> None:
+def test_a_client_that_does_not_read_is_cut_in_time_and_takes_nobodys_place() -> None:
     body = b"x" * 50_000_000
     with serving(Limits(write_seconds=0.3), Host(body), max_requests=1) as connect:
         stalled = connect()
         stalled.sendall(SCRAPE)
         assert stalled.recv(1) == b"H"
-        assert scrape(connect()) == 503
-        while scrape(connect()) != 200:
-            time.sleep(0.02)
-        assert len(read_all(stalled)) < len(body)
+        assert scrape(connect()) == 200
+        assert stalled.recv(1) == b"T"
+        with pytest.raises(ConnectionError):
+            send_on(stalled)
+
+
+def test_of_too_many_that_do_not_read_the_first_is_cut() -> None:
+    body = b"x" * 50_000_000
+    with serving(Limits(unread=2), Host(body)) as connect:
+        clients = [connect() for _ in range(3)]
+        for client in clients:
+            client.sendall(LAST_SCRAPE)
+            assert client.recv(1) == b"H"
+        read = [len(read_all(client)) > len(body) for client in clients]
+        assert read == [False, True, True]
 
 
 def test_a_crowd_of_silent_connections_stays_bounded_and_a_scraper_gets_through() -> None:

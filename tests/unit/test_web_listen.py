@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import os
 import socket
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.web.listen import listener_url, open_listeners
+from gpu_triage.web.listen import close_listener, inherited_listeners, listener_url, open_listeners
 
 
 def _loopbacks() -> list[str]:
@@ -76,7 +78,20 @@ def test_a_port_in_use_is_named_and_nothing_stays_open() -> None:
 
 @pytest.mark.parametrize(
     "address",
-    ["9836", "", "localhost", "127.0.0.1:", ":65536", ":-1", ":http", "::1:9836", "[::1:9836", "a@b:1"],
+    [
+        "9836",
+        "",
+        "unix:",
+        "unix:gpu.sock",
+        "localhost",
+        "127.0.0.1:",
+        ":65536",
+        ":-1",
+        ":http",
+        "::1:9836",
+        "[::1:9836",
+        "a@b:1",
+    ],
 )
 def test_a_text_that_is_no_address_is_named(address: str) -> None:
     with pytest.raises(ConfigError, match=r"--web\.listen-address"):
@@ -86,3 +101,51 @@ def test_a_text_that_is_no_address_is_named(address: str) -> None:
 def test_an_address_of_another_host_is_named() -> None:
     with pytest.raises(ConfigError, match=r"'192\.0\.2\.1:0': Cannot assign requested address"):
         open_listeners(["192.0.2.1:0"])
+
+
+def test_a_unix_socket_serves_its_path_and_goes_with_its_listener(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.sock"
+    (listener,) = open_listeners([f"unix:{path}"])
+    assert listener_url(listener, "http") == f"http://unix:{path}:"
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
+    close_listener(listener)
+    assert not path.exists()
+
+
+def test_the_file_of_a_process_that_was_killed_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.sock"
+    open_listeners([f"unix:{path}"])[0].close()
+    assert path.exists()
+    (listener,) = open_listeners([f"unix:{path}"])
+    close_listener(listener)
+
+
+def test_a_unix_socket_that_is_served_or_a_file_that_is_none_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.sock"
+    (listener,) = open_listeners([f"unix:{path}"])
+    with pytest.raises(ConfigError, match=rf"'unix:{path}': Address already in use"):
+        open_listeners([f"unix:{path}"])
+    close_listener(listener)
+    path.write_text("precious")
+    with pytest.raises(ConfigError, match="a file that is no socket lies there"):
+        open_listeners([f"unix:{path}"])
+    assert path.read_text() == "precious"
+    with pytest.raises(ConfigError, match="No such file or directory"):
+        open_listeners([f"unix:{tmp_path}/nowhere/gpu.sock"])
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {},
+        {"LISTEN_FDS": "1"},
+        {"LISTEN_PID": "1", "LISTEN_FDS": "1"},
+        {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "0"},
+        {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "one"},
+    ],
+)
+def test_without_a_socket_of_systemd_for_this_process_there_is_none(environment: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="systemd handed over no socket; start this by its socket unit"):
+        inherited_listeners(environment)
+    assert environment == {}

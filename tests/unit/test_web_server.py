@@ -3,23 +3,24 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import ssl
-import subprocess
 import threading
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPSConnection
 from typing import TYPE_CHECKING, NamedTuple
 
-import pytest
+from tests.certificates import Authority, trusting_context
 
 from gpu_triage.web.app import WebApp
 from gpu_triage.web.crowd import Limits
-from gpu_triage.web.landing import LandingFacts
+from gpu_triage.web.security import SecuritySource
 from gpu_triage.web.server import WebServer
+from gpu_triage.web.status import Document, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    import pytest
 
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
 SELECTION = b"GET /metrics?name[]=gpu_up HTTP/1.1\r\nHost: h\r\n\r\n"
@@ -49,19 +50,22 @@ class Host:
 
     def ready(self) -> str | None: ...
 
-    def landing(self) -> LandingFacts:
-        return LandingFacts("1", simulated=False, scenario=None, driver="580", gpus=())
+    def status_page(self) -> Document:
+        return Document(b"<!DOCTYPE html>", b"default-src 'none'")
+
+    def verdict(self) -> Verdict:
+        return Verdict(b"{}", given=True)
 
 
 def bound(
     host: Host | None = None,
     limits: Limits | None = None,
     count: int = 1,
-    tls: ssl.SSLContext | None = None,
+    security: SecuritySource | None = None,
 ) -> tuple[WebServer, list[int]]:
     """A server that has its sockets, and their ports."""
     host = host or Host()
-    server = WebServer(WebApp(host, host, host), ["127.0.0.1:0"] * count, tls=tls, limits=limits)
+    server = WebServer(WebApp(host, host, host), ["127.0.0.1:0"] * count, security=security, limits=limits)
     return server, [int(url.rpartition(":")[2]) for url in server.bind()]
 
 
@@ -103,30 +107,11 @@ def test_clients_that_come_before_the_loop_runs_are_served_by_it() -> None:
             assert early.recv(65536).startswith(b"HTTP/1.1 200")
 
 
-@pytest.fixture
-def tls(tmp_path: Path) -> ssl.SSLContext:
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    command = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:prime256v1",
-        "-nodes",
-    ]
-    command += ["-subj", "/CN=localhost", "-days", "2", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    return context
-
-
-def test_the_same_bounds_hold_over_tls(tls: ssl.SSLContext) -> None:
-    trusting = ssl.create_default_context()
-    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
-    server, (port,) = bound(Host(b"x" * 5_000_000), Limits(request_seconds=0.3), tls=tls)
+def test_the_same_bounds_hold_over_tls(tmp_path: Path) -> None:
+    (tmp_path / "web.yml").write_text(Authority(tmp_path).server())
+    trusting = trusting_context(tmp_path)
+    security = SecuritySource(str(tmp_path / "web.yml"))
+    server, (port,) = bound(Host(b"x" * 5_000_000), Limits(request_seconds=0.3), security=security)
     with running(server), connect(port) as plain, connect(port) as mute:
         client = HTTPSConnection("127.0.0.1", port, timeout=5, context=trusting)
         client.request("GET", "/metrics")
@@ -135,10 +120,10 @@ def test_the_same_bounds_hold_over_tls(tls: ssl.SSLContext) -> None:
         plain.sendall(SCRAPE)
         assert b"HTTP" not in plain.recv(65536)
         assert mute.recv(65536) == b""  # no handshake in time
-        with trusting.wrap_socket(connect(port)) as dawdler:
+        with trusting.wrap_socket(connect(port), server_hostname="127.0.0.1") as dawdler:
             dawdler.sendall(b"GET / HT")
             assert dawdler.recv(65536) == b""
-        with trusting.wrap_socket(connect(port)) as hostile:
+        with trusting.wrap_socket(connect(port), server_hostname="127.0.0.1") as hostile:
             hostile.sendall(b"nonsense\r\n\r\n")
             assert hostile.recv(65536).startswith(b"HTTP/1.1 400")
 

@@ -20,6 +20,8 @@ METRICS = (
     catalogue.EXPORTER_ERRORS,
     catalogue.EXPORTER_SCRAPES,
     catalogue.EXPORTER_GPUS_RELEASED,
+    catalogue.EXPORTER_WEB_CONFIG_SUCCESS,
+    catalogue.EXPORTER_WEB_CONFIG_LAST_SUCCESS,
 )
 
 
@@ -43,6 +45,19 @@ class CollectorHealth:
 
 
 @dataclass(frozen=True, slots=True)
+class WebConfigHealth:
+    """How the last load of the web configuration went.
+
+    Attributes:
+        success: whether what the files say now is what guards the server.
+        loaded_at: Unix seconds at which what guards it was loaded.
+    """
+
+    success: bool
+    loaded_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class ExporterReading:
     """The state of this process.
 
@@ -55,6 +70,7 @@ class ExporterReading:
         errors: failed questions by collector and error.
         scrapes: answered so far.
         gpus_released: whether all GPU handles were given back on request.
+        web_config: how TLS and passwords were loaded; None where there is no file of them.
     """
 
     version: str
@@ -65,6 +81,7 @@ class ExporterReading:
     errors: Mapping[tuple[str, str], int]
     scrapes: int
     gpus_released: bool
+    web_config: WebConfigHealth | None = None
 
 
 def render(reading: ExporterReading) -> Iterator[Sample]:
@@ -80,3 +97,6 @@ def render(reading: ExporterReading) -> Iterator[Sample]:
         yield catalogue.EXPORTER_ERRORS.sample(count, collector_name, error)
     yield catalogue.EXPORTER_SCRAPES.sample(reading.scrapes)
     yield catalogue.EXPORTER_GPUS_RELEASED.sample(reading.gpus_released)
+    if reading.web_config is not None:
+        yield catalogue.EXPORTER_WEB_CONFIG_SUCCESS.sample(reading.web_config.success)
+        yield catalogue.EXPORTER_WEB_CONFIG_LAST_SUCCESS.sample(reading.web_config.loaded_at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from gpu_triage import catalogue
 from gpu_triage.catalogue import Sample, Tier
@@ -11,7 +12,9 @@ from gpu_triage.collectors.contract import GpuCollector, GpuLabels
 from gpu_triage.collectors.rendering import present
 from gpu_triage.config import Config
 from gpu_triage.hardware.pcie_limits import PcieLimitsReading, read_pcie_limits
-from gpu_triage.hardware.rounds import GpuRound
+from gpu_triage.hardware.rounds import ExpectedLink, GpuRound
+
+_NOT_RECORDED: Final = ExpectedLink(None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +23,8 @@ class LinkExpectation:
 
     Attributes:
         limits: as read.
-        generation: PCIe generation: the declared one, else what the limits allow; None when neither is known.
+        generation: PCIe generation: the declared one, else the baseline's, else what the limits allow; None when
+            none is known.
         width: lanes, likewise.
     """
 
@@ -30,7 +34,7 @@ class LinkExpectation:
 
 
 class ExpectedLinkReader:
-    """Reads the limits; a declared expectation replaces the derived one on links that exist."""
+    """Reads the limits; a declared or recorded expectation replaces the derived one on links that exist."""
 
     def __init__(self, config: Config) -> None:
         self._generation = config.expect_pcie_generation
@@ -40,10 +44,11 @@ class ExpectedLinkReader:
         """Limits and expectation of one GPU's link."""
         limits = read_pcie_limits(gpu)
         generation, width = limits.expected_generation, limits.expected_width
+        recorded = gpu.recorded_link or _NOT_RECORDED
         return LinkExpectation(
             limits,
-            generation=None if generation is None else self._generation or generation,
-            width=None if width is None else self._width or width,
+            generation=None if generation is None else self._generation or recorded.generation or generation,
+            width=None if width is None else self._width or recorded.width or width,
         )
 
 

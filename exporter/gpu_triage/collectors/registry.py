@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpu_triage.collectors import xid
+from gpu_triage.collectors.access import ACCESS
 from gpu_triage.collectors.activity import ACTIVITY
 from gpu_triage.collectors.clocks import CLOCKS
 from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector
@@ -86,6 +87,7 @@ HOST_COLLECTORS: Final[tuple[AnyHostCollector, ...]] = (
     HOST_INFINIBAND,
     TEXTFILE,
     POD_NAMES,
+    ACCESS,
 )
 
 ALL_COLLECTORS: Final[tuple[AnyCollector, ...]] = (*GPU_COLLECTORS, *HOST_COLLECTORS)

@@ -10,6 +10,19 @@ from gpu_triage.machine import Machine, Moment
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedLink:
+    """What a GPU's PCIe link should do, as somebody recorded it; None where that was not known.
+
+    Attributes:
+        generation: PCIe generation.
+        width: lanes.
+    """
+
+    generation: int | None
+    width: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class GpuRound:
     """One round of one GPU.
 
@@ -19,6 +32,7 @@ class GpuRound:
         peers: the other GPUs that answer now; readers may name them in questions about pairs.
         machine: for the kernel's side of the GPU.
         at: when the round began.
+        recorded_link: what the baseline says that this GPU's link can do; None without one.
     """
 
     inquiry: Inquiry
@@ -26,6 +40,7 @@ class GpuRound:
     peers: tuple[Device, ...]
     machine: Machine
     at: Moment
+    recorded_link: ExpectedLink | None = None
 
 
 @dataclass(frozen=True, slots=True)

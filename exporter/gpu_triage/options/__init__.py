@@ -9,7 +9,7 @@ from gpu_triage.options.command import OptionsCommand, serve_options, version_op
 from gpu_triage.options.run import run_cli
 from gpu_triage.options.sources import build_config
 from gpu_triage.options.table import CollectorSwitch, Option, all_options, options_markdown
-from gpu_triage.options.values import split_listen_address
+from gpu_triage.options.values import split_listen_address, unix_socket_path
 
 __all__ = [
     "CollectorSwitch",
@@ -21,5 +21,6 @@ __all__ = [
     "run_cli",
     "serve_options",
     "split_listen_address",
+    "unix_socket_path",
     "version_option",
 ]

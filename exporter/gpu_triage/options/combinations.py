@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpu_triage.config import Config, collector_enabled
 from gpu_triage.errors import ConfigError
-from gpu_triage.options.values import show_duration, split_listen_address
+from gpu_triage.options.values import show_duration, split_listen_address, unix_socket_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +25,7 @@ def refuse_useless_combinations(config: Config, given: Mapping[str, Given], opti
     _check_intervals(config, given)
     _check_addresses(config, given)
     _check_expectations(config, given)
+    _check_baseline(config, given)
     _check_simulation(config, given)
     _check_kubernetes(config, given)
     _check_collectors(config, options)
@@ -51,7 +52,16 @@ def _check_intervals(config: Config, given: Mapping[str, Given]) -> None:
 
 def _check_addresses(config: Config, given: Mapping[str, Given]) -> None:
     source = _origin("web.listen-address", given)
+    if config.web_systemd_socket and "web.listen-address" in given:
+        raise ConfigError(
+            f"{source} has no effect beside web.systemd-socket ({_origin('web.systemd-socket', given)}), "
+            "which takes the sockets of systemd's unit; leave one of them out"
+        )
     for one, other in combinations(config.web_listen_addresses, 2):
+        if unix_socket_path(one) is not None or unix_socket_path(other) is not None:
+            if one == other:
+                raise ConfigError(f"{source}: {one} is written twice; write it once")
+            continue
         (host, port), (other_host, other_port) = split_listen_address(one), split_listen_address(other)
         if port != other_port:
             continue
@@ -80,25 +90,44 @@ def _check_expectations(config: Config, given: Mapping[str, Given]) -> None:
             )
 
 
+def _check_baseline(config: Config, given: Mapping[str, Given]) -> None:
+    learns = f"baseline.from-host ({_origin('baseline.from-host', given)})"
+    if config.baseline_from_host and config.baseline_file is not None:
+        raise ConfigError(
+            f"{learns} records a baseline where baseline.file ({_origin('baseline.file', given)}) brings one; "
+            "leave one of them out"
+        )
+    if config.baseline_from_host and config.state_directory is None and config.simulate is None:
+        raise ConfigError(f"{learns} has nowhere to keep what it learns; set --state.directory as well")
+
+
 def _check_simulation(config: Config, given: Mapping[str, Given]) -> None:
-    if config.simulate is None:
-        if config.simulate_pace != 1:
-            raise ConfigError(
-                f"simulate-pace ({_origin('simulate-pace', given)}) has no effect on a real host; "
-                "name a scenario with --simulate, or leave it out"
-            )
+    if config.simulate is None and config.simulate_pace != 1:
+        raise ConfigError(
+            f"simulate-pace ({_origin('simulate-pace', given)}) has no effect on a real host; "
+            "name a scenario with --simulate, or leave it out"
+        )
+    if config.simulate is None and config.replay is None:
         return
+    if config.simulate is not None and config.replay is not None:
+        raise ConfigError(
+            f"simulate ({_origin('simulate', given)}) and replay ({_origin('replay', given)}) are two hosts; "
+            "leave one of them out"
+        )
+    host = f"a {'simulated' if config.replay is None else 'recorded'} host"
+    source = _origin("simulate" if config.replay is None else "replay", given)
     real = Config()
     paths = (
         ("path.procfs", config.path_procfs, real.path_procfs),
         ("path.sysfs", config.path_sysfs, real.path_sysfs),
         ("path.kmsg", config.path_kmsg, real.path_kmsg),
+        ("kubernetes.pod-resources-socket", config.kubernetes_pod_resources_socket, None),
     )
     for name, path, default in paths:
         if path != default:
             raise ConfigError(
-                f"{name} ({_origin(name, given)}) has no effect on a simulated host "
-                f"({_origin('simulate', given)}), which brings its own; leave one of them out"
+                f"{name} ({_origin(name, given)}) has no effect on {host} ({source}), "
+                "which brings its own; leave one of them out"
             )
 
 
@@ -106,11 +135,6 @@ def _check_kubernetes(config: Config, given: Mapping[str, Given]) -> None:
     if config.kubernetes_pod_resources_socket is None:
         return
     name = "kubernetes.pod-resources-socket"
-    if config.simulate is not None:
-        raise ConfigError(
-            f"{name} ({_origin(name, given)}) has no effect on a simulated host ({_origin('simulate', given)}), "
-            "which brings its own pods; leave one of them out"
-        )
     if not collector_enabled(config, "processes", default=True):
         raise ConfigError(
             f"{name} ({_origin(name, given)}) names processes, which are not collected "

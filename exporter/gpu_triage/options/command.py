@@ -76,27 +76,35 @@ class OptionsCommand(click.Command):
 
 
 def serve_options(
-    switches: Iterable[CollectorSwitch], of_scenario: ScenarioOptions = no_options
+    switches: Iterable[CollectorSwitch],
+    of_scenario: ScenarioOptions = no_options,
+    applies: Callable[[Option], bool] = lambda _option: True,
 ) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """A decorator that gives a command's function every option and calls it with ``config=Config``.
+    """A decorator that gives a command's function the options and calls it with ``config=Config``.
 
-    `of_scenario` tells the options that a scenario brings, by its name or path.
     Other parameters of the command are handed on unchanged. Use with ``cls=OptionsCommand`` for grouped help.
+
+    Args:
+        switches: the collectors that can be switched.
+        of_scenario: tells the options that a scenario brings, by its name or path.
+        applies: which options have a flag here. The others are still read from the environment and the file, which
+            a host's commands share.
     """
     options = all_options(switches)
+    flagged = tuple(option for option in options if applies(option))
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
         @wraps(function)
         def with_config(**parameters: Any) -> T:
             flags: dict[str, Given] = {}
-            for option in options:
+            for option in flagged:
                 value = parameters.pop(_parameter_name(option))
                 if value is not None and value != ():
                     flags[option.name] = _given_by_flag(option, value)
             return function(config=build_config(options, flags, os.environ, of_scenario), **parameters)
 
         decorated: Callable[..., T] = with_config
-        for option in reversed(options):  # click lists the decorator applied last first
+        for option in reversed(flagged):  # click lists the decorator applied last first
             decorated = _flag_of(option)(decorated)
         return decorated
 

@@ -8,12 +8,12 @@ option, no object is ever constructed, and an alias repeated a million times cos
 from __future__ import annotations
 
 from difflib import get_close_matches
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
 
 from gpu_triage.errors import ConfigError
+from gpu_triage.options.document import compose_document, is_empty, read_document
 from gpu_triage.options.given import Given
 from gpu_triage.options.values import quoted
 
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gpu_triage.options.table import Option
-
-MAX_FILE_BYTES = 1 << 20
-_NO_VALUE = ("", "~", "null")
 
 
 def options_in_file(path: str, options: Sequence[Option]) -> dict[str, Given]:
@@ -33,18 +30,8 @@ def options_in_file(path: str, options: Sequence[Option]) -> dict[str, Given]:
         ConfigError: the file cannot be read, is no YAML mapping, repeats a key, or has one that is no option.
     """
     allowed = {option.name: option for option in options if option.field is not None}
-    try:
-        root = yaml.compose(_text_of(path), Loader=yaml.BaseLoader)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"line {mark.line + 1}: " if mark else ""
-        raise ConfigError(f"{path}: {where}{error.problem or error.context}; write valid YAML") from error
-    except yaml.reader.ReaderError as error:
-        what = f"character {error.position + 1}: {error.reason}"
-        raise ConfigError(f"{path}: {what}; write valid YAML") from error
-    except RecursionError as error:
-        raise ConfigError(f"{path}: nested too deeply; write each option at most one level deep") from error
-    if root is None or _is_empty(root):
+    root = compose_document(path, read_document(path))
+    if root is None or is_empty(root):
         return {}
     if not isinstance(root, yaml.MappingNode):
         raise ConfigError(f"{path}: is no mapping; write keys and values, such as 'stale-after: 3'")
@@ -52,20 +39,6 @@ def options_in_file(path: str, options: Sequence[Option]) -> dict[str, Given]:
         name: Given(_texts(path, allowed[name], node), f"{path}: {name}")
         for name, node in _leaves(path, root, "", allowed)
     }
-
-
-def _text_of(path: str) -> str:
-    try:
-        with Path(path).open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {error.strerror}; name a readable YAML file") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise ConfigError(f"{path}: is larger than 1 MiB; write the options only")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8") from error
 
 
 def _leaves(
@@ -81,7 +54,7 @@ def _leaves(
         below = [option[len(name) + 1 :] for option in allowed if option.startswith(f"{name}.")]
         if below and isinstance(value, yaml.MappingNode):
             yield from _leaves(path, value, f"{name}.", allowed)
-        elif below and not _is_empty(value):
+        elif below and not is_empty(value):
             raise ConfigError(f"{path}: {name} has no value of its own; write below it: {', '.join(below)}")
         elif name in allowed and (prefix or "." not in name):
             yield name, value
@@ -104,7 +77,7 @@ def _unknown_key(path: str, name: str, key: yaml.Node, allowed: dict[str, Option
 
 def _texts(path: str, option: Option, node: yaml.Node) -> tuple[str, ...]:
     nodes = node.value if option.many and isinstance(node, yaml.SequenceNode) else [node]
-    if not nodes or any(_is_empty(each) for each in nodes):
+    if not nodes or any(is_empty(each) for each in nodes):
         raise ConfigError(f"{path}: {option.name}: has no value; write {option.kind.metavar} or leave the key out")
     if not all(isinstance(each, yaml.ScalarNode) for each in nodes):
         shape = "a value or a list of values" if option.many else "one value"
@@ -114,10 +87,6 @@ def _texts(path: str, option: Option, node: yaml.Node) -> tuple[str, ...]:
 
 def _example(option: Option) -> str:
     return option.kind.metavar if option.default == "none" else option.default
-
-
-def _is_empty(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.style is None and node.value in _NO_VALUE
 
 
 def _shown(name: str) -> str:

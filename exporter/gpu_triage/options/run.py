@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpu_triage.errors import ConfigError, GpuTriageError, ScenarioError
+from gpu_triage.errors import BaselineError, ConfigError, GpuTriageError, RecordingError, ScenarioError
 from gpu_triage.options.command import OptionFlag
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def run_cli(command: click.Command, argv: Sequence[str]) -> int:
     except click.ClickException as error:
         return _report_click(error)
     except GpuTriageError as error:
-        usage = isinstance(error, (ConfigError, ScenarioError))
+        usage = isinstance(error, (BaselineError, ConfigError, RecordingError, ScenarioError))
         return _report(str(error), EXIT_USAGE if usage else EXIT_FAILED)
     except OSError as error:
         if error.errno != errno.EPIPE:

@@ -93,7 +93,7 @@ _LEADING = (
         "web_listen_addresses",
         "Web",
         values.LISTEN_ADDRESS,
-        "Address to serve on: host:port, :port for every interface, or [v6]:port; can be repeated.",
+        "Address to serve on: host:port, :port for every interface, [v6]:port or unix:/path; can be repeated.",
         many=True,
     ),
     Option(
@@ -108,7 +108,7 @@ _LEADING = (
         "web_max_requests",
         "Web",
         values.whole_number(1, 1000),
-        "Requests answered at the same time; more are turned away.",
+        "Requests answered at the same time, and answers that may wait for clients to read them; more are turned away.",
     ),
     Option(
         "web.enable-lifecycle",
@@ -118,6 +118,21 @@ _LEADING = (
         "Let POST /-/release give every GPU handle back, so that a GPU can be reset or its driver unbound, "
         "and POST /-/acquire take them again; SIGUSR1 and SIGUSR2 do the same without it.",
         on_off=True,
+    ),
+    Option(
+        "web.systemd-socket",
+        "web_systemd_socket",
+        "Web",
+        values.TRUTH,
+        "Serve on the sockets that systemd's socket unit opened, instead of opening any.",
+        on_off=True,
+    ),
+    Option(
+        "web.config.file",
+        "web_config_file",
+        "Web",
+        values.FILE_NAME,
+        "YAML file with TLS, passwords and headers, as Prometheus's own exporters take it.",
     ),
     Option(
         "sample.fast",
@@ -183,6 +198,22 @@ _LEADING = (
         "Whether the GPUs should reach each other's memory directly.",
     ),
     Option(
+        "baseline.file",
+        "baseline_file",
+        "Expectations",
+        values.BASELINE,
+        "Baseline of this host, as gpu-triage baseline write records it; what differs is published, and what it says "
+        "is expected where no --expect option says otherwise.",
+    ),
+    Option(
+        "baseline.from-host",
+        "baseline_from_host",
+        "Expectations",
+        values.TRUTH,
+        "Record the baseline from this host as soon as it is whole and well, once, and keep it in the state directory.",
+        on_off=True,
+    ),
+    Option(
         "process.max",
         "process_max",
         "Collectors",
@@ -207,6 +238,13 @@ _TRAILING = (
         "The kubelet's pod-resources socket, to name the pod and container of each GPU process; "
         "needs pip install gpu-triage-exporter[kubernetes].",
     ),
+    Option(
+        "state.directory",
+        "state_directory",
+        "Paths",
+        values.FOLDER_NAME,
+        "Folder for what must outlive the exporter.",
+    ),
     Option("path.procfs", "path_procfs", "Paths", values.DIRECTORY, "Where the host's procfs is mounted."),
     Option("path.sysfs", "path_sysfs", "Paths", values.DIRECTORY, "Where the host's sysfs is mounted."),
     Option("path.kmsg", "path_kmsg", "Paths", values.EXISTING_PATH, "The kernel log device, for Xid events."),
@@ -223,6 +261,13 @@ _TRAILING = (
         "Logging",
         values.word_among("logfmt", "json"),
         "How a line of the log is written.",
+    ),
+    Option(
+        "replay",
+        "replay",
+        "Simulation",
+        values.RECORDING,
+        "Recording to run instead of this host: a folder or .tar.gz of gpu-triage record.",
     ),
     Option(
         SIMULATE,

@@ -23,6 +23,8 @@ _URL_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^\[\]:/]*)):(?P<port>[0-9]{1,5})")
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,253}")
 _MAX_PORT = 65535
+_UNIX = "unix:"
+_LONGEST_UNIX_PATH = 107
 _LONGEST_SHOWN = 60
 
 
@@ -176,8 +178,26 @@ def _is_host(v6: str | None, host: str | None) -> bool:
     return v6 is not None or not host or _HOST_NAME.fullmatch(host) is not None
 
 
+def unix_socket_path(text: str) -> str | None:
+    """The path of a listen address ``unix:/path``; None where the address is none of that kind.
+
+    Raises:
+        ValueError: the path is not absolute, not printable, or longer than the 107 bytes a kernel takes.
+    """
+    if not text.startswith(_UNIX):
+        return None
+    path = text.removeprefix(_UNIX)
+    if not path.startswith("/") or not path.isprintable() or len(path.encode()) > _LONGEST_UNIX_PATH:
+        raise ValueError(
+            f"{quoted(text)} names no socket; write an absolute path of at most {_LONGEST_UNIX_PATH} bytes, "
+            "such as unix:/run/gpu-triage.sock"
+        )
+    return path
+
+
 def _parse_listen_address(text: str) -> str:
-    split_listen_address(text)
+    if unix_socket_path(text) is None:
+        split_listen_address(text)
     return text
 
 
@@ -223,6 +243,18 @@ def _parse_file_name(text: str) -> str:
 
 
 FILE_NAME = ValueKind("PATH", _parse_file_name)
+
+
+def _parse_baseline_name(text: str) -> Path:
+    if not text or "\0" in text:
+        raise ValueError(f"{quoted(text)} will not do; write the path of a file of gpu-triage baseline write")
+    return Path(text)
+
+
+RECORDING = ValueKind("PATH", _parse_existing_path)
+
+BASELINE = ValueKind("PATH", _parse_baseline_name)
+"""A file that may come to be later."""
 
 
 def _parse_folder_name(text: str) -> Path:

@@ -12,7 +12,7 @@ from gpu_triage.collectors.contract import AnyGpuCollector, GpuLabels
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable, HostReadFailed
 from gpu_triage.hardware.nvml import Device, DriverVersions
 from gpu_triage.hardware.nvml_inquiry import Inquiry
-from gpu_triage.hardware.rounds import GpuRound
+from gpu_triage.hardware.rounds import ExpectedLink, GpuRound
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.sampler.lanes import Lane
 from gpu_triage.sampler.outcomes import Outcome, checked
@@ -81,6 +81,7 @@ class GpuJob:
         mark: to be called before each collector.
         publish: takes each outcome.
         finish: takes the result.
+        recorded_link: what the baseline says that the GPU's link can do; None without one.
     """
 
     key: str
@@ -94,6 +95,7 @@ class GpuJob:
     mark: Callable[[], None]
     publish: Callable[[Outcome], None]
     finish: Callable[[GpuRoundResult], None]
+    recorded_link: ExpectedLink | None = None
 
     def __call__(self) -> None:
         """Run the round. Ends early where the GPU or the driver is gone."""
@@ -122,7 +124,7 @@ class GpuJob:
     def _run(self, collector: AnyGpuCollector, reader: Reader, inquiry: Inquiry) -> Outcome:
         began = self.machine.clock.now()
         try:
-            reading = reader(GpuRound(inquiry, self.versions, self.peers, self.machine, began))
+            reading = reader(GpuRound(inquiry, self.versions, self.peers, self.machine, began, self.recorded_link))
             samples = checked(collector.render(reading, self.labels), frozenset(collector.metrics))
         except (GpuUnavailable, DriverUnavailable) as gone:
             self.publish(self._failed(collector, began, (*inquiry.failures, gone.reason)))
@@ -137,7 +139,8 @@ class GpuJob:
             return self._failed(collector, began, (*inquiry.failures, "deadline"))
         success = bool(inquiry.answered) or not inquiry.failures
         duration_seconds = ended.monotonic - began.monotonic
-        return Outcome(collector.name, self.key, samples, success, tuple(inquiry.failures), duration_seconds, ended)
+        errors = tuple(inquiry.failures)
+        return Outcome(collector.name, self.key, samples, success, errors, duration_seconds, ended, reading=reading)
 
     def _failed(self, collector: AnyGpuCollector, began: Moment, errors: tuple[str, ...], detail: str = "") -> Outcome:
         ended = self.machine.clock.now()

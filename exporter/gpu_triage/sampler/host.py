@@ -49,6 +49,7 @@ class HostJob:
         host = HostRound(self.machine, began)
         samples: tuple[Sample, ...] = ()
         foreign: tuple[Metric, ...] = ()
+        reading: object | None = None
         success, detail = True, ""
         try:
             reading = reader(host)
@@ -64,7 +65,16 @@ class HostJob:
         ended = self.machine.clock.now()
         duration_seconds = ended.monotonic - began.monotonic
         return Outcome(
-            collector.name, HOST, samples, success, tuple(host.failures), duration_seconds, ended, detail, foreign
+            collector.name,
+            HOST,
+            samples,
+            success,
+            tuple(host.failures),
+            duration_seconds,
+            ended,
+            detail,
+            foreign,
+            reading if success else None,
         )
 
 

@@ -29,6 +29,8 @@ class Outcome:
         finished_at: when it ended.
         detail: for the log: what a bug or the kernel said; "" when there is nothing to add.
         foreign: families that others made, to be republished as they are.
+        reading: what the samples were rendered from, for verdicts that need facts rather than series; None when it
+            failed.
     """
 
     collector: str
@@ -40,6 +42,7 @@ class Outcome:
     finished_at: Moment
     detail: str = ""
     foreign: tuple[Metric, ...] = ()
+    reading: object | None = None
 
 
 def checked(samples: Iterable[Sample], metrics: frozenset[MetricSpec]) -> tuple[Sample, ...]:

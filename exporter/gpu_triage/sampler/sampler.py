@@ -8,25 +8,27 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from gpu_triage.catalogue import Sample
-from gpu_triage.collectors import exporter, presence, xid
+from gpu_triage.collectors import baseline, exporter, presence, xid
 from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, runs
 from gpu_triage.collectors.exporter import CollectorHealth
 from gpu_triage.collectors.presence import PresenceReading
 from gpu_triage.config import Config
 from gpu_triage.machine import Machine, Moment
+from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
 from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch
 from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, GONE, STALLED, Fleet
 from gpu_triage.sampler.gpu import GpuJob, GpuRecord, GpuRoundResult, readers_of
 from gpu_triage.sampler.host import HostRounds
-from gpu_triage.sampler.lanes import LaneMaker
+from gpu_triage.sampler.lanes import Lane, LaneMaker
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
 from gpu_triage.sampler.schedule import interval_seconds
 from gpu_triage.sampler.status import Status
+from gpu_triage.sampler.view import HostView
 from gpu_triage.sampler.xid import XidNews, XidWatch
 
 log = logging.getLogger(__name__)
 
-Report = Outcome | GpuRoundResult | DriverLook | XidNews
+Report = Outcome | GpuRoundResult | DriverLook | XidNews | BaselineNews
 
 
 class Sampler:
@@ -35,6 +37,7 @@ class Sampler:
     Attributes:
         store: the outcomes; read it from any thread.
         status: what the sampler knows of itself.
+        view: the host as facts; only for the thread that steps.
         presence: who was there at the last publication; None before the first.
         published_at: monotonic second of the last publication; None before the first.
     """
@@ -54,7 +57,8 @@ class Sampler:
         self._host_collectors = tuple(c for c in host_collectors if runs(c, config))
         enabled: tuple[AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
         self._xid = XidWatch(machine, config, make_lane, self._reports.put)
-        pushed = (xid.NAME,) if self._xid.enabled else ()
+        self._baseline = BaselineWatch(machine.clock, config, make_lane, self._reports.put)
+        pushed = (xid.NAME,) * self._xid.enabled + (baseline.NAME,) * self._baseline.enabled
         self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, exporter.NAME))
         self._make_reader = {c.name: partial(c.reader, config) for c in self._gpu_collectors}
         self._fleet = Fleet(config, make_lane)
@@ -62,6 +66,7 @@ class Sampler:
         self._host = HostRounds(machine, config, make_lane, self._host_collectors, self._reports.put)
         self._fresh_for = {c.name: config.stale_after * interval_seconds(config, c.tier) for c in enabled}
         self._kept = frozenset(c.name for c in self._gpu_collectors if c.kept)
+        self.view = HostView(self._fleet, self._driver, self.store)
         self.presence: PresenceReading | None = None
         self.published_at: float | None = None
         self.status = Status(machine, config, self._gpu_collectors, self._host_collectors)
@@ -78,6 +83,7 @@ class Sampler:
         ending_session = self._driver.ending_session
         self._drain()
         now = self._machine.clock.now().monotonic
+        self._baseline.submit(now)
         if not ending_session:
             self._submit_driver_and_gpus(now)
         self._xid.submit_kmsg(now)
@@ -91,13 +97,21 @@ class Sampler:
         gone = any(record.error in GONE for record in self._fleet)
         self._driver.someone_is_gone(now.monotonic, gone=gone)
         self._expire(now.monotonic)
-        self.presence = self.status.presence(self._fleet, self._driver, self.store, now.monotonic)
+        self.presence = self.status.presence(
+            self._fleet, self._driver, self.store, now.monotonic, self._baseline.expected
+        )
         pushed: tuple[CollectorHealth, ...] = ()
         if self._xid.enabled:
             pushed = (self._xid.health(now.monotonic),)
             xids = self._xid.reading(self._labels_of, now.monotonic)
             self._put_own(xid.NAME, checked(xid.render(xids), frozenset(xid.METRICS)), now)
-        exporter_reading = self.status.exporter(self._fleet, self._driver, pushed)
+        own: tuple[CollectorHealth, ...] = ()
+        if self._baseline.enabled:
+            own = (self._baseline.health(now.monotonic, self._config.sample_deadline_seconds),)
+            self._compare(now)
+            found = baseline.render(self._baseline.reading(self._labels_of))
+            self._put_own(baseline.NAME, checked(found, frozenset(baseline.METRICS)), now)
+        exporter_reading = self.status.exporter(self._fleet, self._driver, pushed, own)
         self._put_own(presence.NAME, checked(presence.render(self.presence), frozenset(presence.METRICS)), now)
         self._put_own(exporter.NAME, checked(exporter.render(exporter_reading), frozenset(exporter.METRICS)), now)
         self.published_at = now.monotonic
@@ -115,7 +129,7 @@ class Sampler:
 
     def idle(self) -> bool:
         """Whether every lane has finished what it was given."""
-        lanes = (*(record.lane for record in self._fleet), self._driver.lane, *self._host.lanes, *self._xid.lanes)
+        lanes = (*(record.lane for record in self._fleet), self._driver.lane, *self._own_lanes)
         return all(lane.busy_since is None for lane in lanes)
 
     def close(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
@@ -124,7 +138,7 @@ class Sampler:
         Args:
             wait: waits until the given condition holds, at most as long as there is time; says whether it does.
         """
-        for lane in (*(record.lane for record in self._fleet), *self._host.lanes, *self._xid.lanes):
+        for lane in (*(record.lane for record in self._fleet), *self._own_lanes):
             lane.close()
         if wait(self.idle):
             self._driver.lane.submit(self._end_session)
@@ -141,6 +155,10 @@ class Sampler:
     def acquire(self) -> None:
         """Take the GPUs back; from any thread or signal handler."""
         self._driver.acquire()
+
+    @property
+    def _own_lanes(self) -> tuple[Lane, ...]:
+        return (*self._host.lanes, *self._xid.lanes, self._baseline.lane)
 
     def _end_session(self) -> None:
         # An event set outlives no session; all lanes are idle, so this one may free it.
@@ -193,6 +211,7 @@ class Sampler:
                 mark=record.lane.mark,
                 publish=self._reports.put,
                 finish=self._reports.put,
+                recorded_link=self._baseline.link_of(record.device),
             )
         )
 
@@ -210,6 +229,8 @@ class Sampler:
             elif isinstance(report, XidNews):
                 self.status.count(xid.NAME, report.failures)
                 self._xid.take(report)
+            elif isinstance(report, BaselineNews):
+                self._take_baseline(report)
             else:
                 self._take_look(report, now)
 
@@ -232,6 +253,22 @@ class Sampler:
             record.schedule.defer(now + self._config.sample_medium_seconds)
         else:
             self._fleet.recover(record)
+
+    def _take_baseline(self, news: BaselineNews) -> None:
+        before = self._baseline.recorded
+        self.status.count(baseline.NAME, self._baseline.take(news))
+        if self._baseline.recorded is not before:
+            # What is expected of the links is another now.
+            for record in self._fleet:
+                record.schedule.all_due()
+
+    def _compare(self, now: Moment) -> None:
+        if self._baseline.wants_facts:
+            whole = self.view.lacks(well=True) is None
+            self._baseline.learn(self.view.facts(now.wall) if whole else None, now.monotonic)
+        if self._baseline.due(now.monotonic):
+            known = [record.key for record in self._fleet]
+            self._baseline.observe(self.view.facts(now.wall), known, now.monotonic)
 
     def _take_look(self, look: DriverLook, now: float) -> None:
         if look.error is not None or look.inventory is None:

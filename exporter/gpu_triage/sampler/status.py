@@ -10,11 +10,12 @@ from typing import Final
 
 from gpu_triage import __revision__, __version__
 from gpu_triage.collectors.contract import AnyGpuCollector, AnyHostCollector
-from gpu_triage.collectors.exporter import CollectorHealth, ExporterReading
+from gpu_triage.collectors.exporter import CollectorHealth, ExporterReading, WebConfigHealth
 from gpu_triage.collectors.identity import IDENTITY
 from gpu_triage.collectors.presence import GpuPresence, PresenceReading
 from gpu_triage.config import Config
 from gpu_triage.machine import Machine
+from gpu_triage.sampler.baseline import Expected
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.fleet import STALLED, Fleet
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
@@ -37,10 +38,11 @@ class _Fate:
 
 
 class Status:
-    """Keeps count of rounds and errors. Only the sampler's thread calls it, but for `scrapes`.
+    """Keeps count of rounds and errors. Only the sampler's thread calls it, but for `scrapes` and `web_config`.
 
     Attributes:
         scrapes: answered so far; the web server counts.
+        web_config: how its configuration file was loaded; the web server says. None where there is none.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Status:
         host_collectors: tuple[AnyHostCollector, ...],
     ) -> None:
         self.scrapes = 0
+        self.web_config: WebConfigHealth | None = None
         self._machine = machine
         self._config = config
         self._gpu_collectors = gpu_collectors
@@ -87,8 +90,11 @@ class Status:
         """Whether any collector has finished a round of this subject."""
         return any(subject in fates for fates in self._fates.values())
 
-    def presence(self, fleet: Fleet, driver: DriverWatch, store: OutcomeStore, now: float) -> PresenceReading:
-        """Who is there, as the presence collector renders it."""
+    def presence(
+        self, fleet: Fleet, driver: DriverWatch, store: OutcomeStore, now: float, recorded: Expected
+    ) -> PresenceReading:
+        """Who is there, as the presence collector renders it; what is not declared is expected as `recorded`."""
+        count, p2p = self._config.expect_gpu_count, self._config.expect_p2p
         error = driver.error.reason if driver.error else None
         if self._driver_stalled(fleet, driver, now):
             error = STALLED
@@ -100,13 +106,26 @@ class Status:
             versions=driver.versions,
             nvml_count=driver.inventory.count if driver.inventory else None,
             pci_count=None if bus is None else sum(not gpu.lent for gpu in bus),
-            expected_count=self._config.expect_gpu_count,
-            expected_p2p=self._config.expect_p2p,
+            expected_count=recorded.gpu_count if count is None else count,
+            expected_p2p=recorded.p2p if p2p is None else p2p,
         )
 
-    def exporter(self, fleet: Fleet, driver: DriverWatch, pushed: tuple[CollectorHealth, ...] = ()) -> ExporterReading:
-        """This process, as the exporter collector renders it; `pushed` is of collectors that are not polled."""
-        listed = [self._health(c) for c in self._host_collectors]
+    def exporter(
+        self,
+        fleet: Fleet,
+        driver: DriverWatch,
+        pushed: tuple[CollectorHealth, ...] = (),
+        own: tuple[CollectorHealth, ...] = (),
+    ) -> ExporterReading:
+        """This process, as the exporter collector renders it.
+
+        Args:
+            fleet: the GPUs.
+            driver: the driver.
+            pushed: of collectors that are not polled, and that there are only with GPUs.
+            own: of those that there always are.
+        """
+        listed = [*(self._health(c) for c in self._host_collectors), *own]
         if (len(fleet) or any(not gpu.lent for gpu in driver.bus or ())) and not driver.released:
             # Without an NVIDIA device, or with none in hand on purpose, there is nothing for the others to fail at.
             listed += [self._gpu_health(c, fleet) for c in self._gpu_collectors]
@@ -120,6 +139,7 @@ class Status:
             errors=dict(self._errors),
             scrapes=self.scrapes,
             gpus_released=driver.released,
+            web_config=self.web_config,
         )
 
     def _health(self, collector: AnyGpuCollector | AnyHostCollector) -> CollectorHealth:

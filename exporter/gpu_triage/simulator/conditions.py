@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from gpu_triage.simulator import effects, host_effects
 from gpu_triage.simulator.effects import Load
-from gpu_triage.simulator.scenario import Event, Gpu, Scenario
+from gpu_triage.simulator.scenario import Event, Gpu, Scenario, Slot
 
 E = TypeVar("E")
 
@@ -39,6 +39,7 @@ class GpuConditions:
     """What acts on one GPU during a stretch of time; units as in the effects.
 
     Attributes:
+        slot: the one the GPU is in: the most it allows, and its NUMA node.
         links_down: NVLink links that carry nothing, with their state.
     """
 
@@ -46,6 +47,10 @@ class GpuConditions:
     ambient_celsius: float
     power_limit_watts: float
     sm_target_mhz: int
+    slot: Slot
+    vbios_version: str
+    persistence_mode: bool
+    ecc_mode: bool
     link_width: int
     link_generation: int
     thermal: tuple[effects.ThermalThrottle, ...]
@@ -169,16 +174,26 @@ class Timeline:
         limits = [effect.watts for effect in _kind(effects.PowerLimit, active)]
         targets = [effect.sm_mhz for effect in _kind(effects.ApplicationClock, active)]
         p2p = [effect.status for effect in _kind(effects.PeerToPeer, active)]
+        vbios = [effect.version for effect in _kind(effects.Vbios, active)]
+        persistence = [effect.enabled for effect in _kind(effects.PersistenceMode, active)]
+        ecc = [effect.enabled for effect in _kind(effects.EccMode, active)]
+        slot = gpu.slot
+        for change in _kind(effects.SlotChange, active):
+            slot = overlay(slot, change)
         recovery = [effect.action for effect in _kind(effects.RecoveryAction, active)]
         return GpuConditions(
             load=load,
             ambient_celsius=warm[-1] if warm else gpu.ambient_celsius,
             power_limit_watts=limits[-1] if limits else gpu.power_limit_watts or model.power.default_limit,
             sm_target_mhz=targets[-1] if targets else gpu.sm_target_mhz or model.clocks.sm_default,
-            link_width=min([gpu.slot.width, model.pcie.width, *(link.width for link in links if link.width)]),
+            slot=slot,
+            vbios_version=vbios[-1] if vbios else model.vbios_version,
+            persistence_mode=persistence[-1] if persistence else gpu.persistence_mode,
+            ecc_mode=ecc[-1] if ecc else True,
+            link_width=min([slot.width, model.pcie.width, *(link.width for link in links if link.width)]),
             link_generation=min(
                 [
-                    gpu.slot.generation,
+                    slot.generation,
                     model.pcie.generation,
                     *(link.generation for link in links if link.generation),
                 ]

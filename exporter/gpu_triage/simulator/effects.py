@@ -95,6 +95,36 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
+class SlotChange:
+    """The slot is another one, as after a swap of the motherboard; the most it allows, and its NUMA node."""
+
+    width: Literal[1, 2, 4, 8, 16] | None = None
+    generation: Annotated[int, Between(1, 6)] | None = None
+    node: Annotated[int, Between(-1, 63)] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Vbios:
+    """The board runs another video BIOS."""
+
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class PersistenceMode:
+    """Persistence mode is switched."""
+
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EccMode:
+    """ECC is on or off, as after a reboot that switched it."""
+
+    enabled: bool
+
+
+@dataclass(frozen=True, slots=True)
 class PcieErrors:
     """The link replays packets and reports errors (AER), a steady number an hour.
 
@@ -268,7 +298,7 @@ class Pulses:
         seed: which random times.
     """
 
-    of: Literal["utilization", "sw_power_cap", "sw_thermal", "hw_thermal", "hw_power_brake"]
+    of: Literal["utilization", "sw_power_cap", "sw_thermal", "hw_thermal", "hw_power_brake", "hw_slowdown"]
     milliseconds: Annotated[float, Between(1, 60_000)]
     per_minute: Annotated[float, Between(0.01, 600)]
     seed: Count = 1

@@ -37,6 +37,7 @@ _PULSED: Final = {
     "sw_thermal": SW_THERMAL,
     "hw_thermal": HW_THERMAL | HW_SLOWDOWN,
     "hw_power_brake": HW_POWER_BRAKE | HW_SLOWDOWN,
+    "hw_slowdown": HW_SLOWDOWN,
 }
 """Throttle reasons by the names that the effect `pulses` calls them."""
 

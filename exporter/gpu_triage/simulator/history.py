@@ -107,6 +107,7 @@ def history_config(scenario: Scenario, step_seconds: float) -> Config:
         sample_fast_seconds=fast,
         sample_medium_seconds=medium,
         sample_slow_seconds=max(default.sample_slow_seconds, medium),
+        simulate=scenario.name,
     )
     options = all_options(COLLECTOR_SWITCHES)
     return config_of(options, known_options(scenario.exporter_options, options), base)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
-from gpu_triage.simulator.schema import Amount, Count, CpuList, Ratio
+from gpu_triage.simulator.schema import Amount, Count, CpuList, Matching, Ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,13 @@ class DriverNotLoaded:
 @dataclass(frozen=True, slots=True)
 class LibraryMissing:
     """There is no libnvidia-ml.so.1."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverVersion:
+    """Another version of the driver is installed; whoever uses NVML learns of it once the module is loaded anew."""
+
+    version: Annotated[str, Matching(r"\d+\.\d+(\.\d+)?", 'a version such as "580.82.07"')]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ctypes import c_char_p, c_int, c_uint, c_void_p
 from typing import Final
 
+from gpu_triage.simulator.host_effects import DriverVersion
 from gpu_triage.simulator.nvml_calls import OUT, Function, at, gauge, pair, put, put_text, text
 from gpu_triage.simulator.nvml_library import PCI_INFO, Failure
 from gpu_triage.simulator.nvml_session import Device, MigDevice, NvmlSession
@@ -32,14 +33,20 @@ def _shutdown(session: NvmlSession) -> None:
     session.shut_down()
 
 
+def _installed_version(session: NvmlSession) -> str:
+    host = session.host
+    installed = [effect.version for event, effect in host.timeline.host(DriverVersion) if event.active(host.seconds())]
+    return installed[-1] if installed else host.scenario.driver.version
+
+
 def _driver_version(session: NvmlSession, out: int | None, length: int) -> None:
     session.require_initialised()
-    put_text(out, length, session.host.scenario.driver.version)
+    put_text(out, length, _installed_version(session))
 
 
 def _nvml_version(session: NvmlSession, out: int | None, length: int) -> None:
     driver = session.host.scenario.driver
-    put_text(out, length, f"{driver.cuda.split('.')[0]}.{driver.version}")
+    put_text(out, length, f"{driver.cuda.split('.')[0]}.{_installed_version(session)}")
 
 
 def _cuda_version(session: NvmlSession, out: int | None) -> None:
@@ -105,7 +112,7 @@ def _p2p_status(device: Device, other: int | None, capability: int, out: int | N
 
 def _common_ancestor(device: Device, other: int | None, out: int | None) -> None:
     peer = device.peer(other)
-    here, there = device.state.gpu.slot, peer.state.gpu.slot
+    here, there = device.state.conditions.slot, peer.state.conditions.slot
     if peer.index == device.index:
         level = "internal"
     elif here.node != there.node:
@@ -130,7 +137,7 @@ def _capability(device: Device) -> tuple[int, int]:
 
 
 def _persistence(device: Device) -> int:
-    return int(device.state.gpu.persistence_mode)
+    return int(device.state.conditions.persistence_mode)
 
 
 FUNCTIONS: Final = (
@@ -149,7 +156,7 @@ FUNCTIONS: Final = (
     text("nvmlDeviceGetName", _name, mig="any"),
     text("nvmlDeviceGetUUID", lambda device: device.uuid, mig="any"),
     text("nvmlDeviceGetSerial", lambda device: device.state.gpu.serial, feature="serial"),
-    text("nvmlDeviceGetVbiosVersion", lambda device: device.model.vbios_version),
+    text("nvmlDeviceGetVbiosVersion", lambda device: device.state.conditions.vbios_version),
     text("nvmlDeviceGetBoardPartNumber", lambda device: device.model.board_part_number),
     gauge("nvmlDeviceGetArchitecture", lambda device: device.model.architecture),
     gauge("nvmlDeviceGetIndex", lambda device: device.index),

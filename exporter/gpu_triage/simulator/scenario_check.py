@@ -118,6 +118,8 @@ def _check_effect(scenario: Scenario, effect: Any, where: str) -> None:
         raise ScenarioError(f"{where}.milliseconds: longer than the period that per_minute leaves for a pulse")
     if isinstance(effect, effects.Mig):
         _check_mig(effect, where)
+    if isinstance(effect, effects.SlotChange) and (effect.node or 0) >= len(scenario.machine.node):
+        raise ScenarioError(f"{where}.node: there is no node {effect.node}")
     if isinstance(effect, host_effects.Cpu) and (effect.node or 0) >= len(scenario.machine.node):
         raise ScenarioError(f"{where}.node: there is no node {effect.node}")
 

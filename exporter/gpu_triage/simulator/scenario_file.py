@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,16 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
         ScenarioError: there is no such scenario, or the file is wrong; names the file and the key.
     """
     path = _find(name_or_path)
-    raw = read_toml(path)
-    where = path.name
+    return read_scenario(read_toml(path), path.name)
+
+
+def read_scenario(table: Mapping[str, Any], where: str) -> Scenario:
+    """The scenario that the top table of a scenario file describes; `where` names the file.
+
+    Raises:
+        ScenarioError: a key or a value is wrong; names it.
+    """
+    raw = dict(table)
     events = raw.pop("event", [])
     exporter_options = _options(raw.pop("exporter", {}), where)
     file = read_table(_File, raw, where)

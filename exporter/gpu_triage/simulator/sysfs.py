@@ -118,13 +118,14 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
     for i, node in enumerate(scenario.machine.node):
         found[f"devices/system/node/node{i}/cpulist"] = f"{node.cpus}\n"
     states = {gpu.gpu.slot.bus_id: gpu for gpu in host.gpus}
-    for endpoint in _endpoints(scenario, [gpu.gpu for gpu in host.gpus]):
-        state = states.get(endpoint.slot.bus_id)
+    for raw in _endpoints(scenario, [gpu.gpu for gpu in host.gpus]):
+        endpoint, state = raw, states.get(raw.slot.bus_id)
         generation = min(endpoint.slot.generation, endpoint.max_generation)
         width = min(endpoint.slot.width, endpoint.max_width)
         errors, port_errors = _NO_ERRORS, _NO_ERRORS
         alive = True
         if state is not None:
+            endpoint = raw._replace(slot=state.conditions.slot)
             alive = not host.timeline.off_the_bus(state.index, seconds)
             generation, width = state.link_generation, state.link_width
             errors, port_errors = _aer(host, state, "gpu"), _aer(host, state, "port")

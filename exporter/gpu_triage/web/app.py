@@ -1,4 +1,4 @@
-"""The ASGI application: metrics, health and the landing page, each from a source that is always at hand."""
+"""The ASGI application: metrics, health, the status page and the verdict, each from a source that is at hand."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.web.answer import Answer, Receive, Scope, Send, deliver, text
-from gpu_triage.web.landing import LandingFacts, content_security_policy, landing_page
 from gpu_triage.web.negotiation import QueryError, accepts_gzip, header, metric_names
+from gpu_triage.web.shared import Shared
+from gpu_triage.web.status import Document, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 HEALTHY_PATH = "/-/healthy"
 READY_PATH = "/-/ready"
+VERDICT_PATH = "/api/v1/verdict"
 RELEASE_PATH = "/-/release"
 ACQUIRE_PATH = "/-/acquire"
 _READ = ("GET", "HEAD")
 _CHANGE = ("POST",)
+_JSON = "application/json"
 _RETRY_AFTER_SECONDS = b"1"
+_STATUS_FRESH_SECONDS = 1.0
+"""However many look at the status, it is judged anew once in this time; the fast tier brings no news sooner."""
 
 logger = logging.getLogger(__name__)
 
@@ -68,11 +73,14 @@ class HealthSource(Protocol):
         """What the first samples still lack; None once they are taken."""
 
 
-class LandingSource(Protocol):
-    """What the page for people is drawn from."""
+class StatusSource(Protocol):
+    """The verdict on the host. Both may take tens of milliseconds, and are never called at the same time."""
 
-    def landing(self) -> LandingFacts:
-        """The facts as of now."""
+    def status_page(self) -> Document:
+        """The page for people, as of now."""
+
+    def verdict(self) -> Verdict:
+        """The verdict for programs, as of now."""
 
 
 class LifecycleSource(Protocol):
@@ -90,12 +98,12 @@ class WebApp:
 
     Args:
         metrics: asked once a scrape.
-        health: asked by the probes and the landing page.
-        landing: asked by the landing page.
+        health: asked by the probes.
+        status: asked by the status page and the verdict.
         lifecycle: told to release and acquire; None where that is not allowed over HTTP.
         telemetry_path: URL path of the metrics.
-        max_requests: scrapes answered at the same time; more are turned away with 503. It bounds the memory
-            that clients can hold by not reading their answers.
+        max_requests: scrapes prepared at the same time; more are turned away with 503. Who does not read what was
+            prepared takes no place here: the server bounds those (`Limits.unread`).
 
     Raises:
         ConfigError: `telemetry_path` is not an absolute path or is taken by another page.
@@ -105,7 +113,7 @@ class WebApp:
         self,
         metrics: MetricsSource,
         health: HealthSource,
-        landing: LandingSource,
+        status: StatusSource,
         *,
         lifecycle: LifecycleSource | None = None,
         telemetry_path: str = "/metrics",
@@ -113,7 +121,6 @@ class WebApp:
     ) -> None:
         self._metrics = metrics
         self._health = health
-        self._landing = landing
         self._telemetry_path = telemetry_path
         self._max_requests = max_requests
         self._scrapes = 0
@@ -122,8 +129,13 @@ class WebApp:
         # must go on answering probes meanwhile. A full page is encoded beforehand: handing it to a thread
         # and back would cost more than it takes.
         self._encoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encode")
+        # One thread: a page and a verdict take turns, and no flood of them takes a second core from the host's jobs.
+        self._judge = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge")
+        self._page = Shared(status.status_page, self._judge, _STATUS_FRESH_SECONDS)
+        self._verdict = Shared(status.verdict, self._judge, _STATUS_FRESH_SECONDS)
         self._routes: dict[str, tuple[tuple[str, ...], Callable[[Scope], Awaitable[Answer]]]] = {
-            "/": (_READ, self._landing_answer),
+            "/": (_READ, self._page_answer),
+            VERDICT_PATH: (_READ, self._verdict_answer),
             HEALTHY_PATH: (_READ, self._healthy_answer),
             READY_PATH: (_READ, self._ready_answer),
         }
@@ -139,24 +151,25 @@ class WebApp:
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Answer one request; the body, if any, is left unread (the protocol bounds it)."""
-        if scope["path"] != self._telemetry_path:
-            await deliver(await self._answer(scope), send)
-            return
-        if self._scrapes >= self._max_requests:
+        scrape = scope["path"] == self._telemetry_path
+        if scrape and self._scrapes >= self._max_requests:
             await deliver(text(503, "too many scrapes at one time", ((b"retry-after", _RETRY_AFTER_SECONDS),)), send)
             return
-        self._scrapes += 1
+        self._scrapes += scrape
         try:
-            await deliver(await self._answer(scope), send)
+            answer = await self._answer(scope)
         except asyncio.CancelledError:
             # Only the server's end cancels, and the client is gone by then; uvicorn would log a failure.
-            logger.debug("a scrape was given up at the end")
+            logger.debug("a request was given up at the end")
+            return
         finally:
-            self._scrapes -= 1
+            self._scrapes -= scrape
+        await deliver(answer, send)
 
     def close(self) -> None:
-        """Drop the selections that nobody waits for any more; returns at once."""
-        self._encoders.shutdown(wait=False, cancel_futures=True)
+        """Drop the work that nobody waits for any more; returns at once."""
+        for executor in (self._encoders, self._judge):
+            executor.shutdown(wait=False, cancel_futures=True)
 
     async def _answer(self, scope: Scope) -> Answer:
         if scope["path"] not in self._routes:
@@ -198,10 +211,16 @@ class WebApp:
     async def _ready_answer(self, _scope: Scope) -> Answer:
         return _verdict(self._health.ready(), "ready")
 
-    async def _landing_answer(self, _scope: Scope) -> Answer:
-        page = landing_page(self._landing.landing(), self._telemetry_path, self._health.alive(), self._health.ready())
-        policy = (b"content-security-policy", content_security_policy())
-        return Answer(200, page, "text/html; charset=utf-8", (policy, (b"referrer-policy", b"no-referrer")))
+    async def _page_answer(self, _scope: Scope) -> Answer:
+        page = await self._page.get()
+        policy = (b"content-security-policy", page.policy)
+        return Answer(200, page.body, "text/html; charset=utf-8", (policy, (b"referrer-policy", b"no-referrer")))
+
+    async def _verdict_answer(self, _scope: Scope) -> Answer:
+        verdict = await self._verdict.get()
+        if verdict.given:
+            return Answer(200, verdict.body, _JSON)
+        return Answer(503, verdict.body, _JSON, ((b"retry-after", _RETRY_AFTER_SECONDS),))
 
 
 def _order(carry_out: Callable[[], None], confirmation: str) -> Callable[[Scope], Awaitable[Answer]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -28,7 +29,9 @@ class Limits:
         write_seconds: for taking an answer.
         linger_seconds: how long a refused client may go on sending, so that it gets to read why.
         stop_seconds: how long answers in progress may take when the server is told to stop.
-        connections: open at one time.
+        connections: open at one time; never more than half the file descriptors that the process may have.
+        tls_connections: the same over TLS, which takes more memory and time for each.
+        unread: answers at one time that their clients do not take; it bounds the memory they hold.
         head_bytes: request line and headers.
         body_bytes: request body; no page here takes one.
     """
@@ -39,6 +42,8 @@ class Limits:
     linger_seconds: float = 1.0
     stop_seconds: float = 0.5
     connections: int = 512
+    tls_connections: int = 128
+    unread: int = 40
     head_bytes: int = 16 * 1024
     body_bytes: int = 1024
 
@@ -47,30 +52,55 @@ class Crowd(ServerState):
     """All connections of one server.
 
     Attributes:
+        connections: all of them, those in the middle of a TLS handshake included.
         waiting: those on whose client it is to send something, the longest-waiting first (an ordered set).
+        unread: those whose client does not take its answer, in the same order.
     """
 
-    def __init__(self, limits: Limits, wall: Callable[[], float]) -> None:
+    connections: set[GuardedProtocol]  # type: ignore[assignment]  # uvicorn's has other protocols as well
+
+    def __init__(self, limits: Limits, wall: Callable[[], float], *, tls: bool = False) -> None:
         super().__init__()
         self.limits = limits
+        self.unread: dict[GuardedProtocol, None] = {}
+        self._most = _within_descriptors(limits.tls_connections if tls else limits.connections)
         self.waiting: dict[GuardedProtocol, None] = {}
         self._wall = wall
         self._second = -1
         self._emptied = asyncio.Event()
 
-    def make_room(self) -> None:
+    @property
+    def full(self) -> bool:
+        """Whether a newcomer costs another its place."""
+        return len(self.connections) >= self._most
+
+    def enter(self, connection: GuardedProtocol) -> None:
+        """Count a connection from the moment it is accepted, before any TLS handshake, and keep within the limit."""
+        self.connections.add(connection)
+        self.waiting[connection] = None
+        self._make_room()
+
+    def _make_room(self) -> None:
         """Where there are too many connections, cut the one that has kept the server waiting longest.
 
         An idle one or one that dawdles over its request gives way before one that asks at once, so a scraper
         gets in through a crowd of silent connections. Where all others are being answered, the newcomer is
         the only one waiting and is cut itself.
         """
-        if len(self.connections) > self.limits.connections:
+        if len(self.connections) > self._most:
             victim = next(iter(self.waiting))
             del self.waiting[victim]
             # Now, not when the transport gets to it: the next newcomer must not pay for this one again.
             self.connections.discard(victim)
-            victim.transport.abort()
+            victim.cut()
+
+    def stall(self, connection: GuardedProtocol) -> None:
+        """Note that a client does not take its answer; of too many, the one that has held out longest is cut."""
+        self.unread.setdefault(connection)
+        if len(self.unread) > self.limits.unread:
+            victim = next(iter(self.unread))
+            del self.unread[victim]
+            victim.cut()
 
     def stamp(self) -> None:
         """Bring the Date header up to the second; here, because a timer would wake an idle process."""
@@ -82,17 +112,22 @@ class Crowd(ServerState):
     def leave(self, connection: GuardedProtocol) -> None:
         """Forget a connection that has ended."""
         self.waiting.pop(connection, None)
+        self.unread.pop(connection, None)
         self.connections.discard(connection)
         if not self.connections:
             self._emptied.set()
 
-    async def disperse(self) -> None:
-        """End every connection: those in the middle of an answer within `stop_seconds`, then by force."""
+    def recycle(self) -> None:
+        """End every connection once it is not being answered: clients come back under the rules of now."""
         for connection in list(self.connections):
             connection.shutdown()
+
+    async def disperse(self) -> None:
+        """End every connection: those in the middle of an answer within `stop_seconds`, then by force."""
+        self.recycle()
         await self._empty(self.limits.stop_seconds)
         for connection in list(self.connections):
-            connection.transport.abort()
+            connection.cut()
         # The transports tell their protocols in the loop's next round; wait for that, so that no answer is
         # still being written when the loop closes.
         await self._empty(self.limits.stop_seconds)
@@ -102,3 +137,9 @@ class Crowd(ServerState):
             self._emptied.clear()
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), seconds)
+
+
+def _within_descriptors(connections: int) -> int:
+    # The sampler opens files, too: a crowd must not leave it without.
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return connections if allowed == resource.RLIM_INFINITY else min(connections, max(1, allowed // 2))

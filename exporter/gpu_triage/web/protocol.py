@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import enum
 import logging
+import socket
+from contextlib import suppress
 from http import HTTPStatus
 from typing import TYPE_CHECKING, cast
 
@@ -14,10 +16,12 @@ from gpu_triage.web.strict import StrictConnection
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from uvicorn.config import Config
 
     from gpu_triage.web.crowd import Crowd
+    from gpu_triage.web.tls import PeerCertificate
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +40,16 @@ class GuardedProtocol(H11Protocol):
 
     conn: StrictConnection
 
-    def __init__(self, config: Config, crowd: Crowd) -> None:
+    def __init__(
+        self,
+        config: Config,
+        crowd: Crowd,
+        accepted: socket.socket,
+        admits: Callable[[PeerCertificate | None], bool],
+    ) -> None:
         super().__init__(config, crowd, {})
+        self._accepted = accepted
+        self._admits = admits
         self.conn = StrictConnection(crowd.limits)
         self._crowd = crowd
         self._limits = crowd.limits
@@ -45,16 +57,25 @@ class GuardedProtocol(H11Protocol):
         self._read_deadline: asyncio.TimerHandle | None = None
         self._write_deadline: asyncio.TimerHandle | None = None
         self._client_finished = False
+        self._was_cut = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a place in the crowd and start waiting for the first request."""
+        """Start waiting for the first request; over TLS the handshake is done."""
         transport = cast("asyncio.Transport", transport)
         super().connection_made(transport)
+        if self._was_cut:
+            # It has given up its place, and must not be counted again for the moment that asyncio takes to see it.
+            self._crowd.leave(self)
+            transport.abort()
+            return
+        if not self._admits(transport.get_extra_info("peercert")):
+            logger.debug("refused %s: its certificate has no allowed name", self.client)
+            transport.abort()
+            return
         # Pause at the first byte the kernel does not take: then `pause_writing` tells exactly when a client
         # stops reading, and a response is complete only once it is out of this process.
         transport.set_write_buffer_limits(high=1)
         self._watch()
-        self._crowd.make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection and every timer that would keep it in memory."""
@@ -62,6 +83,7 @@ class GuardedProtocol(H11Protocol):
         self._clear_write_deadline()
         self._unset_keepalive_if_required()
         super().connection_lost(exc)
+        self.transport.close()  # or Python 3.10 warns that a TLS connection which the client reset was not
         self._crowd.leave(self)
 
     def data_received(self, data: bytes) -> None:
@@ -93,16 +115,36 @@ class GuardedProtocol(H11Protocol):
     def pause_writing(self) -> None:
         """The client does not read: give it a last date."""
         super().pause_writing()
+        self._crowd.stall(self)
         if self._write_deadline is None:
             self._write_deadline = self.loop.call_later(self._limits.write_seconds, self.transport.abort)
 
     def resume_writing(self) -> None:
         """The client took everything."""
         self._clear_write_deadline()
+        self._crowd.unread.pop(self, None)
         super().resume_writing()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the connection got as far as HTTP."""
+        return self.transport is not None
+
+    def cut(self) -> None:
+        """End the connection now, whatever state it is in."""
+        self._was_cut = True
+        if self.begun:
+            self.transport.abort()
+        else:
+            # In the middle of a handshake: this way asyncio sees it end, as if the client had gone.
+            with suppress(OSError):
+                self._accepted.shutdown(socket.SHUT_RDWR)
 
     def shutdown(self) -> None:
         """End the connection once what is being answered is answered."""
+        if not self.begun:
+            self.cut()
+            return
         # uvicorn tells h11 first, which raises after a refusal and would end the server's own shutdown.
         if self.cycle is None or self.cycle.response_complete:
             self.transport.close()

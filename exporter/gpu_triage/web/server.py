@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from uvicorn.config import Config
 
+from gpu_triage.web.accept import Acceptor
 from gpu_triage.web.crowd import Crowd, Limits
-from gpu_triage.web.listen import listener_url, open_listeners
+from gpu_triage.web.gate import Gate
+from gpu_triage.web.listen import close_listener, inherited_listeners, listener_url, open_listeners
+from gpu_triage.web.passwords import PasswordChecks
 from gpu_triage.web.protocol import GuardedProtocol
+from gpu_triage.web.security import RELOAD_SECONDS, Reloader, SecuritySource
 
 if TYPE_CHECKING:
     import socket
-    import ssl
     from collections.abc import Callable, Sequence
 
     from gpu_triage.web.app import WebApp
@@ -28,24 +32,28 @@ class WebServer:
 
     Args:
         app: what answers; closed when the server ends.
-        listen_addresses: ``:port``, ``host:port`` or ``[v6]:port``; see `open_listeners`.
-        tls: the context to serve HTTPS with, None for HTTP.
+        listen_addresses: ``:port``, ``host:port``, ``[v6]:port`` or ``unix:/path``; see `open_listeners`. None takes
+            the sockets that systemd opened.
+        security: TLS, passwords and headers; None for plain HTTP to everyone.
         limits: what clients may take.
         wall: seconds since the Unix epoch, for the Date header.
+        reload_seconds: how often the files behind `security` are looked at.
     """
 
     def __init__(
         self,
         app: WebApp,
-        listen_addresses: Sequence[str],
+        listen_addresses: Sequence[str] | None,
         *,
-        tls: ssl.SSLContext | None = None,
+        security: SecuritySource | None = None,
         limits: Limits | None = None,
         wall: Callable[[], float] = time.time,
+        reload_seconds: float = RELOAD_SECONDS,
     ) -> None:
         self._app = app
-        self._addresses = tuple(listen_addresses)
-        self._tls = tls
+        self._addresses = None if listen_addresses is None else tuple(listen_addresses)
+        self._security = security or SecuritySource()
+        self._reload_seconds = reload_seconds
         self._limits = limits or Limits()
         self._wall = wall
         self._listeners: list[socket.socket] = []
@@ -58,8 +66,11 @@ class WebServer:
         Raises:
             ConfigError: an address cannot be bound; the message names it and why. None is left open.
         """
-        self._listeners = open_listeners(self._addresses)
-        scheme = "http" if self._tls is None else "https"
+        if self._addresses is None:
+            self._listeners = inherited_listeners(os.environ)
+        else:
+            self._listeners = open_listeners(self._addresses)
+        scheme = "http" if self._security.current.context is None else "https"
         return [listener_url(listener, scheme) for listener in self._listeners]
 
     def run(self) -> None:
@@ -88,19 +99,27 @@ class WebServer:
         self._wake = lambda: loop.call_soon_threadsafe(stop.set)
         if self._stopping:
             stop.set()
-        crowd = Crowd(self._limits, self._wall)
-        servers = await self._accept(crowd)
+        crowd = Crowd(self._limits, self._wall, tls=self._security.current.context is not None)
+        acceptor = Acceptor(self._protocol_config(), crowd, self._security)
+        accepting = [loop.create_task(acceptor.serve(listener)) for listener in self._listeners]
+        reloader = Reloader(
+            self._security, lambda: loop.call_soon_threadsafe(crowd.recycle), interval_seconds=self._reload_seconds
+        )
         try:
             await stop.wait()
         finally:
-            for server in servers:
-                server.close()
+            reloader.stop()
+            for task in accepting:
+                task.cancel()
+            await asyncio.gather(*accepting, return_exceptions=True)
+            for listener in self._listeners:
+                close_listener(listener, inherited=self._addresses is None)
             await crowd.disperse()
             self._app.close()
 
-    async def _accept(self, crowd: Crowd) -> list[asyncio.Server]:
+    def _protocol_config(self) -> Config:
         config = Config(
-            self._app,
+            Gate(self._app, self._security, PasswordChecks()),
             interface="asgi3",
             http=GuardedProtocol,
             ws="none",
@@ -113,13 +132,4 @@ class WebServer:
             timeout_keep_alive=self._limits.idle_seconds,
         )
         config.load()
-        loop = asyncio.get_running_loop()
-        return [
-            await loop.create_server(
-                lambda: GuardedProtocol(config, crowd),
-                sock=listener,
-                ssl=self._tls,
-                ssl_handshake_timeout=None if self._tls is None else self._limits.request_seconds,
-            )
-            for listener in self._listeners
-        ]
+        return config

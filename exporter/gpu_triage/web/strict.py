@@ -51,6 +51,12 @@ class StrictConnection(h11.Connection):
         return len(self.trailing_data[0])
 
     def _judge(self, request: h11.Request) -> None:
+        # h11 takes any two digits, and would answer HTTP/3 in HTTP/1.1.
+        if not request.http_version.startswith(b"1."):
+            raise h11.RemoteProtocolError("not HTTP/1", error_status_hint=505)
+        # uvicorn decodes the target before anybody looks for its first slash: "%2fmetrics" would be a path.
+        if not request.target.startswith(b"/"):
+            raise h11.RemoteProtocolError("target is no path", error_status_hint=400)
         # h11 bounds a head only while it is incomplete; one that comes in a single read may be longer.
         size = len(request.target) + sum(len(name) + len(value) for name, value in request.headers)
         if size > self._limits.head_bytes:

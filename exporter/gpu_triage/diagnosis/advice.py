@@ -1,0 +1,266 @@
+"""What each finding means and what to do about it, in a sentence each."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+
+class Advice(NamedTuple):
+    """The words of a finding: what it means, and the decision to take."""
+
+    meaning: str
+    decision: str
+
+
+_RESET_IT: Final = "Drain the GPU and reset it; if it comes back, inspect the hardware."
+
+CRITICAL_XIDS: Final = MappingProxyType(
+    {
+        46: Advice("The GPU stopped processing.", _RESET_IT),
+        48: Advice("The GPU memory had a double-bit ECC error.", _RESET_IT),
+        62: Advice("The GPU's power management unit halted.", _RESET_IT),
+        64: Advice(
+            "A memory row or page could not be remapped.", "Drain the GPU, reset it and plan to replace the board."
+        ),
+        74: Advice("An NVLink link had a fatal error.", "Drain the GPU, look at its links and reset it."),
+        79: Advice(
+            "The GPU fell off the bus: power, PCIe signal, heat or a dying board.",
+            "Drain the host; power-cycle it, then check seating, cables, power supply and firmware.",
+        ),
+        95: Advice("A memory error was not contained: every job on the GPU may be wrong.", _RESET_IT),
+        109: Advice("Switching between contexts took too long.", _RESET_IT),
+        110: Advice("The GPU reported a security fault.", _RESET_IT),
+        119: Advice("The GPU's system processor (GSP) did not answer in time.", _RESET_IT),
+        120: Advice("The GPU's system processor (GSP) reported an error.", _RESET_IT),
+        136: Advice("The training of a link failed.", _RESET_IT),
+        140: Advice("The GPU had an ECC error it could not recover from.", _RESET_IT),
+        143: Advice("The GPU could not be initialised.", _RESET_IT),
+        **dict.fromkeys(
+            range(144, 151),
+            Advice("NVLink 5 reported an error.", "Drain the GPU and follow the NVLink runbook."),
+        ),
+        158: Advice("The GPU had a fatal timeout.", _RESET_IT),
+        167: Advice("PCIe had a fatal timeout.", "Drain the GPU and inspect its slot, riser and power."),
+    }
+)
+"""Xids after which the GPU must not go on, by code (NVIDIA's Xid catalogue)."""
+
+CONTAINED_XID: Final = Advice(
+    "The driver contained or repaired an error; the job that met it may have died.",
+    "Restart that job, and reset the GPU at the next opportunity.",
+)
+APPLICATION_XID: Final = Advice(
+    "An application did something the GPU refused, several times; the hardware is rarely at fault.",
+    "Read the job's log; suspect the GPU only if the same happens to other jobs on it.",
+)
+
+ADVICE: Final = MappingProxyType(
+    {
+        "driver.unavailable": Advice(
+            "The NVIDIA driver does not answer: no GPU of this host can be used or looked at.",
+            "Read the kernel log and the module's state (lsmod, dkms status), and mend or reload the driver.",
+        ),
+        "gpu.missing": Advice(
+            "The driver shows fewer GPUs than the host should have.",
+            "Stop here until it is back: check power, seating, firmware settings and the kernel log.",
+        ),
+        "gpu.lost": Advice(
+            "The GPU does not answer any more: no tuning helps, and jobs on it are dead or hang.",
+            "Drain it and save the kernel log; reset it or power-cycle the host, then inspect the hardware.",
+        ),
+        "gpu.released": Advice(
+            "The exporter was told to let go of the GPUs, so that one can be reset: it watches none.",
+            "Send it SIGUSR2, or POST /-/acquire, when the work on them is done.",
+        ),
+        "driver.module_missing": Advice(
+            "CUDA needs the kernel module nvidia_uvm, and it is not loaded.",
+            "Unless nvidia-modprobe loads it with the first job, load it at boot.",
+        ),
+        "xid.unlisted": Advice(
+            "The driver reported an Xid that the playbook has no opinion on.",
+            "Look it up in NVIDIA's Xid catalogue.",
+        ),
+        "xid.earlier": Advice(
+            "A critical Xid happened earlier, and the kernel log still holds it.",
+            "Make sure that somebody dealt with it: reset the GPU if nobody did.",
+        ),
+        "ecc.uncorrected": Advice(
+            "The memory had errors that ECC could not correct since the driver was loaded.",
+            "Drain the GPU and reset it; if they come back, plan to replace the board.",
+        ),
+        "ecc.corrected": Advice(
+            "ECC corrected memory errors during the watch; harmless one by one, a warning when they keep coming.",
+            "Watch the daily count.",
+        ),
+        "ecc.sram_threshold": Advice(
+            "Uncorrected SRAM errors passed the board's threshold for replacement.",
+            "Plan to replace the board.",
+        ),
+        "ecc.mode_pending": Advice(
+            "The ECC mode will change with the next reboot or reset.",
+            "Make sure that this is intended.",
+        ),
+        "memory.row_remap_failure": Advice(
+            "A bad memory row could not be replaced by a spare one.",
+            "Drain the GPU and replace the board.",
+        ),
+        "memory.row_remap_pending": Advice(
+            "A bad memory row waits for a reset to be replaced.",
+            "Reset the GPU when its job is done.",
+        ),
+        "memory.retired_pages_pending": Advice(
+            "Bad memory pages wait for a reboot to be retired.",
+            "Reboot the host, or reset the GPU, when its job is done.",
+        ),
+        "recovery.action": Advice(
+            "The driver itself asks for an action to get this GPU well.",
+            "Drain it and do what the driver asks for.",
+        ),
+        "fabric.unhealthy": Advice(
+            "The GPU has not joined the NVSwitch fabric, or its part of it is unhealthy: jobs over several GPUs fail.",
+            "Check the fabric manager's service and log; then the switches.",
+        ),
+        "thermal.hw": Advice(
+            "The hardware slows the GPU down to save it from heat; with several GPUs the others wait for it.",
+            "Take it out of use; check fans, airflow, dust, inlet air and the cooler's seating.",
+        ),
+        "thermal.sw": Advice(
+            "The driver lowers the clocks to keep the GPU below its target temperature.",
+            "Improve the airflow or spread the heat; lower the power limit only as a stopgap.",
+        ),
+        "thermal.margin": Advice(
+            "The GPU or its memory is a few degrees from slowing down.",
+            "Check cooling before it throttles.",
+        ),
+        "power.brake": Advice(
+            "The power supply or the board pulled the power brake: the clocks are halved or worse.",
+            "Check power supplies, cables and the rack's budget.",
+        ),
+        "power.hw_slowdown": Advice(
+            "The hardware slows the clocks down and says neither heat nor power brake.",
+            "Check power delivery and cooling; short flashes at changes of the P-state are normal.",
+        ),
+        "power.cap": Advice(
+            "Somebody set the power limit below the board's default, and it holds the clocks.",
+            "Restore the limit if nobody wants it so (nvidia-smi -pl).",
+        ),
+        "power.limit": Advice(
+            "The power limit is below the board's default; it will hold the clocks under load.",
+            "Restore the limit if nobody wants it so (nvidia-smi -pl).",
+        ),
+        "clock.policy": Advice(
+            "Application or locked clocks are below their default: every job here is slower than elsewhere.",
+            "Reset them (nvidia-smi -rac, -rgc), or write down why they are so.",
+        ),
+        "clock.straggler": Advice(
+            "The GPU runs slower than its siblings under the same work, and a synchronous job runs at its pace.",
+            "Look at its heat, power and clocks first; move the job off it.",
+        ),
+        "pcie.width": Advice(
+            "The link lost lanes while at work: transfers to and from the GPU have a fraction of their bandwidth.",
+            "Drain it; reseat the card, check riser, slot wiring and the firmware's lane settings.",
+        ),
+        "pcie.width_idle": Advice(
+            "The link has fewer lanes than it should; some cards drop lanes at rest, so look again under load.",
+            "Put load on it and check again; if lanes are still missing, reseat the card and check riser and slot.",
+        ),
+        "pcie.generation": Advice(
+            "The link runs at a lower PCIe generation than it should, under load, where nothing is saved by that.",
+            "Drain it; check firmware settings, riser and signal quality (lspci -vv, LnkSta).",
+        ),
+        "pcie.flapping": Advice(
+            "The link keeps changing its speed or width under load.",
+            "Check riser, slot and power management settings (ASPM).",
+        ),
+        "pcie.replays": Advice(
+            "Packets arrive broken and are sent again: the signal is marginal.",
+            "Check riser, seating and cables before the link trains down.",
+        ),
+        "pcie.aer": Advice(
+            "The kernel counts PCIe errors on the GPU or on the port above it.",
+            "Check riser, seating and cables; the end that counts is not always the end at fault.",
+        ),
+        "pcie.below_peers": Advice(
+            "The slot itself gives this GPU less than its siblings have.",
+            "Move the card, or change the slot's lane settings, if it should be equal.",
+        ),
+        "baseline.drift": Advice(
+            "The host is not what it was when its baseline was recorded.",
+            "Run gpu-triage baseline diff to see what changed; mend it, or record a new baseline if it is intended.",
+        ),
+        "p2p.unavailable": Advice(
+            "GPUs that should reach each other directly cannot: their traffic goes through host memory.",
+            "Check IOMMU, ACS, virtualisation and firmware settings.",
+        ),
+        "nvlink.down": Advice(
+            "An NVLink link is down: collectives lose its bandwidth.",
+            "Check bridges, seating and the fabric manager; reset the GPU.",
+        ),
+        "nvlink.errors": Advice(
+            "NVLink links count errors.",
+            "Watch them; if they go on, check bridges and seating.",
+        ),
+        "memory.swapping": Advice(
+            "The host reads memory back from swap while GPUs work: their data waits for a disk.",
+            "Find who uses the memory, and give the job less or the host more.",
+        ),
+        "memory.starved": Advice(
+            "GPUs wait while the host is short of memory.",
+            "Find who uses the memory, and give the job less or the host more.",
+        ),
+        "storage.starved": Advice(
+            "GPUs wait for data that storage does not bring fast enough.",
+            "Keep the data local, cache, prefetch or shard it, before adding GPUs.",
+        ),
+        "storage.saturated": Advice(
+            "Storage is at its limit, though no GPU is seen waiting for it now.",
+            "Expect it to be the next bottleneck; do not add work that reads more.",
+        ),
+        "cpu.starved": Advice(
+            "GPUs wait while the CPUs that feed them have no more to give.",
+            "Tune the number of workers, move decoding to the GPU, or pin processes to the right CPUs.",
+        ),
+        "cpu.saturated": Advice(
+            "The CPUs of a NUMA node are at their limit, though no GPU is seen waiting for them now.",
+            "Expect them to be the next bottleneck.",
+        ),
+        "network.starved": Advice(
+            "GPUs wait while a network adapter is at its line rate.",
+            "Cache locally, compress or shard, or give the host a faster path.",
+        ),
+        "network.saturated": Advice(
+            "A network adapter is at its line rate, though no GPU is seen waiting for it now.",
+            "Expect it to be the next bottleneck.",
+        ),
+        "numa.mismatch": Advice(
+            "A process is bound to the CPUs of another socket than its GPU's: every transfer crosses between them.",
+            "Bind it to the GPU's own node (numactl, the scheduler's affinity settings).",
+        ),
+        "work.imbalance": Advice(
+            "Several processes share one GPU while another has none.",
+            "Fix the launcher: one rank a GPU, and look at CUDA_VISIBLE_DEVICES.",
+        ),
+        "work.memory_imbalance": Advice(
+            "One GPU's memory is nearly full while a sibling's is nearly empty.",
+            "Check where the job places its tensors, or shard the model.",
+        ),
+        "work.low_power": Advice(
+            "Kernels are resident all the time and do little: most likely they spin at barriers.",
+            "Look at communication: P2P, NVLink, placement; then batch size and overlap.",
+        ),
+        "work.memory_full": Advice(
+            "Device memory is nearly full and still growing.",
+            "Expect an out-of-memory error; many frameworks pre-allocate, which is no fault.",
+        ),
+        "work.held_idle": Advice(
+            "A process holds device memory and the GPU rests: it may hang, be starting, or serve nobody now.",
+            "Look at its log and stack; only history (GpuHungProcess, GpuAllocatedIdle) can tell which.",
+        ),
+        "policy.persistence": Advice(
+            "Without persistence the driver unloads the GPU when its last client leaves: slow starts, lost settings.",
+            "Run nvidia-persistenced.",
+        ),
+    }
+)
+"""Of every finding but the listed Xids, by code."""

@@ -1,0 +1,137 @@
+"""The command `gpu-triage check`: its options and its exit code."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import traceback
+from contextlib import ExitStack
+
+import click
+
+from gpu_triage.config import Config
+from gpu_triage.diagnosis.codes import Severity
+from gpu_triage.diagnosis.looking import (
+    EXIT_COULD_NOT_LOOK,
+    EXIT_FINDINGS,
+    EXIT_SOUND,
+    PATIENCE,
+    WATCH,
+    Opened,
+    Surroundings,
+    applies,
+    observe,
+    scenario_time,
+    seconds_of,
+)
+from gpu_triage.diagnosis.machine_readable import render_json, render_junit
+from gpu_triage.diagnosis.obstacles import obstacle
+from gpu_triage.diagnosis.report import Report, report_of
+from gpu_triage.diagnosis.text import render_text
+from gpu_triage.errors import GpuTriageError
+from gpu_triage.log import configure
+from gpu_triage.options import OptionsCommand, serve_options
+
+
+def check_command(surroundings: Surroundings) -> click.Command:
+    """The command, for the group."""
+
+    @click.command("check", cls=OptionsCommand)
+    @click.option(
+        "--watch", "watch_for", metavar="DURATION", default="10s", show_default=True, help="How long to look."
+    )
+    @click.option(
+        "--patience",
+        metavar="DURATION",
+        default="30s",
+        show_default=True,
+        help="How long to wait for the driver's first answer; opening GPUs takes seconds each without persistence.",
+    )
+    @click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json", "junit"]),
+        default="text",
+        show_default=True,
+        help="For people, for programs, for test reports.",
+    )
+    @click.option(
+        "--fail-on",
+        type=click.Choice([severity.value for severity in reversed(Severity)]),
+        default="critical",
+        show_default=True,
+        help="The least severe finding that makes the exit code 1.",
+    )
+    @click.option("--simulate-at", metavar="DURATION", help="Scenario time at which to look at a simulated host.")
+    @click.option("--verbose", "-v", is_flag=True, help="Log to stderr what the sampler says.")
+    @serve_options(surroundings.switches, surroundings.of_scenario, applies)
+    def check(
+        *,
+        config: Config,
+        watch_for: str,
+        patience: str,
+        form: str,
+        fail_on: str,
+        simulate_at: str | None,
+        verbose: bool,
+    ) -> int:
+        """Look at this host for some seconds and say what is wrong with it, in the order of the playbook.
+
+        Prints what was measured, what it means and what to do, then for each GPU its bottleneck and whether it should
+        go on taking work: keep, watch or drain. Needs no root; says what it could not read.
+
+        Exit code: 0 sound, 1 findings as severe as --fail-on, 2 the GPUs could not be looked at.
+        """
+        begin = scenario_time(simulate_at, config)
+        seconds = seconds_of("--watch", watch_for, WATCH)
+        deadline = seconds_of("--patience", patience, PATIENCE)
+        configure(config.log_level if verbose else "critical", config.log_format)
+        try:
+            with ExitStack() as stack:
+                report = look(surroundings.open_machine(config, stack, begin), config, seconds, deadline)
+        except GpuTriageError:
+            raise
+        except Exception:  # noqa: BLE001 - exit code 1 takes nodes out of service: a bug must not say that they are sick
+            click.echo(f"gpu-triage: could not look, this is a bug:\n{traceback.format_exc()}", err=True)
+            return EXIT_COULD_NOT_LOOK
+        severity = Severity(fail_on)
+        _write(report, form, severity)
+        return exit_code(report, severity)
+
+    return check
+
+
+def look(opened: Opened, config: Config, watch_seconds: float, patience_seconds: float) -> Report:
+    """The verdict on a machine.
+
+    Args:
+        opened: the machine.
+        config: as for the daemon.
+        watch_seconds: how long to watch it.
+        patience_seconds: how long to wait for its first answer.
+    """
+    watched = observe(opened, config, watch_seconds, patience_seconds)
+    host = config.simulate or platform.node() or "this host"
+    return report_of(watched.evidence, host, obstacle(watched.evidence, watched.blocked))
+
+
+def exit_code(report: Report, fail_on: Severity) -> int:
+    """0 sound, 1 findings at least as severe as `fail_on`, 2 the GPUs could not be looked at."""
+    if report.blocked is not None:
+        return EXIT_COULD_NOT_LOOK
+    return EXIT_FINDINGS if report.reaches(fail_on) else EXIT_SOUND
+
+
+def _write(report: Report, form: str, fail_on: Severity) -> None:
+    if form == "json":
+        click.echo(render_json(report), nl=False)
+    elif form == "junit":
+        click.echo(render_junit(report, fail_on), nl=False)
+    else:
+        click.echo(render_text(report), nl=False, color=wants_colour())
+
+
+def wants_colour() -> bool:
+    """Whether stdout is a terminal whose user does not mind colours (https://no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

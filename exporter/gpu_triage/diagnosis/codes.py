@@ -1,0 +1,172 @@
+"""Every finding there can be: its code, area, alert, severity, action and runbook, in one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Final
+
+from gpu_triage.diagnosis.advice import ADVICE, APPLICATION_XID, CONTAINED_XID, CRITICAL_XIDS, Advice
+
+CONTAINED_XIDS: Final = (61, 63, 92, 94, 121, 122, 123, 137, 154, 156, 157)
+APPLICATION_XIDS: Final = (13, 31, 32, 43, 45, 68, 69)
+
+
+class Severity(Enum):
+    """How urgent: critical wakes a person, warning is a ticket, info is context."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        """Higher is worse."""
+        return tuple(Severity).index(self)
+
+
+class Action(Enum):
+    """What kind of answer a finding wants, as the alerts' label `action` says it."""
+
+    DRAIN = "drain"
+    RESET = "reset"
+    INSPECT_HARDWARE = "inspect_hardware"
+    FIX_HOST = "fix_host"
+    FIX_JOB = "fix_job"
+    NONE = "none"
+
+
+class Area(Enum):
+    """What a finding is about, in the order in which the playbook rules things out."""
+
+    DRIVER = "driver and GPUs"
+    HEALTH = "GPU health"
+    CLOCKS = "clocks, heat, power"
+    PCIE = "PCIe links"
+    PEERS = "peers and NVLink"
+    HOST = "host resources"
+    WORK = "processes and work"
+    SETTINGS = "settings"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One kind of finding.
+
+    Attributes:
+        code: stable name, ``area.detail``; scripts may rely on it.
+        area: where it stands in the report.
+        topic: the word for its cause, a bottleneck class where there is one; several codes share one.
+        alert: the alert that says the same over a longer window; None where there is none.
+        severity: of the finding, and of that alert.
+        action: what kind of answer it wants.
+        page: the alert whose runbook helps where the finding has no alert of its own; "" without one.
+    """
+
+    code: str
+    area: Area
+    topic: str
+    alert: str | None
+    severity: Severity
+    action: Action
+    page: str = ""
+
+    @property
+    def runbook(self) -> str:
+        """Path of its page in the repository; "" without one."""
+        page = self.page or self.alert
+        return f"docs/runbooks/{page}.md" if page else ""
+
+    @property
+    def advice(self) -> Advice:
+        """What it means, and what to do."""
+        known = ADVICE.get(self.code)
+        if known is not None:
+            return known
+        xid = int(self.code.removeprefix("xid."))
+        return CRITICAL_XIDS.get(xid) or (CONTAINED_XID if xid in CONTAINED_XIDS else APPLICATION_XID)
+
+
+_CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
+
+CHECKS: Final[tuple[Check, ...]] = (
+    Check("driver.unavailable", Area.DRIVER, "driver", "GpuDriverUnavailable", _CRITICAL, Action.FIX_HOST),
+    Check("gpu.missing", Area.DRIVER, "missing", "GpuMissing", _CRITICAL, Action.DRAIN),
+    Check("gpu.lost", Area.DRIVER, "sick", "GpuLost", _CRITICAL, Action.DRAIN),
+    Check("gpu.released", Area.DRIVER, "released", "GpuReleased", _INFO, Action.NONE),
+    Check("driver.module_missing", Area.DRIVER, "driver", None, _INFO, Action.FIX_HOST, "GpuDriverUnavailable"),
+    *(Check(f"xid.{xid}", Area.HEALTH, "sick", "GpuXidCritical", _CRITICAL, Action.DRAIN) for xid in CRITICAL_XIDS),
+    *(Check(f"xid.{xid}", Area.HEALTH, "xid", "GpuXidContained", _WARNING, Action.RESET) for xid in CONTAINED_XIDS),
+    *(Check(f"xid.{xid}", Area.HEALTH, "xid", "GpuXidApplication", _INFO, Action.FIX_JOB) for xid in APPLICATION_XIDS),
+    Check("xid.unlisted", Area.HEALTH, "xid", "GpuXidUnlisted", _INFO, Action.NONE),
+    Check("xid.earlier", Area.HEALTH, "xid", None, _INFO, Action.NONE, "GpuXidCritical"),
+    Check("ecc.uncorrected", Area.HEALTH, "sick", "GpuEccUncorrected", _CRITICAL, Action.DRAIN),
+    Check("ecc.corrected", Area.HEALTH, "ecc", None, _INFO, Action.NONE, "GpuEccCorrectedRising"),
+    Check("ecc.sram_threshold", Area.HEALTH, "ecc", None, _WARNING, Action.INSPECT_HARDWARE, "GpuEccUncorrected"),
+    Check("ecc.mode_pending", Area.HEALTH, "ecc", None, _INFO, Action.NONE),
+    Check("memory.row_remap_failure", Area.HEALTH, "sick", "GpuRowRemapFailed", _CRITICAL, Action.DRAIN),
+    Check("memory.row_remap_pending", Area.HEALTH, "row_remap", "GpuRowRemapPending", _WARNING, Action.RESET),
+    Check(
+        "memory.retired_pages_pending", Area.HEALTH, "retired_pages", "GpuRetiredPagesPending", _WARNING, Action.RESET
+    ),
+    Check("recovery.action", Area.HEALTH, "sick", "GpuRecoveryActionNeeded", _CRITICAL, Action.RESET),
+    Check("fabric.unhealthy", Area.HEALTH, "sick", "GpuFabricUnhealthy", _CRITICAL, Action.DRAIN),
+    Check("thermal.hw", Area.CLOCKS, "thermal", "GpuHwThermalThrottling", _CRITICAL, Action.INSPECT_HARDWARE),
+    Check("thermal.sw", Area.CLOCKS, "thermal", "GpuSwThermalThrottling", _WARNING, Action.INSPECT_HARDWARE),
+    Check("thermal.margin", Area.CLOCKS, "thermal", "GpuTemperatureNearSlowdown", _WARNING, Action.INSPECT_HARDWARE),
+    Check("power.brake", Area.CLOCKS, "power_brake", "GpuPowerBrake", _CRITICAL, Action.INSPECT_HARDWARE),
+    Check(
+        "power.hw_slowdown", Area.CLOCKS, "power_brake", "GpuHwSlowdownUnattributed", _WARNING, Action.INSPECT_HARDWARE
+    ),
+    Check("power.cap", Area.CLOCKS, "power_cap", "GpuPowerCapped", _INFO, Action.FIX_HOST),
+    Check("power.limit", Area.CLOCKS, "power_limit", None, _INFO, Action.FIX_HOST, "GpuPowerCapped"),
+    Check("clock.policy", Area.CLOCKS, "clock_cap", "GpuClockPolicyDrift", _WARNING, Action.FIX_HOST),
+    Check("clock.straggler", Area.CLOCKS, "straggler", "GpuStraggler", _WARNING, Action.INSPECT_HARDWARE),
+    Check("pcie.width", Area.PCIE, "pcie_link", "GpuPcieWidthDowntrained", _CRITICAL, Action.INSPECT_HARDWARE),
+    Check("pcie.width_idle", Area.PCIE, "pcie_link", "GpuPcieWidthDowntrained", _WARNING, Action.INSPECT_HARDWARE),
+    Check(
+        "pcie.generation", Area.PCIE, "pcie_link", "GpuPcieGenerationDowntrained", _CRITICAL, Action.INSPECT_HARDWARE
+    ),
+    Check("pcie.flapping", Area.PCIE, "pcie_link", "GpuPcieLinkFlapping", _WARNING, Action.INSPECT_HARDWARE),
+    Check("pcie.replays", Area.PCIE, "pcie_link", "GpuPcieReplaysRising", _WARNING, Action.INSPECT_HARDWARE),
+    Check("pcie.aer", Area.PCIE, "pcie_link", "GpuPcieAerErrors", _WARNING, Action.INSPECT_HARDWARE),
+    Check("pcie.below_peers", Area.PCIE, "pcie_slot", "GpuPcieBelowPeers", _INFO, Action.INSPECT_HARDWARE),
+    Check("baseline.drift", Area.SETTINGS, "baseline", "GpuBaselineDrift", _WARNING, Action.FIX_HOST),
+    Check("p2p.unavailable", Area.PEERS, "p2p", "GpuP2pUnavailable", _WARNING, Action.FIX_HOST),
+    Check("nvlink.down", Area.PEERS, "nvlink", "GpuNvlinkDown", _WARNING, Action.INSPECT_HARDWARE),
+    Check("nvlink.errors", Area.PEERS, "nvlink", "GpuNvlinkErrorsRising", _WARNING, Action.INSPECT_HARDWARE),
+    Check("memory.swapping", Area.HOST, "memory", "GpuHostSwapping", _WARNING, Action.FIX_HOST),
+    Check("memory.starved", Area.HOST, "memory", None, _WARNING, Action.FIX_HOST, "GpuHostSwapping"),
+    Check("storage.starved", Area.HOST, "storage", "GpuStarvedByStorage", _WARNING, Action.FIX_HOST),
+    Check("storage.saturated", Area.HOST, "storage", None, _INFO, Action.NONE, "GpuStarvedByStorage"),
+    Check("cpu.starved", Area.HOST, "cpu", "GpuStarvedByCpu", _WARNING, Action.FIX_JOB),
+    Check("cpu.saturated", Area.HOST, "cpu", None, _INFO, Action.NONE, "GpuStarvedByCpu"),
+    Check("network.starved", Area.HOST, "network", "GpuStarvedByNetwork", _WARNING, Action.FIX_HOST),
+    Check("network.saturated", Area.HOST, "network", None, _INFO, Action.NONE, "GpuStarvedByNetwork"),
+    Check("numa.mismatch", Area.WORK, "numa", "GpuNumaMismatch", _WARNING, Action.FIX_JOB),
+    Check("work.imbalance", Area.WORK, "imbalance", "GpuImbalance", _WARNING, Action.FIX_JOB),
+    Check("work.memory_imbalance", Area.WORK, "imbalance", None, _INFO, Action.FIX_JOB, "GpuImbalance"),
+    Check("work.low_power", Area.WORK, "communication", "GpuBusyButLowPower", _INFO, Action.FIX_JOB),
+    Check("work.memory_full", Area.WORK, "memory_full", "GpuMemoryNearFull", _INFO, Action.FIX_JOB),
+    Check("work.held_idle", Area.WORK, "held_idle", None, _INFO, Action.FIX_JOB, "GpuHungProcess"),
+    Check("policy.persistence", Area.SETTINGS, "persistence", "GpuPersistenceModeOff", _INFO, Action.FIX_HOST),
+)
+"""The one table of findings, in the order of the playbook."""
+
+EXPLAINED_BY: Final = MappingProxyType(
+    {
+        "thermal.sw": ("thermal.hw",),
+        "thermal.margin": ("thermal.hw", "thermal.sw"),
+        "clock.straggler": ("thermal.hw", "thermal.sw", "power.brake", "power.cap", "clock.policy"),
+        "pcie.below_peers": ("pcie.width", "pcie.width_idle"),
+    }
+)
+"""Findings that follow from another one of the same GPU, as Alertmanager's inhibitions have it."""
+
+BY_CODE: Final = MappingProxyType({check.code: check for check in CHECKS})
+
+
+def xid_check(xid: str) -> Check:
+    """The check of an Xid."""
+    return BY_CODE.get(f"xid.{xid}", BY_CODE["xid.unlisted"])

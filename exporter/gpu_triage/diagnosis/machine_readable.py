@@ -1,0 +1,113 @@
+"""The report for programs: JSON with a version, and JUnit XML."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+from xml.etree import ElementTree as ET  # written here, never parsed
+
+from gpu_triage.diagnosis.codes import Area, Severity
+from gpu_triage.diagnosis.findings import Finding
+from gpu_triage.diagnosis.report import AreaVerdict, GpuVerdict, Report
+from gpu_triage.diagnosis.text import printable
+
+FORMAT: Final = "gpu-triage-check"
+VERSION: Final = 1
+"""Raised when a key changes its meaning or goes; new keys may come without."""
+
+
+def render_json(report: Report) -> str:
+    """The report as JSON; docs/check.md describes its shape."""
+    return json.dumps(_document(report), indent=2) + "\n"
+
+
+def _document(report: Report) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "host": report.host,
+        "simulated": report.simulated,
+        "watched_seconds": round(report.watched_seconds, 3),
+        "driver_version": report.driver or None,
+        "blocked": report.blocked,
+        "verdict": report.fitness.value,
+        "gpus": [_gpu(gpu) for gpu in report.gpus],
+        "areas": [_area(area) for area in report.areas],
+        "findings": [_finding(finding) for finding in report.findings],
+        "not_read": list(report.not_read),
+    }
+
+
+def _gpu(gpu: GpuVerdict) -> dict[str, Any]:
+    return {
+        "gpu": gpu.gpu,
+        "uuid": gpu.uuid or None,
+        "name": gpu.name or None,
+        "pci_bus_id": gpu.pci_bus_id or None,
+        "bottleneck": gpu.bottleneck.name,
+        "because": gpu.bottleneck.because,
+        "unseen": gpu.bottleneck.unseen or None,
+        "verdict": gpu.fitness.value,
+        "findings": list(gpu.codes),
+    }
+
+
+def _area(area: AreaVerdict) -> dict[str, Any]:
+    severity = None if area.severity is None else area.severity.value
+    return {"area": area.area.value, "severity": severity, "summary": area.summary}
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    check = finding.check
+    return {
+        "code": check.code,
+        "topic": check.topic,
+        "area": check.area.value,
+        "severity": check.severity.value,
+        "action": check.action.value,
+        "alert": check.alert,
+        "runbook": check.runbook or None,
+        "gpu": finding.gpu,
+        "uuid": finding.uuid or None,
+        "pci_bus_id": finding.pci_bus_id or None,
+        "explained_by": finding.explained_by or None,
+        "measured": finding.measured,
+        "meaning": check.advice.meaning,
+        "decision": check.advice.decision,
+    }
+
+
+def render_junit(report: Report, fail_on: Severity) -> str:
+    """The report as JUnit XML: a suite an area, a case for each GPU and the host; failed by findings that severe."""
+    root = ET.Element("testsuites", name=FORMAT)
+    for area in report.areas:
+        suite = ET.SubElement(root, "testsuite", name=area.area.value, hostname=printable(report.host))
+        subjects = ["host", *(f"GPU {gpu.gpu}" for gpu in report.gpus)]
+        subjects += sorted({finding.subject for finding in area.findings} - set(subjects))
+        for subject in subjects:
+            case = ET.SubElement(suite, "testcase", classname=_class_of(area.area), name=printable(subject))
+            _judge(case, [f for f in area.findings if f.subject == subject], fail_on)
+            if report.blocked is not None:
+                ET.SubElement(case, "error", message=printable(report.blocked))
+        for attribute, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
+            suite.set(attribute, str(sum(1 for _ in suite.iter(tag))))
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _class_of(area: Area) -> str:
+    return f"{FORMAT}.{area.name.lower()}"
+
+
+def _judge(case: ET.Element, findings: list[Finding], fail_on: Severity) -> None:
+    lesser = []
+    for finding in findings:
+        check = finding.check
+        words = f"{check.code}: {finding.measured}. {check.advice.meaning} {check.advice.decision} {check.runbook}"
+        if check.severity.rank >= fail_on.rank:
+            failure = ET.SubElement(case, "failure", type=check.code, message=printable(finding.measured))
+            failure.text = printable(words.strip())
+        else:
+            lesser.append(f"{check.severity.value} {words.strip()}")
+    if lesser:
+        ET.SubElement(case, "system-out").text = "\n".join(map(printable, lesser))

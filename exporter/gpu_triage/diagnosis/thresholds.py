@@ -1,0 +1,117 @@
+"""The playbook's words as numbers, each written once; shares are of the watch, 0-1.
+
+The alert rules have the same numbers over longer windows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+BUSY_SHARE: Final = 0.8
+"""Busy: kernels resident for at least this share of the time."""
+
+LOADED_SHARE: Final = 0.2
+"""Under load: busy for at least this share, and in a P-state of at most LOADED_P_STATE."""
+
+LOADED_P_STATE: Final = 2
+
+WAITING_BELOW_SHARE: Final = 0.7
+"""Waiting: a compute process, busy for less than this share, and for more than WORKING_SHARE."""
+
+WORKING_SHARE: Final = 0.05
+
+THERMAL_SHARE: Final = 0.10
+"""Class thermal, and hw_thermal as an alert: throttled for more than this share while busy."""
+
+SW_THERMAL_SHARE: Final = 0.25
+"""sw_thermal as an alert."""
+
+POWER_BRAKE_SHARE: Final = 0.05
+"""Class power_brake: hw_power_brake, or hw_slowdown that nothing else explains, for more than this share."""
+
+POWER_CAP_CLASS_SHARE: Final = 0.5
+"""Class power_cap: sw_power_cap for at least this share, with the limit below its default."""
+
+LOWERED_LIMIT_RATIO: Final = 0.99
+"""A power limit below this share of its default was lowered by somebody."""
+
+POWER_CAP_SHARE: Final = 0.9
+"""The power cap as an alert."""
+
+NEAR_SLOWDOWN_CELSIUS: Final = 5.0
+"""Near slowdown: fewer degrees left than this."""
+
+HUNG_BUSY_SHARE: Final = 0.01
+"""Hung: busy for less than this share, drawing less than HUNG_POWER_SHARE of the limit, holding HUNG_HELD_BYTES."""
+
+HUNG_POWER_SHARE: Final = 0.3
+
+HUNG_HELD_BYTES: Final = 1024.0**3
+
+SWAP_IN_BYTES_PER_SECOND: Final = 1024.0**2
+"""Class memory: swapping in at least this fast, or PSI memory some of at least MEMORY_PRESSURE_SHARE."""
+
+MEMORY_PRESSURE_SHARE: Final = 0.1
+
+SWAPPING_BYTES_PER_SECOND: Final = 65536.0
+"""Swapping as an alert: pages come back faster than this while a compute process is there."""
+
+IOWAIT_SHARE: Final = 0.10
+"""Class storage: iowait of at least this share of the host's CPU time, or one of the next three."""
+
+IO_PRESSURE_SHARE: Final = 0.2
+
+DISK_BUSY_SHARE: Final = 0.9
+
+NFS_SECONDS: Final = 0.05
+"""NFS as the cause: this long an operation, at NFS_OPERATIONS_PER_SECOND or more."""
+
+NFS_OPERATIONS_PER_SECOND: Final = 10.0
+
+NODE_CPU_SHARE: Final = 0.9
+"""Class cpu: the CPUs of the GPU's NUMA node busy for this share, or the busiest one for BUSIEST_CPU_SHARE."""
+
+BUSIEST_CPU_SHARE: Final = 0.98
+
+LINE_RATE_SHARE: Final = 0.85
+"""Class network: a NIC or HCA at this share of its line rate in either direction."""
+
+SPINNING_BUSY_SHARE: Final = 0.9
+"""Class communication: busy for this share while drawing less than SPINNING_POWER_SHARE of the limit, and with
+less than SPINNING_SM_ACTIVITY where the SMs tell."""
+
+SPINNING_POWER_SHARE: Final = 0.45
+
+SPINNING_SM_ACTIVITY: Final = 0.5
+
+XID_RECENT_SECONDS: Final = 600.0
+"""An Xid counts as of now for this long."""
+
+XID_APPLICATION_COUNT: Final = 3
+"""Application Xids up to this many are an application's own business."""
+
+EVENTS_WINDOW_SECONDS: Final = 900.0
+"""The window of the counts below; a shorter watch is scaled to it, and needs SCALED_EVENTS at least."""
+
+SCALED_EVENTS: Final = 2
+
+REPLAYS: Final = 30
+CORRECTABLE_AER_ERRORS: Final = 100
+NVLINK_REPLAYS_AND_RECOVERIES: Final = 10
+NVLINK_CRC_ERRORS: Final = 100
+LINK_TRANSITIONS: Final = 10
+
+STRAGGLER_BELOW_SHARE: Final = 0.10
+"""A straggler's SM clock is lower than the median of its busy peers by more than this share."""
+
+STRAGGLER_PEERS: Final = 3
+
+MEMORY_FULL_SHARE: Final = 0.97
+"""Memory near full: used beyond this, and more by MEMORY_GROWTH_SHARE of it than at the beginning."""
+
+MEMORY_GROWTH_SHARE: Final = 0.001
+
+IMBALANCED_FULL_SHARE: Final = 0.9
+"""Memory imbalance: one GPU filled beyond this, a sibling of its model below IMBALANCED_EMPTY_SHARE."""
+
+IMBALANCED_EMPTY_SHARE: Final = 0.1

@@ -1,0 +1,198 @@
+"""Records a host while the exporter runs on it: what was asked and read is what gets recorded, nothing else."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from importlib import metadata
+from typing import Any, Final
+
+from gpu_triage import __version__
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.hardware.kmsg import KernelLog
+from gpu_triage.machine import Machine, NvmlLibrary
+from gpu_triage.recording.bundle import MOST_BYTES, Answer, Recording
+from gpu_triage.recording.calls import EVENTS, GPM_ALLOC, CallKeys, content
+from gpu_triage.recording.masking import Masker
+from gpu_triage.recording.trace import FileTrace
+
+_SYSTEM_LIBRARY: Final = "libnvidia-ml.so.1"
+_PRIVATE_MEMBERS: Final = frozenset({"clusterUuid", "uuid", "serial", "ibGuid", "chassisSerialNumber"})
+_SERIALS: Final = "nvmlDeviceGetSerial"
+_DRIVER: Final = b"NVRM:"
+_MOST_ANSWERS: Final = 500_000
+
+Note = Callable[[str, int, tuple[Any, ...], list[bytes], str], None]
+
+
+class Recorder:
+    """Wraps a machine; run the exporter on `machine`, call `snapshot` now and then, and `finish` at the end.
+
+    Attributes:
+        machine: what the exporter is to run on.
+        masker: what makes the recording anonymous.
+    """
+
+    def __init__(self, machine: Machine, masker: Masker) -> None:
+        self.masker = masker
+        self._real = machine
+        self._began = machine.clock.now()
+        self._keys = CallKeys()
+        self._lock = threading.Lock()
+        self._answers: list[Answer] = []
+        self._last: dict[str, tuple[int, tuple[bytes | None, ...]]] = {}
+        self._missing: set[str] = set()
+        self._bytes = 0
+        self._files = FileTrace({"sys": machine.sysfs, "proc": machine.procfs}, masker)
+        self.machine = replace(
+            machine, nvml=_RecordingNvml(machine.nvml, self._keys, self._note, self._missing.add), hotplug=False
+        )
+
+    def snapshot(self) -> None:
+        """Read again every file that was read so far, and keep what changed."""
+        self._files.snapshot(self._seconds())
+
+    def finish(self) -> Recording:
+        """The recording; nothing is recorded any more."""
+        self.snapshot()
+        self._files.close()
+        with self._lock:
+            return Recording(
+                versions=_versions(),
+                monotonic=self._began.monotonic,
+                wall=self._began.wall,
+                seconds=self._seconds(),
+                missing=tuple(sorted(self._missing)),
+                answers=tuple(self._answers),
+                files=self._files.states(),
+                kmsg=self._kernel_log(),
+            )
+
+    def _seconds(self) -> float:
+        return max(0.0, self._real.clock.now().monotonic - self._began.monotonic)
+
+    def _note(self, key: str, code: int, outs: tuple[Any, ...], before: list[bytes], function: str) -> None:
+        after = [_masked(self.masker, function, out, content(out)) for out in outs]
+        key = self.masker.data(key.encode()).decode()
+        answer = (code, tuple(None if new == old else new for new, old in zip(after, before, strict=True)))
+        with self._lock:
+            size = sum(map(len, after))
+            again = self._last.get(key) == answer and not (function in EVENTS and code == 0)
+            if again or len(self._answers) >= _MOST_ANSWERS or self._bytes + size > MOST_BYTES:
+                return
+            self._bytes += size
+            self._last[key] = answer
+            self._answers.append(Answer(self._seconds(), key, *answer))
+
+    def _kernel_log(self) -> str | None:
+        """The driver's records; those of other facilities and drivers are none of a recording's business."""
+        if self._real.kmsg is None:
+            return None
+        log = KernelLog(self._real.kmsg)
+        lines = []
+        try:
+            for record in log.read():
+                if record.from_kernel and record.text.startswith(_DRIVER):
+                    text = self.masker.text(record.text.decode("ascii", "replace"))
+                    lines.append(f"4,{record.sequence},{round(record.seconds * 1e6)},-;{text}\n")
+        except HostReadFailed:
+            return None
+        finally:
+            log.close()
+        return "".join(lines)
+
+
+class _RecordingNvml:
+    """The NvmlLibrary seam of a machine that is recorded."""
+
+    def __init__(self, base: NvmlLibrary, keys: CallKeys, note: Note, miss: Callable[[str], None]) -> None:
+        self._base = base
+        self._keys = keys
+        self._note = note
+        self._miss = miss
+        self._library: object | None = None
+
+    def load(self) -> object | None:
+        """As NvmlLibrary; None, and so nothing recorded, where there is no library."""
+        if self._library is None:
+            base = self._base.load()
+            if base is None:
+                try:
+                    base = ctypes.CDLL(_SYSTEM_LIBRARY)
+                except OSError:
+                    return None
+            self._library = _RecordingLibrary(base, self._keys, self._note, self._miss)
+        return self._library
+
+
+class _RecordingLibrary:
+    """A loaded library whose functions are recorded."""
+
+    def __init__(self, base: object, keys: CallKeys, note: Note, miss: Callable[[str], None]) -> None:
+        self._base = base
+        self._keys = keys
+        self._note = note
+        self._miss = miss
+
+    def __getattr__(self, name: str) -> Any:
+        """The function of this name.
+
+        Raises:
+            AttributeError: the library has none.
+        """
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            function = getattr(self._base, name)
+        except AttributeError:
+            self._miss(name)
+            raise
+        if name == "nvmlErrorString":
+            return function
+
+        def call(*arguments: Any) -> int:
+            key, outs = self._keys.describe(name, arguments)
+            before = [content(out) for out in outs]
+            code = int(function(*arguments))
+            if name != GPM_ALLOC:
+                self._note(key, code, outs, before, name)
+            return code
+
+        return call
+
+
+def _masked(masker: Masker, function: str, out: Any, raw: bytes) -> bytes:
+    """What the library wrote, less what names a board or a host."""
+    if function == _SERIALS:
+        text, _, rest = raw.partition(b"\0")
+        return masker.digits(text) + raw[len(text) :] if rest or text else raw
+    if isinstance(out, ctypes.Structure):
+        for name, *_ in out._fields_:
+            if name in _PRIVATE_MEMBERS:
+                member = getattr(type(out), name)
+                private = raw[member.offset : member.offset + member.size]
+                raw = raw[: member.offset] + masker.noise(private) + raw[member.offset + member.size :]
+    return masker.data(raw)
+
+
+def _versions() -> dict[str, str]:
+    return {
+        "gpu_triage": __version__,
+        "python": platform.python_version(),
+        "nvidia_ml_py": metadata.version("nvidia-ml-py"),
+        "kernel": platform.release(),
+    }
+
+
+def local_masker() -> Masker:
+    """A masker with a new key that knows the names of this host and its people."""
+    import pwd  # noqa: PLC0415 - only for a recording
+    import socket  # noqa: PLC0415 - as above
+
+    name = socket.gethostname()
+    people = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid >= 1000]  # noqa: PLR2004 - the first of people
+    return Masker(os.urandom(32), hosts=(name, name.split(".")[0]), users=people)

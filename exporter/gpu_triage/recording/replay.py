@@ -1,0 +1,264 @@
+"""A Machine that answers as a recorded one did; after the recording's end it stays as it was then."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from gpu_triage.errors import RecordingError
+from gpu_triage.machine import Clock, Machine, Moment, RealClock
+from gpu_triage.recording.bundle import Answer, FileState, Recording, read_recording
+from gpu_triage.recording.calls import EVENTS, GPM_ALLOC, CallKeys, fill, function_of, loose
+
+_SUCCESS: Final = 0
+_NOT_SUPPORTED: Final = 3
+_INSUFFICIENT_SIZE: Final = 7
+_TIMEOUT: Final = 10
+_LIBRARY_NOT_FOUND: Final = 12
+
+_ANSWERED_BY_ITSELF: Final = {"nvmlShutdown": _SUCCESS, "nvmlEventSetFree": _SUCCESS, "nvmlGpmSampleFree": _SUCCESS}
+"""What is asked when the exporter ends, which may have been after the recording did."""
+
+_FIRST_SAMPLE: Final = 0x7F5C_0000_0000
+
+
+class ReplayClock:
+    """Time as on the recorded host: it stands at the recording's beginning when this is made.
+
+    Args:
+        base: what moves it.
+        start: the instant at which the recording began.
+        arrive: called, by whoever asks for the time, with the seconds since then.
+    """
+
+    def __init__(self, base: Clock, start: Moment, arrive: Callable[[float], None]) -> None:
+        self._base = base
+        self._start = start
+        self._base_start = base.now()
+        self._arrive = arrive
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the recording began."""
+        return max(0.0, self._base.now().monotonic - self._base_start.monotonic)
+
+    def now(self) -> Moment:
+        """As Clock."""
+        elapsed = self.elapsed
+        self._arrive(elapsed)
+        return Moment(self._start.monotonic + elapsed, self._start.wall + elapsed)
+
+
+class ReplayedNvml:
+    """The NvmlLibrary seam of a replayed machine."""
+
+    def __init__(self, recording: Recording, elapsed: Callable[[], float]) -> None:
+        self._library = _ReplayedLibrary(recording, elapsed)
+
+    def load(self) -> object:
+        """As NvmlLibrary."""
+        return self._library
+
+
+class _ReplayedLibrary:
+    """A library that answers what was recorded."""
+
+    def __init__(self, recording: Recording, elapsed: Callable[[], float]) -> None:
+        self._elapsed = elapsed
+        self._keys = CallKeys()
+        self._lock = threading.Lock()
+        self._exact: dict[str, list[Answer]] = {}
+        self._loose: dict[str, list[Answer]] = {}
+        self._events: list[Answer] = []
+        for answer in recording.answers:
+            if function_of(answer.key) in EVENTS and answer.code == _SUCCESS:
+                self._events.append(answer)
+                continue
+            self._exact.setdefault(answer.key, []).append(answer)
+            self._loose.setdefault(loose(answer.key), []).append(answer)
+        self._functions = {function_of(answer.key) for answer in recording.answers} | set(_ANSWERED_BY_ITSELF)
+        self._functions |= {GPM_ALLOC, "nvmlInitWithFlags"}
+        self._next_sample = _FIRST_SAMPLE
+
+    def __getattr__(self, name: str) -> Any:
+        """The function of this name.
+
+        Raises:
+            AttributeError: nobody asked it when this was recorded.
+        """
+        if name == "nvmlErrorString":
+            return _error_string
+        if name.startswith("_") or name not in self._functions:
+            raise AttributeError(f"the recording has no {name}")
+
+        def call(*arguments: Any) -> int:
+            with self._lock:
+                return self._call(name, arguments)
+
+        return call
+
+    def _call(self, name: str, arguments: tuple[Any, ...]) -> int:
+        key, outs = self._keys.describe(name, arguments)
+        if name == GPM_ALLOC:
+            self._next_sample += 8
+            fill(outs[0], self._next_sample.to_bytes(8, "little"))
+            return _SUCCESS
+        if name in EVENTS:
+            return self._event(outs)
+        known = self._exact.get(key) or self._loose.get(loose(key))
+        if known is None:
+            if name == "nvmlInitWithFlags":
+                # Nothing was recorded of a library that was not there.
+                return _LIBRARY_NOT_FOUND
+            return _ANSWERED_BY_ITSELF.get(name, _NOT_SUPPORTED)
+        return _give(known[max(0, bisect_right(known, self._elapsed(), key=_seconds_of) - 1)], outs)
+
+    def _event(self, outs: tuple[Any, ...]) -> int:
+        """Each event once, when its time has come."""
+        if self._events and self._events[0].seconds <= self._elapsed():
+            return _give(self._events.pop(0), outs)
+        return _TIMEOUT
+
+
+def _seconds_of(answer: Answer) -> float:
+    return answer.seconds
+
+
+def _give(answer: Answer, outs: tuple[Any, ...]) -> int:
+    for out, raw in zip(outs, answer.outs, strict=False):
+        if raw is not None and not fill(out, raw):
+            return _INSUFFICIENT_SIZE
+    return answer.code
+
+
+def _error_string(code: int) -> bytes:
+    return f"recorded error {getattr(code, 'value', code)}".encode()
+
+
+class ReplayedTree:
+    """The recorded files as of a time, below one folder."""
+
+    def __init__(self, states: tuple[FileState, ...], root: Path) -> None:
+        self._root = root.resolve()
+        self._states = states
+        self._next = 0
+        self._lock = threading.Lock()
+        for name in ("sys", "proc"):
+            (self._root / name).mkdir()
+        self.arrive(0.0)
+
+    def arrive(self, seconds: float) -> None:
+        """Bring every file to a time, seconds since the recording began; never back.
+
+        Raises:
+            RecordingError: a file or link leads out of the recording.
+        """
+        if self._next >= len(self._states) or self._states[self._next].seconds > seconds:
+            return
+        with self._lock:
+            while self._next < len(self._states) and self._states[self._next].seconds <= seconds:
+                state = self._states[self._next]
+                self._next += 1
+                try:
+                    self._apply(state)
+                except (OSError, RuntimeError, ValueError) as error:
+                    raise RecordingError(f"files.jsonl: {state.path[:120]!r} cannot be made: {error!r:.120}") from error
+
+    def _apply(self, state: FileState) -> None:
+        # Links that were made before may lead anywhere: each place is looked at with all of them followed.
+        folder = (self._root / state.path).parent.resolve()
+        place = folder / state.path.rpartition("/")[2]
+        self._check(place, state.path)
+        if state.kind == "gone":
+            place.unlink(missing_ok=True)
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        if state.kind == "folder":
+            place.mkdir(exist_ok=True)
+        elif state.kind == "link":
+            target = (folder / state.text).resolve()
+            self._check(target, state.path)
+            if not place.is_symlink() and not place.exists():
+                target.mkdir(parents=True, exist_ok=True)
+                place.symlink_to(state.text)
+        elif not place.is_symlink() and not place.is_dir():
+            partial = place.with_name(f".{place.name}.partial")
+            partial.write_text(state.text, encoding="utf-8")
+            partial.replace(place)
+
+    def _check(self, place: Path, path: str) -> None:
+        if not any(place.is_relative_to(self._root / name) for name in ("sys", "proc")):
+            raise RecordingError(f"files.jsonl: {path[:120]!r} leads out of the recording; do not trust this file")
+
+
+class ReplayedLog:
+    """The recorded kernel log as of a time: a record appears when it was written, the last ones at the end."""
+
+    def __init__(self, recording: Recording, path: Path) -> None:
+        self._path = path
+        self._lines = (recording.kmsg or "").splitlines(keepends=True)
+        self._start = recording.monotonic
+        self._ends = recording.seconds
+        self._lock = threading.Lock()
+        path.touch()
+        self.arrive(0.0)
+
+    def arrive(self, seconds: float) -> None:
+        """Write on to a time, seconds since the recording began."""
+        if not self._lines:
+            return
+        with self._lock:
+            due = 0
+            while due < len(self._lines) and (seconds >= self._ends or self._written(self._lines[due]) <= seconds):
+                due += 1
+            if due:
+                with self._path.open("a", encoding="utf-8") as log:
+                    log.writelines(self._lines[:due])
+                del self._lines[:due]
+
+    def _written(self, line: str) -> float:
+        """When a record was written, seconds since the recording began; what is no record is due at once."""
+        fields = line.split(",", 3)
+        micros = fields[2] if len(fields) > 3 and fields[2].isdecimal() else "0"  # noqa: PLR2004 - see hardware/kmsg
+        return int(micros[:20]) / 1e6 - self._start
+
+
+@contextmanager
+def replayed_machine(path: Path, *, clock: Clock | None = None) -> Iterator[Machine]:
+    """The machine of a recording for the length of a ``with`` block.
+
+    Args:
+        path: a folder or ``.tar.gz`` of ``gpu-triage record``.
+        clock: what moves its time; the real clock if None.
+
+    Raises:
+        RecordingError: it cannot be read, or is no recording.
+    """
+    recording = read_recording(path)
+    root = Path(tempfile.mkdtemp(prefix="gpu-triage-replayed-"))
+    try:
+        tree = ReplayedTree(recording.files, root)
+        kmsg = root / "kmsg"
+        log = ReplayedLog(recording, kmsg)
+
+        def arrive(seconds: float) -> None:
+            tree.arrive(seconds)
+            log.arrive(seconds)
+
+        replayed = ReplayClock(clock or RealClock(), Moment(recording.monotonic, recording.wall), arrive)
+        yield Machine(
+            nvml=ReplayedNvml(recording, lambda: replayed.elapsed),
+            sysfs=root / "sys",
+            procfs=root / "proc",
+            kmsg=None if recording.kmsg is None else kmsg,
+            clock=replayed,
+            simulated=True,
+        )
+    finally:
+        shutil.rmtree(root, ignore_errors=True)

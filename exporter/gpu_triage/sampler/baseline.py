@@ -1,0 +1,257 @@
+"""The baseline in a running exporter: read when its file changes, learned when asked, compared with what is read.
+
+The file is read and written in a lane of its own: it may lie on a server that hangs.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.baseline.compare import compare
+from gpu_triage.baseline.document import timestamp
+from gpu_triage.baseline.facts import HostFacts, expected_p2p
+from gpu_triage.baseline.file import Identity, Recorded, identity_of, read_baseline, recorded, write_baseline
+from gpu_triage.collectors import baseline
+from gpu_triage.collectors.baseline import THE_HOST, BaselineReading
+from gpu_triage.collectors.contract import GpuLabels
+from gpu_triage.collectors.exporter import CollectorHealth
+from gpu_triage.config import Config
+from gpu_triage.errors import BaselineError
+from gpu_triage.hardware.nvml import Device
+from gpu_triage.hardware.rounds import ExpectedLink
+from gpu_triage.machine import Clock
+from gpu_triage.sampler.lanes import Lane, LaneMaker
+
+log = logging.getLogger(__name__)
+
+FILE_NAME: Final = "baseline.json"
+"""What a baseline learned from the host is called in the state directory."""
+
+_HOST_KEY: Final = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineNews:
+    """How an attempt at the file ended.
+
+    Attributes:
+        recorded: the baseline; None where there is none to use.
+        identity: of the file that it came from.
+        error: what went wrong; None when nothing did.
+        missing: whether it is still to be learned.
+        duration_seconds: of the attempt.
+    """
+
+    recorded: Recorded | None
+    identity: Identity | None = None
+    error: BaselineError | None = None
+    missing: bool = False
+    duration_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a baseline says of the host that the exporter publishes as expected; None where it says nothing.
+
+    Attributes:
+        gpu_count: GPUs that the host had.
+        p2p: whether they reached each other.
+    """
+
+    gpu_count: int | None = None
+    p2p: bool | None = None
+
+
+class BaselineWatch:
+    """Keeps the baseline and the last comparison. Only the sampler's thread calls it; files are touched in its lane.
+
+    Attributes:
+        enabled: whether it runs at all; if not, every call does nothing.
+        lane: where files are read and written.
+        recorded: the baseline in use; None where there is none.
+        expected: what it says that there should be.
+        changed: whether another baseline came into use since the last comparison.
+        wants_facts: whether one is to be learned.
+    """
+
+    def __init__(
+        self, clock: Clock, config: Config, make_lane: LaneMaker, report: Callable[[BaselineNews], None]
+    ) -> None:
+        self.enabled = config.baseline_file is not None or config.baseline_from_host
+        self.lane: Lane = make_lane(baseline.NAME)
+        self.recorded: Recorded | None = None
+        self.expected = Expected()
+        self.changed = False
+        self._clock = clock
+        self._interval_seconds = config.sample_medium_seconds
+        self._settled_seconds = 2 * config.sample_slow_seconds
+        self._learns = config.baseline_from_host
+        self.wants_facts = False
+        self._candidate: HostFacts | None = None
+        self._candidate_since = 0.0
+        self._path = _path_of(config)
+        self._report = report
+        self._look_at = 0.0
+        self._compare_at = 0.0
+        self._links: Mapping[str, ExpectedLink] = {}
+        self._identity: Identity | None = None
+        self._error: BaselineError | None = None
+        self._duration_seconds: float | None = None
+        self._last_success_at: float | None = None
+        self._differs: dict[tuple[str, str], bool] = {}
+
+    def submit(self, now: float) -> None:
+        """Start looking at the file if that is due."""
+        if not self.enabled or self.lane.busy_since is not None or now < self._look_at:
+            return
+        self._look_at = now + self._interval_seconds
+        path, identity, known = self._path, self._identity, self.recorded
+        if path is None:
+            self._report(BaselineNews(known, missing=known is None))
+        else:
+            self.lane.submit(lambda: self._read(path, identity, known))
+
+    def learn(self, facts: HostFacts | None, now: float) -> None:
+        """Record the host once it has been the same for a while: services set limits and links up after a boot.
+
+        Args:
+            facts: of the whole host; None while it is not whole or not well.
+            now: monotonic second.
+        """
+        same = facts is not None and self._candidate is not None and facts == replace(self._candidate, at=facts.at)
+        if not same:
+            self._candidate, self._candidate_since = facts, now
+        if facts is None or now - self._candidate_since < self._settled_seconds or self.lane.busy_since is not None:
+            return
+        self._candidate, self.wants_facts = None, False
+        path = self._path
+        if path is None:
+            self._report(BaselineNews(recorded(facts)))
+        else:
+            self.lane.submit(lambda: self._write(path, facts))
+
+    def take(self, news: BaselineNews) -> tuple[str, ...]:
+        """Take in how an attempt ended; returns the names of what failed."""
+        self._duration_seconds = news.duration_seconds
+        self.wants_facts = news.missing
+        self._log_turn(news)
+        if not (news.missing and news.error is None):
+            # That there is still none to read is no news of why it could not be written.
+            self._error = news.error
+        if self._error is None:
+            self._last_success_at = self._clock.now().wall
+        if news.recorded is not self.recorded:
+            self.changed = True
+            self._differs.clear()
+            self.recorded, self._links = news.recorded, _links(news.recorded)
+            facts = None if news.recorded is None else news.recorded.facts
+            self.expected = Expected() if facts is None else Expected(facts.gpu_count, expected_p2p(facts))
+        self._identity = news.identity
+        return () if news.error is None else (news.error.reason,)
+
+    def due(self, now: float) -> bool:
+        """Whether it is time for a comparison."""
+        return self.recorded is not None and (self.changed or now >= self._compare_at)
+
+    def observe(self, facts: HostFacts, known: Iterable[str], now: float) -> None:
+        """Compare the host as it is.
+
+        Args:
+            facts: of the GPUs that answer.
+            known: keys of all GPUs ever seen; what was found out about those that do not answer stays.
+            now: monotonic second.
+        """
+        if self.recorded is None:
+            return
+        self.changed = False
+        self._compare_at = now + self._interval_seconds
+        answering = {gpu.uuid for gpu in facts.gpus}
+        kept = {key for key in known if key not in answering}
+        verdicts = {place: differs for place, differs in self._differs.items() if place[0] in kept}
+        for verdict in compare(self.recorded.facts, facts):
+            key = _HOST_KEY if verdict.gpu is None or verdict.gpu.now is None else verdict.gpu.now.uuid
+            verdicts[key, verdict.field] = verdict.differs
+        self._differs = verdicts
+
+    def reading(self, labels_of: Callable[[str], GpuLabels | None]) -> BaselineReading | None:
+        """The baseline and what differs from it, with the labels that GPUs have now; None where there is none."""
+        if self.recorded is None:
+            return None
+        mismatches = {}
+        for (key, field), differs in self._differs.items():
+            labels = THE_HOST if key == _HOST_KEY else labels_of(key)
+            if labels is not None:
+                mismatches[labels, field] = differs
+        return BaselineReading(self.recorded.sha256, timestamp(self.recorded.facts.at), mismatches)
+
+    def health(self, now: float, deadline_seconds: float) -> CollectorHealth:
+        """How it fares."""
+        since = self.lane.busy_since
+        stuck = since is not None and now - since > deadline_seconds
+        return CollectorHealth(
+            name=baseline.NAME,
+            interval_seconds=self._interval_seconds,
+            success=None if self._duration_seconds is None and not stuck else not stuck and self._error is None,
+            duration_seconds=self._duration_seconds,
+            last_success_at=self._last_success_at,
+        )
+
+    def link_of(self, device: Device) -> ExpectedLink | None:
+        """What the baseline says that a GPU's link can do: the GPU's own entry, else its slot's."""
+        return self._links.get(device.uuid) or self._links.get(device.pci_bus_id or device.uuid)
+
+    def _read(self, path: Path, identity: Identity | None, known: Recorded | None) -> None:
+        began = self._clock.now().monotonic
+        found: Recorded | None = None
+        error: BaselineError | None = None
+        # Before reading: what changes meanwhile is read again.
+        present = identity_of(path)
+        try:
+            found = known if known is not None and present is not None and present == identity else read_baseline(path)
+        except BaselineError as unusable:
+            error = unusable
+        except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
+            error = BaselineError("exception", traceback.format_exc())
+        missing = self._learns and error is not None and error.reason == "missing"
+        error = None if missing else error
+        self._report(BaselineNews(found, present, error, missing, self._clock.now().monotonic - began))
+
+    def _write(self, path: Path, facts: HostFacts) -> None:
+        try:
+            write_baseline(path, facts)
+        except BaselineError as error:
+            self._report(BaselineNews(None, error=error, missing=True))
+            return
+        except Exception:  # noqa: BLE001 - as above
+            self._report(BaselineNews(None, error=BaselineError("exception", traceback.format_exc()), missing=True))
+            return
+        self._read(path, None, None)
+
+    def _log_turn(self, news: BaselineNews) -> None:
+        before = self._error
+        if news.error is not None and (before is None or before.reason != news.error.reason):
+            log.warning("baseline unusable", extra={"fields": {"error": news.error.reason, "cause": news.error.detail}})
+        elif news.recorded is not None and news.recorded is not self.recorded:
+            fields = {"sha256": news.recorded.sha256, "recorded": timestamp(news.recorded.facts.at)}
+            log.info("baseline in use", extra={"fields": fields})
+
+
+def _links(baseline_: Recorded | None) -> Mapping[str, ExpectedLink]:
+    """What each link can do, by the GPU's UUID and by its slot."""
+    links = {}
+    for gpu in baseline_.facts.gpus if baseline_ is not None else ():
+        if gpu.link is not None:
+            links[gpu.uuid] = links[gpu.pci_bus_id or gpu.uuid] = ExpectedLink(gpu.link.generation, gpu.link.width)
+    return links
+
+
+def _path_of(config: Config) -> Path | None:
+    """Where the baseline is; None where one that is learned is only remembered."""
+    if config.baseline_file is not None:
+        return config.baseline_file
+    return None if config.state_directory is None else config.state_directory / FILE_NAME

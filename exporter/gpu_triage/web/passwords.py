@@ -1,0 +1,184 @@
+"""Passwords checked against bcrypt hashes, so that a flood of wrong ones costs little and delays nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ipaddress
+import os
+import secrets
+import threading
+from collections import OrderedDict, deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import bcrypt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+LONGEST_PASSWORD = 72
+"""Bytes that bcrypt looks at; htpasswd and Go pass over what is beyond, and so do we."""
+
+_DECOY_TAIL = b"." * 31
+_NICENESS = 10
+
+
+def hashed(password: bytes, cost: int) -> str:
+    """The bcrypt hash of a password of at most `LONGEST_PASSWORD` bytes; 2 to the power of `cost` rounds."""
+    return bcrypt.hashpw(password, bcrypt.gensalt(cost)).decode("ascii")
+
+
+class TooManyChecks(Exception):
+    """So many passwords wait to be checked that this one is turned away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a client claims."""
+
+    user: bytes
+    password: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Check:
+    key: bytes
+    password: bytes
+    hashed: bytes
+    genuine: bool
+    verdict: asyncio.Future[bool]
+
+
+class PasswordChecks:
+    """Checks passwords one after the other on a thread of low priority; for one event loop.
+
+    A password that was right is remembered, under a keyed hash that is worth nothing outside this process, so that a
+    scraper waits once. Clients that wait take turns by network address: a flood from one costs another one check.
+
+    Args:
+        per_address: checks that may wait for one address; an IPv6 address counts as its /64.
+        in_all: clients that may wait, for checks of their own or for the same one.
+        remembered: right passwords kept.
+        compare: as `bcrypt.checkpw`.
+    """
+
+    def __init__(
+        self,
+        per_address: int = 4,
+        in_all: int = 128,
+        remembered: int = 256,
+        compare: Callable[[bytes, bytes], bool] = bcrypt.checkpw,
+    ) -> None:
+        self._per_address = per_address
+        self._in_all = in_all
+        self._remembered = remembered
+        self._compare = compare
+        self._secret = secrets.token_bytes(32)
+        self._right: OrderedDict[bytes, None] = OrderedDict()
+        self._asked: dict[bytes, asyncio.Future[bool]] = {}
+        self._queues: OrderedDict[str, deque[_Check]] = OrderedDict()
+        self._checking = False
+        self._waiting = 0
+
+    async def right(self, users: Mapping[bytes, bytes], given: Credentials, address: str) -> bool:
+        """Whether the user exists and has this password; an unknown user costs as much as a wrong password.
+
+        Args:
+            users: bcrypt hash by user name; not empty.
+            given: what the client claims.
+            address: the client's, "" where it has none.
+
+        Raises:
+            TooManyChecks: too many wait already.
+        """
+        hashed = users.get(given.user)
+        key = self._key(given, hashed or b"")
+        if hashed is not None and key in self._right:
+            self._right.move_to_end(key)
+            return True
+        if self._waiting >= self._in_all:
+            raise TooManyChecks
+        verdict = self._asked.get(key)
+        if verdict is None:
+            check = _Check(
+                key,
+                given.password[:LONGEST_PASSWORD],
+                hashed or _decoy(users),
+                hashed is not None,
+                asyncio.get_running_loop().create_future(),
+            )
+            self._enqueue(check, _network(address))
+            verdict = check.verdict
+        self._waiting += 1
+        try:
+            # Shielded: others may wait for the same answer.
+            return await asyncio.shield(verdict)
+        finally:
+            self._waiting -= 1
+
+    def _key(self, given: Credentials, hashed: bytes) -> bytes:
+        digest = hashlib.blake2b(key=self._secret, digest_size=32)
+        for part in (given.user, hashed, given.password):
+            digest.update(len(part).to_bytes(8, "big") + part)
+        return digest.digest()
+
+    def _enqueue(self, check: _Check, network: str) -> None:
+        if len(self._queues.get(network, ())) >= self._per_address:
+            raise TooManyChecks
+        self._asked[check.key] = check.verdict
+        self._queues.setdefault(network, deque()).append(check)
+        self._begin_next()
+
+    def _begin_next(self) -> None:
+        if self._checking or not self._queues:
+            return
+        network, queue = self._queues.popitem(last=False)
+        check = queue.popleft()
+        if queue:
+            self._queues[network] = queue  # behind all others
+        self._checking = True
+        loop = asyncio.get_running_loop()
+        # A daemon: a check in progress must not hold up the end of the process. One at a time, so none is kept idle.
+        threading.Thread(target=self._run, args=(check, loop), name="password", daemon=True).start()
+
+    def _run(self, check: _Check, loop: asyncio.AbstractEventLoop) -> None:
+        with suppress(OSError):
+            # Of this thread alone (Linux): wrong passwords must take no CPU from the sampler or from the host's jobs.
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+        matches = False
+        try:
+            with suppress(ValueError):  # bytes that bcrypt does not take
+                matches = self._compare(check.password, check.hashed)
+        finally:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._finish, check, matches)
+
+    def _finish(self, check: _Check, matches: bool) -> None:  # noqa: FBT001 - call_soon passes no keywords
+        right = matches and check.genuine
+        if right:
+            self._right[check.key] = None
+            if len(self._right) > self._remembered:
+                self._right.popitem(last=False)
+        del self._asked[check.key]
+        if not check.verdict.done():
+            check.verdict.set_result(right)
+        self._checking = False
+        self._begin_next()
+
+
+def _decoy(users: Mapping[bytes, bytes]) -> bytes:
+    """A hash that no password has, as costly as the dearest of the users'."""
+    cost = max(int(hashed[4:6]) for hashed in users.values())
+    return bcrypt.gensalt(cost) + _DECOY_TAIL
+
+
+def _network(address: str) -> str:
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return ""
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is None:
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed)

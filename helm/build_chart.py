@@ -1,0 +1,117 @@
+"""Makes the parts of the chart that are made from others: its copies of rules and dashboards, and its README.
+
+``python helm/build_chart.py`` writes them into the working tree (``make chart``).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+CHART = Path("helm/gpu-triage-exporter")
+INHIBITIONS = Path("rules/alertmanager-inhibit.yml")
+
+_DESCRIPTION = re.compile(r"\s*# -- (.*)")
+_CONTINUATION = re.compile(r"\s*# (.*)")
+_KEY = re.compile(r"( *)([A-Za-z][A-Za-z0-9]*):(?: |$)")
+_NO_INHIBITIONS = "None yet: `rules/` has no inhibitions."
+
+
+class Value(NamedTuple):
+    """One value of values.yaml: its dotted name, its default and what its comment says."""
+
+    name: str
+    default: object
+    description: str
+
+
+def copies(repository: Path) -> dict[Path, bytes]:
+    """The chart's copies, by path below the repository: files of rules with groups, and dashboards.
+
+    Inhibitions and the rules' tests are YAML beside the rules, and not for a PrometheusRule.
+    """
+    found = {}
+    for source in sorted(repository.glob("rules/*.yml")):
+        if "groups" in (yaml.safe_load(source.read_bytes()) or {}):
+            found[CHART / "files/rules" / source.name] = source.read_bytes()
+    for source in sorted(repository.glob("dashboards/*.json")):
+        found[CHART / "files/dashboards" / source.name] = source.read_bytes()
+    return found
+
+
+def values(text: str) -> tuple[Value, ...]:
+    """Every described value of a values.yaml, in its order.
+
+    Raises:
+        ValueError: a description stands above no value.
+    """
+    defaults = yaml.safe_load(text)
+    found: list[Value] = []
+    path: list[str] = []
+    description: list[str] = []
+    for line in text.splitlines():
+        if start := _DESCRIPTION.fullmatch(line):
+            description = [start[1]]
+        elif description and (more := _CONTINUATION.fullmatch(line)):
+            description.append(more[1])
+        elif key := _KEY.match(line):
+            path[len(key[1]) // 2 :] = [key[2]]
+            if description:
+                found.append(Value(".".join(path), _at(defaults, path), " ".join(description)))
+            description = []
+        elif description:
+            raise ValueError(f"values.yaml: {description[0]!r} stands above no value")
+    return tuple(found)
+
+
+def readme(repository: Path) -> str:
+    """The chart's README: its template with the table of values and the inhibitions filled in."""
+    template = (repository / CHART / "README.template.md").read_text(encoding="utf-8")
+    described = values((repository / CHART / "values.yaml").read_text(encoding="utf-8"))
+    rows = "".join(
+        f"| `{v.name}` | {_code(v.default)} | {v.description.replace('|', chr(92) + '|')} |\n" for v in described
+    )
+    inhibitions = _NO_INHIBITIONS
+    if (repository / INHIBITIONS).exists():
+        inhibitions = f"```yaml\n{(repository / INHIBITIONS).read_text(encoding='utf-8').strip()}\n```"
+    notice = "<!-- Made by `make chart` from README.template.md and values.yaml; edit those. -->\n\n"
+    table = f"| Value | Default | Meaning |\n|---|---|---|\n{rows}".rstrip()
+    return notice + template.replace("<!-- inhibitions -->", inhibitions).replace("<!-- values -->", table)
+
+
+def write(repository: Path) -> None:
+    """Write the copies and the README, and remove copies whose originals are gone."""
+    wanted = copies(repository)
+    for folder in ("rules", "dashboards"):
+        target = repository / CHART / "files" / folder
+        target.mkdir(parents=True, exist_ok=True)
+        for stale in set(target.glob("*.*")) - {repository / path for path in wanted}:
+            stale.unlink()
+    for path, content in wanted.items():
+        (repository / path).write_bytes(content)
+    (repository / CHART / "README.md").write_text(readme(repository), encoding="utf-8")
+
+
+def _at(defaults: Any, path: list[str]) -> object:
+    for key in path:
+        defaults = defaults[key]
+    value: object = defaults
+    return value
+
+
+def _code(value: object) -> str:
+    text = json.dumps(value)
+    # A long default is read in values.yaml; in a cell it would hide the rest of the table.
+    return f"`{text}`" if len(text) <= 80 else "see values.yaml"  # noqa: PLR2004 - a cell's width
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.exit("usage: python helm/build_chart.py")
+    write(REPOSITORY)

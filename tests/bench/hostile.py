@@ -1,0 +1,134 @@
+"""How a scraper fares under attack: ``python -m tests.bench.hostile`` writes docs/benchmarks-hostile.md.
+
+Attackers, daemon and scraper are processes of their own on one machine: they share its cores, which is worse for the
+scraper than attackers elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+
+from tests.bench.environment import surroundings
+from tests.bench.scrape import Scrapes
+from tests.hostile.attacks import GUARDED, PLAIN, carry_out
+from tests.hostile.target import Figures, Scraper, Target, target
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks-hostile.md"
+QUIET = "quiet"
+SECONDS = 10.0
+RAMP_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What the scraper met, and the most that the daemon took meanwhile."""
+
+    name: str
+    scrapes: Scrapes
+    reconnects: int
+    most: Figures
+
+
+def measure(name: str, running: Target) -> Row:
+    """One attack, or quiet, for some seconds after it has begun in earnest."""
+    with _attacked(name, running):
+        time.sleep(RAMP_SECONDS)
+        with Scraper(running).scraping() as scraper:
+            time.sleep(SECONDS)
+    answered = [
+        latency for latency, status in zip(scraper.latencies_ms, scraper.statuses, strict=True) if status == 200
+    ]
+    scrapes = Scrapes(tuple(answered), len(scraper.statuses) - len(answered), SECONDS)
+    return Row(name, scrapes, scraper.reconnects, scraper.most)
+
+
+def document(plain: list[Row], guarded: list[Row], head: str) -> str:
+    """The page."""
+    lines = [
+        "# Benchmarks: hostile clients",
+        "",
+        "What a scraper meets that asks fifty times a second while others attack the same exporter, of a simulated",
+        "host with eight H100. `make hostile` writes this page; do not edit it. Attackers share the machine and its",
+        "cores with the exporter and the scraper: much of the latency is theirs. The attacks are described, and tested",
+        "without clocks, in `tests/hostile/`; what bounds them is in [web-security.md](web-security.md).",
+        "",
+        head,
+        "",
+        "*Failed* are scrapes that got no page; *again* are connections that were given away to a newcomer while idle",
+        "and made again, as Prometheus does too. Memory, threads and descriptors are the most the exporter took.",
+        "",
+        "## Plain HTTP",
+        "",
+        *_table(plain),
+        "",
+        "## TLS and a password (bcrypt, cost 10)",
+        "",
+        *_table(guarded),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Measure and write the page; returns the exit code."""
+    at = surroundings([], os.getloadavg()[0])
+    plain = _rows((QUIET, *PLAIN), guarded=False)
+    guarded = _rows((QUIET, *GUARDED), guarded=True)
+    load = f"load average {at.load_before:.1f} before, {os.getloadavg()[0]:.1f} after"
+    head = f"- {at.machine}\n- {at.date}, Python {at.python}, {at.versions}\n- {load}"
+    PAGE.write_text(document(plain, guarded, head), encoding="utf-8")
+    sys.stderr.write(f"wrote {PAGE}\n")
+    return 0
+
+
+def _rows(names: tuple[str, ...], *, guarded: bool) -> list[Row]:
+    rows: list[Row] = []
+    for name in names:
+        # A daemon of its own for each: what one attack left behind is not another's.
+        with tempfile.TemporaryDirectory() as folder, target(Path(folder), guarded=guarded) as running:
+            rows.append(measure(name, running))
+        sys.stderr.write(f"{name}: p99 {rows[-1].scrapes.percentile_ms(99):.1f} ms\n")
+    return rows
+
+
+@contextmanager
+def _attacked(name: str, running: Target) -> Iterator[None]:
+    if name == QUIET:
+        yield
+        return
+    context = get_context("spawn")
+    stop = context.Event()
+    attacker = context.Process(target=carry_out, args=(name, running, stop))
+    attacker.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        attacker.join()
+
+
+def _table(rows: list[Row]) -> list[str]:
+    return [
+        "| attack | scrapes | failed | again | p50 | p99 | slowest | memory | threads | descriptors |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
+        *(_line(row) for row in rows),
+    ]
+
+
+def _line(row: Row) -> str:
+    p50, p99, slowest = (f"{row.scrapes.percentile_ms(percent):.1f} ms" for percent in (50, 99, 100))
+    counts = f"{len(row.scrapes.latencies_ms)} | {row.scrapes.failures} | {row.reconnects}"
+    taken = f"{row.most.resident_bytes / 2**20:.0f} MiB | {row.most.threads} | {row.most.descriptors}"
+    return f"| {row.name} | {counts} | {p50} | {p99} | {slowest} | {taken} |"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Renders the chart with Helm itself, as objects to look at."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import yaml
+
+CHART = Path(__file__).resolve().parents[2] / "helm" / "gpu-triage-exporter"
+NAMESPACE = "monitoring"
+RELEASE = "gpu"
+
+RULES = """
+groups:
+  - name: gpu-fixture
+    interval: 1m
+    rules:
+      - record: instance:gpu_up:sum
+        expr: sum by (instance) (gpu_up)
+      - alert: GpuLost
+        expr: gpu_up == 0
+        for: 1m
+        keep_firing_for: 5m
+        labels: {severity: critical, team: unset}
+        annotations:
+          summary: A GPU no longer answers.
+          description: 'GPU {{ $labels.gpu }} is gone ({{ $value | humanize }}, {{ printf "%q" $labels.uuid }}).'
+      - alert: GpuReleased
+        expr: |
+          gpu_exporter_gpus_released
+            == 1
+        annotations: {summary: The GPUs are released.}
+  - name: gpu-single
+    rules:
+      - alert: GpuAlone
+        expr: vector(1)
+"""
+"""A file of rules with what templating might spoil: braces, quotes, several lines; and a group of one alert."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What a rendering brings.
+
+    Attributes:
+        objects: every object, in the order of Helm's files.
+        notes: what Helm prints after an installation.
+    """
+
+    objects: tuple[dict[str, Any], ...]
+    notes: str
+
+    def of_kind(self, kind: str) -> list[dict[str, Any]]:
+        """Every object of a kind."""
+        return [each for each in self.objects if each["kind"] == kind]
+
+    def only(self, kind: str) -> dict[str, Any]:
+        """The one object of a kind; fails when there are more or none."""
+        (found,) = self.of_kind(kind)
+        return found
+
+    @property
+    def pod(self) -> dict[str, Any]:
+        """The spec of the exporter's pods."""
+        spec: dict[str, Any] = self.only("DaemonSet")["spec"]["template"]["spec"]
+        return spec
+
+    @property
+    def container(self) -> dict[str, Any]:
+        """The exporter's container."""
+        (found,) = self.pod["containers"]
+        container: dict[str, Any] = found
+        return container
+
+
+def render(values: dict[str, Any] | None = None, chart: Path = CHART) -> Rendered:
+    """The chart with these values; raises HelmError where Helm refuses them."""
+    with helm_python.Chart.load(chart) as loaded:
+        files = loaded.render(values or {}, name=RELEASE, namespace=NAMESPACE)
+    objects: list[dict[str, Any]] = []
+    for path, text in sorted(files.items()):
+        if path.endswith(".yaml"):
+            objects += [document for document in yaml.safe_load_all(text) if document is not None]
+    (notes,) = (text for path, text in files.items() if path.endswith("NOTES.txt"))
+    return Rendered(tuple(objects), notes)
+
+
+def chart_with(tmp_path: Path, files: dict[str, str]) -> Path:
+    """A copy of the chart with nothing but these files below ``files/``."""
+    copy = tmp_path / "chart"
+    shutil.copytree(CHART, copy, ignore=shutil.ignore_patterns("files"))
+    for name, text in files.items():
+        target = copy / "files" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    return copy

@@ -1,0 +1,145 @@
+"""The chart renders, what it renders is valid, and the program accepts the flags that it is given."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+import helm_python
+import kubernetes_validate
+import pytest
+import yaml
+from tests.chart.matrix import MATRIX
+from tests.chart.rendering import CHART, RULES, Rendered, chart_with, render
+from tests.e2e.processes import exporter
+
+from gpu_triage import __version__
+from gpu_triage.collectors.registry import COLLECTOR_SWITCHES
+from gpu_triage.config import Config
+from gpu_triage.options import OptionsCommand, run_cli, serve_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# The oldest that Chart.yaml allows and that the schemas have, one in between, the newest.
+KUBERNETES_VERSIONS = ("1.25.0", "1.31.0", "1.37.0")
+CUSTOM = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
+WARNING = 2
+
+
+@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
+def test_helm_lint_finds_nothing(values: dict[str, Any]) -> None:
+    report = helm_python.lint(CHART, values, strict=True)
+    assert report["errors"] == []
+    assert [message for message in report["messages"] if message["severity"] >= WARNING] == []
+
+
+@pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
+@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
+def test_kubernetes_takes_every_object(values: dict[str, Any], version: str, tmp_path: Path) -> None:
+    chart = chart_with(tmp_path, {"rules/fixture.yml": RULES, "dashboards/fixture.json": "{}"})
+    checked = [each for each in render(values, chart).objects if each["kind"] not in CUSTOM]
+    assert any(each["kind"] == "DaemonSet" for each in checked)
+    for each in checked:
+        kubernetes_validate.validate(each, version, strict=True)
+
+
+@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
+def test_objects_have_names_of_their_own_and_the_releases_labels(values: dict[str, Any], tmp_path: Path) -> None:
+    objects = render(values, chart_with(tmp_path, {"rules/fixture.yml": RULES})).objects
+    names = [(each["kind"], each["metadata"]["namespace"], each["metadata"]["name"]) for each in objects]
+    assert len(set(names)) == len(names)
+    for each in objects:
+        assert each["metadata"]["labels"]["app.kubernetes.io/instance"] == "gpu"
+        assert each["metadata"]["labels"]["app.kubernetes.io/version"] == __version__
+
+
+@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
+def test_only_the_exporters_pods_are_selected(values: dict[str, Any]) -> None:
+    rendered = render(values)
+    selector = rendered.only("DaemonSet")["spec"]["selector"]["matchLabels"]
+    assert selector.items() <= rendered.only("DaemonSet")["spec"]["template"]["metadata"]["labels"].items()
+    for test_pod in rendered.of_kind("Pod"):
+        assert not selector.items() <= test_pod["metadata"]["labels"].items()
+    for service in rendered.of_kind("Service"):
+        assert service["spec"]["selector"] == selector
+
+
+def test_the_charts_version_of_the_program_is_the_programs() -> None:
+    assert yaml.safe_load((CHART / "Chart.yaml").read_text(encoding="utf-8"))["appVersion"] == __version__
+
+
+def _flags(rendered: Rendered, root: Path) -> list[str]:
+    """The container's arguments, `$(NODE_NAME)` expanded and the container's paths below a folder of the test."""
+    for folder in ("host/proc", "host/sys", "etc"):
+        (root / folder).mkdir(parents=True)
+    expanded = (argument.replace("$(NODE_NAME)", "node-1") for argument in rendered.container["args"])
+    return [re.sub(r"=(/host|/etc)/", rf"={root}\1/", argument) for argument in expanded]
+
+
+def _accepted(flags: list[str]) -> Config:
+    seen: list[Config] = []
+
+    @click.group()
+    def group() -> None:
+        """Stand in for the real command, whose serve command would go on to serve."""
+
+    @group.command(cls=OptionsCommand)
+    @serve_options(COLLECTOR_SWITCHES)
+    def serve(config: Config) -> None:
+        seen.append(config)
+
+    assert run_cli(group, flags) == 0
+    return seen[0]
+
+
+@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
+def test_the_program_accepts_the_flags(values: dict[str, Any], tmp_path: Path) -> None:
+    config = _accepted(_flags(render(values), tmp_path))
+    assert config.web_telemetry_path == values.get("web", {}).get("telemetryPath", "/metrics")
+    assert config.simulate == values.get("simulate")
+
+
+def test_expectations_become_flags(tmp_path: Path) -> None:
+    config = _accepted(_flags(render({"expected": MATRIX["everything"]["expected"]}), tmp_path))
+    assert config.expect_gpu_count == 8
+    assert config.expect_pcie_generation == 5
+    assert config.expect_pcie_width == 16
+    assert config.expect_p2p is False
+
+
+def test_an_expectation_of_zero_gpus_is_one(tmp_path: Path) -> None:
+    assert _accepted(_flags(render({"expected": {"gpuCount": 0}}), tmp_path)).expect_gpu_count == 0
+
+
+def test_nothing_is_expected_by_default() -> None:
+    assert [argument for argument in render().container["args"] if argument.startswith("--expect")] == []
+
+
+def test_the_helm_test_passes_beside_an_exporter_and_fails_without(tmp_path: Path) -> None:
+    (pod,) = render().of_kind("Pod")
+    (container,) = pod["spec"]["containers"]
+    assert container["command"] == ["python", "-c"]
+    (script,) = container["args"]
+
+    def run(address: str) -> subprocess.CompletedProcess[str]:
+        moved = script.replace("gpu-gpu-triage-exporter:9836", address)
+        return subprocess.run([sys.executable, "-c", moved], check=False, capture_output=True, text=True)
+
+    with exporter(tmp_path, "--simulate", "dual-a10") as running:
+        passed = run(running.address)
+        assert passed.returncode == 0, passed.stderr
+        assert "gpu_driver_up 1.0" in passed.stdout
+    assert run(running.address).returncode != 0
+
+
+def test_the_helm_test_only_connects_where_it_has_no_credentials(tmp_path: Path) -> None:
+    (pod,) = render({"web": {"configSecret": "web", "tls": True, "clientAuth": True}}).of_kind("Pod")
+    (script,) = pod["spec"]["containers"][0]["args"]
+    with exporter(tmp_path, "--simulate", "dual-a10") as running:
+        host, port = running.address.split(":")
+        moved = script.replace('"gpu-gpu-triage-exporter", 9836', f'"{host}", {port}')
+        assert subprocess.run([sys.executable, "-c", moved], check=False, capture_output=True).returncode == 0

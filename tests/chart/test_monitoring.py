@@ -1,0 +1,171 @@
+"""What Prometheus and Grafana find: monitors, rules and dashboards, and the notes that say what they may miss."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from cloudcoil.models.prometheus_operator import v1
+from pydantic import BaseModel
+from tests.chart.matrix import MATRIX
+from tests.chart.rendering import CHART, RULES, chart_with, render
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import RequiresTool
+
+ONE_MEBIBYTE = 1 << 20
+MODELS: dict[str, type[BaseModel]] = {
+    "ServiceMonitor": v1.ServiceMonitor,
+    "PodMonitor": v1.PodMonitor,
+    "PrometheusRule": v1.PrometheusRule,
+}
+
+
+def _round_trip(each: dict[str, Any]) -> dict[str, Any]:
+    """What the operator's own model keeps of an object: names that it does not know are gone."""
+    model = MODELS[each["kind"]].model_validate(each)
+    kept: dict[str, Any] = model.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return kept
+
+
+@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
+def test_the_operator_knows_every_name(values: dict[str, Any], tmp_path: Path) -> None:
+    rendered = render(values, chart_with(tmp_path, {"rules/fixture.yml": RULES}))
+    for each in rendered.objects:
+        if each["kind"] in MODELS:
+            assert _round_trip(each)["spec"] == each["spec"]
+
+
+def test_the_operators_model_drops_a_name_it_does_not_know() -> None:
+    monitor = render(MATRIX["service monitor"]).only("ServiceMonitor")
+    monitor["spec"]["endpoints"][0]["scrapeIntervall"] = "1s"
+    assert _round_trip(monitor)["spec"] != monitor["spec"]
+
+
+def test_a_monitor_selects_the_exporter_and_names_series_after_the_node() -> None:
+    for kind, endpoints, values in (
+        ("ServiceMonitor", "endpoints", {"serviceMonitor": {"enabled": True}}),
+        ("PodMonitor", "podMetricsEndpoints", {"podMonitor": {"enabled": True}}),
+    ):
+        rendered = render(values)
+        spec = rendered.only(kind)["spec"]
+        assert spec["selector"]["matchLabels"] == rendered.only("DaemonSet")["spec"]["selector"]["matchLabels"]
+        assert spec["namespaceSelector"] == {"matchNames": ["monitoring"]}
+        assert spec["sampleLimit"] == 20000
+        (endpoint,) = spec[endpoints]
+        assert endpoint["port"] == rendered.container["ports"][0]["name"]
+        assert endpoint["relabelings"][0] == {
+            "sourceLabels": ["__meta_kubernetes_pod_node_name"],
+            "targetLabel": "instance",
+        }
+
+
+def test_the_rules_know_the_exporter_by_the_job_it_gets() -> None:
+    selectors = re.findall(
+        r'up\{job=~"([^"]+)"\}', (CHART / "files/rules/alerts-exporter.yml").read_text(encoding="utf-8")
+    )
+    assert selectors
+    for kind in ("serviceMonitor", "podMonitor"):
+        rendered = render({kind: {"enabled": True}, "nameOverride": "other"})
+        label = rendered.only(kind[0].upper() + kind[1:])["spec"]["jobLabel"]
+        job = rendered.only("Service" if kind == "serviceMonitor" else "DaemonSet")["metadata"]["labels"][label]
+        assert job == rendered.only("DaemonSet")["spec"]["template"]["metadata"]["labels"][label]
+        assert all(re.fullmatch(selector, job) for selector in selectors)
+
+
+def test_a_monitor_scrapes_with_tls_and_a_password() -> None:
+    (endpoint,) = render(MATRIX["service monitor"]).only("ServiceMonitor")["spec"]["endpoints"]
+    scrape = MATRIX["service monitor"]["scrape"]
+    assert endpoint["scheme"] == "https"
+    assert endpoint["tlsConfig"] == scrape["tlsConfig"]
+    assert endpoint["basicAuth"] == scrape["basicAuth"]
+
+
+def test_rules_come_through_templating_as_they_are(tmp_path: Path) -> None:
+    rendered = render({"prometheusRule": {"enabled": True}}, chart_with(tmp_path, {"rules/a_b.yml": RULES}))
+    rule = rendered.only("PrometheusRule")
+    assert rule["metadata"]["name"] == "gpu-gpu-triage-exporter-a-b"
+    expected = yaml.safe_load(RULES)
+    expected["groups"][1]["rules"][0] |= {"labels": {}, "annotations": {}}
+    expected["groups"][0]["rules"][2]["labels"] = {}
+    assert rule["spec"] == expected
+
+
+def test_an_alert_can_be_left_out_and_an_empty_group_goes_with_it(tmp_path: Path) -> None:
+    values = {"prometheusRule": {"enabled": True, "disabledAlerts": ["GpuAlone", "GpuLost"]}}
+    rule = render(values, chart_with(tmp_path, {"rules/a.yml": RULES})).only("PrometheusRule")
+    names = [[each.get("alert") for each in group["rules"]] for group in rule["spec"]["groups"]]
+    assert names == [[None, "GpuReleased"]]
+
+
+def test_alerts_take_further_labels_and_annotations_and_recordings_take_none(tmp_path: Path) -> None:
+    values = {"prometheusRule": {"enabled": True, "alertLabels": {"team": "ml"}, "alertAnnotations": {"wiki": "x"}}}
+    rule = render(values, chart_with(tmp_path, {"rules/a.yml": RULES})).only("PrometheusRule")
+    recording, lost, released = rule["spec"]["groups"][0]["rules"]
+    assert lost["labels"] == {"severity": "critical", "team": "ml"}
+    assert lost["annotations"]["wiki"] == released["annotations"]["wiki"] == "x"
+    assert recording.keys() == {"record", "expr"}
+
+
+def test_promtool_takes_the_rules_of_the_chart(tmp_path: Path, requires_tool: RequiresTool) -> None:
+    promtool = requires_tool("promtool")
+    values = {"prometheusRule": {"enabled": True, "alertLabels": {"team": "ml"}}}
+    found = render(values, chart_with(tmp_path, {"rules/fixture.yml": RULES})).of_kind("PrometheusRule")
+    found += render(values).of_kind("PrometheusRule")
+    for number, rule in enumerate(found):
+        file = tmp_path / f"{number}.yml"
+        file.write_text(yaml.safe_dump(rule["spec"]), encoding="utf-8")
+        result = subprocess.run([promtool, "check", "rules", str(file)], check=False, capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_charts_rules_say_what_their_files_say() -> None:
+    files = {path.stem.replace("_", "-"): yaml.safe_load(path.read_bytes()) for path in CHART.glob("files/rules/*.yml")}
+    rendered = render({"prometheusRule": {"enabled": True}}).of_kind("PrometheusRule")
+    assert {rule["metadata"]["name"].removeprefix("gpu-gpu-triage-exporter-") for rule in rendered} == set(files)
+    for rule in rendered:
+        for group, original in zip(
+            rule["spec"]["groups"],
+            files[rule["metadata"]["name"].removeprefix("gpu-gpu-triage-exporter-")]["groups"],
+            strict=True,
+        ):
+            for each, wanted in zip(group["rules"], original["rules"], strict=True):
+                assert each == ({"labels": {}, "annotations": {}} if "alert" in each else {}) | wanted
+
+
+def test_a_dashboard_becomes_a_config_map_that_the_sidecar_finds(tmp_path: Path) -> None:
+    text = '{\n  "title": "GPU {{ $x }}",\n  "legendFormat": "{{gpu}}"\n}\n'
+    chart = chart_with(tmp_path, {"dashboards/fast_diagnosis.json": text, "dashboards/detail.json": "{}"})
+    maps = render({"dashboards": {"enabled": True, "namespace": "grafana"}}, chart).of_kind("ConfigMap")
+    by_name = {each["metadata"]["name"]: each for each in maps}
+    assert set(by_name) == {f"gpu-gpu-triage-exporter-dashboard-{name}" for name in ("fast-diagnosis", "detail")}
+    fast = by_name["gpu-gpu-triage-exporter-dashboard-fast-diagnosis"]
+    assert fast["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert fast["metadata"]["namespace"] == "grafana"
+    assert fast["data"]["fast_diagnosis.json"].strip() == text.strip()
+
+
+def test_every_dashboard_of_the_chart_fits_into_a_config_map() -> None:
+    maps = render({"dashboards": {"enabled": True}}).of_kind("ConfigMap")
+    assert len(maps) == len(list(CHART.glob("files/dashboards/*.json")))
+    assert [each["metadata"]["name"] for each in maps if len(yaml.safe_dump(each)) >= ONE_MEBIBYTE] == []
+
+
+def test_the_notes_warn_of_labels_that_prometheus_wants() -> None:
+    enabled = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
+    assert "ruleSelectorNilUsesHelmValues" in render(enabled).notes
+    assert "--set scrape.labels.release" in render(enabled).notes
+    labels = {"labels": {"release": "stack"}}
+    labelled = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True, **labels}, "scrape": labels}
+    assert "ruleSelectorNilUsesHelmValues" not in render(labelled).notes
+
+
+def test_the_notes_say_what_is_missing_and_what_is_made_up() -> None:
+    assert "Nothing scrapes it yet" in render().notes
+    assert "features.hostPID.enabled" in render().notes
+    assert "every metric is made up" in render({"simulate": "h100-8"}).notes

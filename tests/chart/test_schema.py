@@ -1,0 +1,129 @@
+"""The schema refuses every value that the chart does not know, by its name."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import TYPE_CHECKING, Any
+
+import helm_python
+import jsonschema
+import pytest
+import yaml
+from tests.chart.matrix import MATRIX
+from tests.chart.rendering import CHART, render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SCHEMA = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown name": ({"serviceMonitr": {"enabled": True}}, "serviceMonitr"),
+    "unknown name below": ({"features": {"hostPid": {"enabled": True}}}, "hostPid"),
+    "unknown name far below": ({"scrape": {"tlsConfig": {"insecure": True}}}, "insecure"),
+    "word for a truth": ({"hostNetwork": "yes"}, "hostNetwork"),
+    "too many GPUs": ({"expected": {"gpuCount": 65}}, "gpuCount"),
+    "a width that no link has": ({"expected": {"pcieWidth": 6}}, "pcieWidth"),
+    "a generation as text": ({"expected": {"pcieGeneration": "4"}}, "pcieGeneration"),
+    "a tag for a digest": ({"image": {"digest": "v1"}}, "digest"),
+    "a duration without unit": ({"scrape": {"interval": "15"}}, "interval"),
+    "a relative path": ({"textfile": {"hostPath": "jobs"}}, "hostPath"),
+    "a path kept by the program": ({"web": {"telemetryPath": "metrics"}}, "telemetryPath"),
+    "a port out of range": ({"web": {"port": 0}}, "port"),
+    "a log level that is none": ({"log": {"level": "trace"}}, "level"),
+    "a flag without dashes": ({"extraArgs": ["sample.fast=1s"]}, "extraArgs"),
+    "a label that is no text": ({"podLabels": {"a": 1}}, "podLabels"),
+    "a toleration's typing error": ({"tolerations": [{"key": "a", "effect": "NoSchedul"}]}, "effect"),
+}
+USELESS: dict[str, tuple[dict[str, Any], str]] = {
+    "both monitors": ({"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}, "scraped twice"),
+    "a monitor of no Service": (
+        {"serviceMonitor": {"enabled": True}, "service": {"enabled": False}},
+        "service.enabled",
+    ),
+    "TLS from nowhere": ({"web": {"tls": True}}, "web.configSecret"),
+    "pods of no process": ({"features": {"podResources": {"enabled": True}}}, "features.hostPID"),
+    "memory of no process": ({"features": {"processMemoryLocality": {"enabled": True}}}, "features.hostPID"),
+    "rights for a simulation": (
+        {"simulate": "h100-8", "features": {"kernelLog": {"enabled": True}}},
+        "features.kernelLog",
+    ),
+    "an alert that is none": ({"prometheusRule": {"enabled": True, "disabledAlerts": ["GpuNoSuch"]}}, "GpuNoSuch"),
+}
+
+
+@pytest.mark.parametrize(("values", "named"), [*WRONG.values(), *USELESS.values()], ids=[*WRONG, *USELESS])
+def test_a_bad_value_is_refused_by_name(values: dict[str, Any], named: str) -> None:
+    with pytest.raises(helm_python.HelmError, match=named):
+        render(values)
+
+
+def test_the_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+
+
+@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
+def test_good_values_pass_with_the_defaults_below_them(values: dict[str, Any]) -> None:
+    jsonschema.validate(_laid_over(DEFAULTS, values), SCHEMA)
+
+
+def test_no_object_takes_names_it_does_not_know() -> None:
+    open_objects = [
+        path
+        for path, node in _nodes(SCHEMA, "")
+        if "object" in _types(node) and "additionalProperties" not in node and not path.endswith("properties")
+    ]
+    # What only the API server knows the inside of, and what a parent chart puts there.
+    assert open_objects == ["/properties/global", "/$defs/kubernetesObject"]
+
+
+def test_every_name_of_the_schema_has_a_default() -> None:
+    declared, given = set(_declared(SCHEMA, ())), set(_given(DEFAULTS, ()))
+    beside = {path[:-1] for path in given}
+    missing = {path for path in declared - given if len(path) <= 2 and path[:-1] in beside}
+    assert missing == OPTIONAL
+
+
+OPTIONAL = {("global",), ("affinity", "podAffinity"), ("affinity", "podAntiAffinity")}
+"""A parent chart's, and Kubernetes' own names within a value that has a default."""
+
+
+def _types(node: dict[str, Any]) -> list[str]:
+    types = node.get("type", [])
+    return [types] if isinstance(types, str) else list(types)
+
+
+def _nodes(node: object, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    if isinstance(node, dict):
+        if isinstance(node.get("type"), (str, list)):
+            yield path, node
+        for name, below in node.items():
+            yield from _nodes(below, f"{path}/{name}")
+
+
+def _resolved(node: dict[str, Any]) -> dict[str, Any]:
+    reference = node.get("$ref")
+    return node if reference is None else SCHEMA["$defs"][reference.removeprefix("#/$defs/")]
+
+
+def _declared(node: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for name, below in _resolved(node).get("properties", {}).items():
+        yield (*path, name)
+        yield from _declared(below, (*path, name))
+
+
+def _given(values: object, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    if isinstance(values, dict):
+        for name, below in values.items():
+            yield (*path, name)
+            yield from _given(below, (*path, name))
+
+
+def _laid_over(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    result = copy.deepcopy(below)
+    for name, value in above.items():
+        old = result.get(name)
+        result[name] = _laid_over(old, value) if isinstance(value, dict) and isinstance(old, dict) else value
+    return result

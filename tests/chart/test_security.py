@@ -1,0 +1,131 @@
+"""The exporter's pods have the rights they need and no other, and what takes more is off."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.chart.matrix import FEATURES, MATRIX
+from tests.chart.rendering import Rendered, render
+
+UNPRIVILEGED = 65534
+
+
+def _with(*features: str) -> Rendered:
+    return render({"features": {name: FEATURES[name] for name in features}})
+
+
+def test_the_default_pod_has_no_right_to_spare() -> None:
+    rendered = render()
+    pod, container = rendered.pod, rendered.container
+    assert pod["securityContext"] == {
+        "runAsNonRoot": True,
+        "runAsUser": UNPRIVILEGED,
+        "runAsGroup": UNPRIVILEGED,
+        "fsGroup": UNPRIVILEGED,
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+    assert container["securityContext"] == {
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert pod["hostPID"] is False
+    assert pod["hostNetwork"] is False
+    assert pod["automountServiceAccountToken"] is False
+    assert rendered.only("ServiceAccount")["automountServiceAccountToken"] is False
+    assert rendered.of_kind("Role") == []
+    assert [volume["hostPath"]["path"] for volume in pod["volumes"]] == ["/proc", "/sys"]
+
+
+@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
+def test_everything_of_the_host_is_mounted_read_only(values: dict[str, Any]) -> None:
+    rendered = render(values)
+    of_host = {volume["name"] for volume in rendered.pod["volumes"] if "hostPath" in volume}
+    mounts = {mount["name"]: mount for mount in rendered.container["volumeMounts"]}
+    assert of_host <= set(mounts)
+    assert [name for name in of_host if mounts[name].get("readOnly") is not True] == []
+
+
+@pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
+def test_the_root_file_system_is_never_writable(values: dict[str, Any]) -> None:
+    containers = [render(values).container, *(pod["spec"]["containers"][0] for pod in render(values).of_kind("Pod"))]
+    assert all(each["securityContext"]["readOnlyRootFilesystem"] for each in containers)
+
+
+def test_the_hosts_processes_take_its_pid_namespace_and_no_more() -> None:
+    rendered, default = _with("hostPID"), render()
+    assert rendered.pod["hostPID"] is True
+    assert rendered.pod["securityContext"] == default.pod["securityContext"]
+    assert rendered.container["securityContext"] == default.container["securityContext"]
+
+
+def test_the_kubelets_socket_takes_its_owner_without_capabilities() -> None:
+    rendered = _with("hostPID", "podResources")
+    assert rendered.pod["securityContext"]["runAsUser"] == 0
+    assert rendered.pod["securityContext"]["runAsNonRoot"] is False
+    assert rendered.container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert rendered.container["securityContext"]["allowPrivilegeEscalation"] is False
+
+
+def test_memory_maps_take_one_capability() -> None:
+    security = _with("hostPID", "processMemoryLocality").container["securityContext"]
+    assert security["capabilities"] == {"drop": ["ALL"], "add": ["SYS_PTRACE"]}
+
+
+def test_the_kernel_log_takes_a_privileged_container() -> None:
+    rendered = _with("kernelLog")
+    assert rendered.container["securityContext"] == {"readOnlyRootFilesystem": True, "privileged": True}
+    assert rendered.pod["securityContext"]["runAsUser"] == 0
+
+
+def test_a_right_of_openshift_is_given_to_the_exporter_alone() -> None:
+    rendered = render({"rbac": {"openshift": {"securityContextConstraints": "hostaccess"}}})
+    assert rendered.only("Role")["rules"] == [
+        {
+            "apiGroups": ["security.openshift.io"],
+            "resources": ["securitycontextconstraints"],
+            "resourceNames": ["hostaccess"],
+            "verbs": ["use"],
+        }
+    ]
+    (subject,) = rendered.only("RoleBinding")["subjects"]
+    assert subject["name"] == rendered.pod["serviceAccountName"]
+
+
+def test_prometheus_may_only_look() -> None:
+    role = render({"rbac": {"prometheus": {"create": True}}}).only("Role")
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list", "watch"}
+    assert {resource for rule in role["rules"] for resource in rule["resources"]} == {
+        "services",
+        "endpoints",
+        "pods",
+        "endpointslices",
+    }
+
+
+def test_the_network_policy_lets_nothing_out_and_one_port_in() -> None:
+    policy = render({"networkPolicy": {"enabled": True}}).only("NetworkPolicy")["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert policy["egress"] == []
+    assert policy["ingress"] == [{"ports": [{"port": "metrics", "protocol": "TCP"}]}]
+
+
+def test_probes_ask_over_tls_or_only_connect_where_they_have_no_credentials() -> None:
+    secret = {"configSecret": "web"}
+    for values, expected in (
+        ({}, {"path": "/-/healthy", "port": "metrics", "scheme": "HTTP"}),
+        ({"web": {**secret, "tls": True}}, {"path": "/-/healthy", "port": "metrics", "scheme": "HTTPS"}),
+    ):
+        assert render(values).container["livenessProbe"]["httpGet"] == expected
+    container = render({"web": {**secret, "tls": True, "clientAuth": True}}).container
+    for name in ("startupProbe", "livenessProbe", "readinessProbe"):
+        assert "httpGet" not in container[name]
+        assert container[name]["tcpSocket"] == {"port": "metrics"}
+
+
+def test_a_secret_is_readable_by_the_exporters_group_only() -> None:
+    rendered = render({"web": {"configSecret": "web"}})
+    (volume,) = (each for each in rendered.pod["volumes"] if each["name"] == "web-config")
+    assert volume["secret"] == {"secretName": "web", "defaultMode": 0o440}
+    assert rendered.pod["securityContext"]["fsGroup"] == UNPRIVILEGED

@@ -1,0 +1,92 @@
+"""What the Compose example mounts, names and starts fits together; no Compose runs here."""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+import yaml
+from tests.image.dockerfile import exec_form, instructions
+
+from gpu_triage.simulator import load_scenario
+
+
+@pytest.fixture
+def folder(repository: Path) -> Path:
+    return repository / "deploy" / "compose"
+
+
+@pytest.fixture
+def services(folder: Path) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = yaml.safe_load((folder / "compose.yaml").read_bytes())["services"]
+    return found
+
+
+def _mounts(service: dict[str, Any]) -> dict[str, str]:
+    """What is mounted, by its path in the container."""
+    mounts = (mount.split(":") for mount in service.get("volumes", []))
+    return {target: source for source, target, *_ in mounts}
+
+
+def test_everything_mounted_from_the_repository_is_there(folder: Path, services: dict[str, dict[str, Any]]) -> None:
+    named = yaml.safe_load((folder / "compose.yaml").read_bytes())["volumes"]
+    for service in services.values():
+        for source in _mounts(service).values():
+            assert source in named or (folder / source).exists(), source
+
+
+def test_every_configuration_is_found_where_it_is_mounted(folder: Path, services: dict[str, dict[str, Any]]) -> None:
+    for name in ("prometheus", "alertmanager"):
+        (config,) = (word.split("=")[1] for word in services[name]["command"] if word.startswith("--config.file="))
+        assert config in _mounts(services[name])
+    config = yaml.safe_load((folder / "prometheus.yml").read_bytes())
+    mounted = _mounts(services["prometheus"])
+    assert {str(PurePosixPath(pattern).parent) for pattern in config["rule_files"]} <= set(mounted)
+
+
+def test_prometheus_finds_the_other_services(folder: Path, services: dict[str, dict[str, Any]]) -> None:
+    config = yaml.safe_load((folder / "prometheus.yml").read_bytes())
+    groups = [*config["scrape_configs"], *config["alerting"]["alertmanagers"]]
+    targets = [target for group in groups for each in group["static_configs"] for target in each["targets"]]
+    ports = {f"{name}:{port.rsplit(':', 1)[1]}" for name, each in services.items() for port in each["ports"]}
+    assert {target for target in targets if not target.startswith("localhost:")} <= ports
+
+
+def test_grafana_finds_prometheus_and_the_dashboards(folder: Path, services: dict[str, dict[str, Any]]) -> None:
+    provisioning = folder / "grafana" / "provisioning"
+    (source,) = yaml.safe_load((provisioning / "datasources/prometheus.yml").read_bytes())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load((provisioning / "dashboards/gpu-triage.yml").read_bytes())["providers"]
+    mounts = _mounts(services["grafana"])
+    assert (folder / mounts[provider["options"]["path"]]).name == "dashboards"
+    assert (folder / mounts["/etc/grafana/provisioning"]) == provisioning
+
+
+def test_nothing_listens_beyond_this_machine(services: dict[str, dict[str, Any]]) -> None:
+    assert [port for each in services.values() for port in each["ports"] if not port.startswith("127.0.0.1:")] == []
+
+
+def test_the_exporter_has_no_right_to_spare_and_a_scenario_that_exists(
+    repository: Path, services: dict[str, dict[str, Any]]
+) -> None:
+    exporter = services["exporter"]
+    assert exporter["cap_drop"] == ["ALL"]
+    assert exporter["read_only"] is True
+    assert load_scenario(exporter["command"][-1]).name == exporter["command"][-1]
+    dockerfile = instructions((repository / "Dockerfile").read_text(encoding="utf-8"))
+    (default,) = (exec_form(each.rest) for each in dockerfile if each.name == "CMD")
+    assert exporter["command"][: len(default)] == default
+
+
+def test_real_gpus_replace_the_simulated_ones(folder: Path) -> None:
+    exporter = yaml.safe_load((folder / "gpu.yaml").read_bytes())["services"]["exporter"]
+    assert "--simulate" not in exporter["command"]
+    mounts = _mounts(exporter)
+    assert {
+        flag: mounts[exporter["command"][exporter["command"].index(flag) + 1]]
+        for flag in ("--path.procfs", "--path.sysfs")
+    } == {
+        "--path.procfs": "/proc",
+        "--path.sysfs": "/sys",
+    }

@@ -1,0 +1,91 @@
+"""The unit is as hardened as it claims, and what it names exists."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpu_triage.collectors.registry import COLLECTOR_SWITCHES
+from gpu_triage.options import all_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import RequiresTool
+
+MOST_EXPOSURE = 25
+"""In tenths. 20 under systemd 252; other versions weigh a few lines differently."""
+
+
+@pytest.fixture
+def systemd(repository: Path) -> Path:
+    return repository / "deploy" / "systemd"
+
+
+def test_systemd_rates_the_unit_as_well_hardened(systemd: Path, requires_tool: RequiresTool) -> None:
+    program = requires_tool("systemd-analyze")
+    unit = systemd / "gpu-triage-exporter.service"
+    command = [str(program), "security", "--offline=true", "--no-pager", f"--threshold={MOST_EXPOSURE}", str(unit)]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "Overall exposure level" in result.stdout
+
+
+@pytest.mark.parametrize("drop_in", ["", "kernel-log.conf.example", "process-memory.conf.example"])
+def test_systemd_understands_every_line(
+    systemd: Path, tmp_path: Path, drop_in: str, requires_tool: RequiresTool
+) -> None:
+    program = requires_tool("systemd-analyze")
+    text = (systemd / "gpu-triage-exporter.service").read_text(encoding="utf-8")
+    unit = tmp_path / "gpu-triage-exporter.service"
+    unit.write_text(text.replace("/opt/gpu-triage/bin/gpu-triage", sys.executable), encoding="utf-8")
+    if drop_in:
+        folder = tmp_path / "gpu-triage-exporter.service.d"
+        folder.mkdir()
+        source = systemd / "gpu-triage-exporter.service.d" / drop_in
+        (folder / "more.conf").write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
+    result = subprocess.run([program, "verify", "--man=no", unit], check=False, capture_output=True, text=True)
+    complaints = [line for line in result.stderr.splitlines() if "gpu-triage" in line or "more.conf" in line]
+    assert complaints == []
+
+
+def test_a_drop_in_gives_no_more_than_the_capability_it_names(systemd: Path) -> None:
+    for path, capability in (("kernel-log", "CAP_SYSLOG"), ("process-memory", "CAP_SYS_PTRACE")):
+        text = (systemd / "gpu-triage-exporter.service.d" / f"{path}.conf.example").read_text(encoding="utf-8")
+        assert (
+            re.findall(r"^(?:CapabilityBoundingSet|AmbientCapabilities)=(.*)$", text, re.MULTILINE) == [capability] * 2
+        )
+
+
+def test_the_user_can_be_made(systemd: Path, requires_tool: RequiresTool) -> None:
+    program = requires_tool("systemd-sysusers")
+    file = systemd / "gpu-triage-exporter.sysusers.conf"
+    result = subprocess.run([program, "--dry-run", file], check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    unit = (systemd / "gpu-triage-exporter.service").read_text(encoding="utf-8")
+    assert re.findall(r"^u (\S+)", file.read_text(encoding="utf-8"), re.MULTILINE) == ["gpu-triage"]
+    assert "User=gpu-triage\nGroup=gpu-triage\n" in unit
+
+
+def test_the_environment_file_names_options_that_exist(systemd: Path) -> None:
+    known = {option.variable for option in all_options(COLLECTOR_SWITCHES)}
+    texts = [(systemd / "gpu-triage-exporter.env").read_text(encoding="utf-8")]
+    texts += [path.read_text(encoding="utf-8") for path in (systemd / "gpu-triage-exporter.service.d").iterdir()]
+    named = {name for text in texts for name in re.findall(r"\b(GPU_TRIAGE_\w+)=", text)}
+    assert len(named) > 5
+    assert named <= known
+
+
+def test_the_price_of_every_hardening_line_is_written_down(systemd: Path) -> None:
+    unit = (systemd / "gpu-triage-exporter.service").read_text(encoding="utf-8")
+    hardening = set(
+        re.findall(r"^(\w+)=", unit[unit.index("# What it may take.") :].split("[Install]")[0], re.MULTILINE)
+    )
+    prices = (systemd / "README.md").read_text(encoding="utf-8")
+    unsaid = {name for name in hardening if f"`{name}=" not in prices}
+    # Parts of a line that the table writes under the first of them.
+    assert unsaid <= {"AmbientCapabilities", "SystemCallArchitectures", "SystemCallErrorNumber"}

@@ -1,0 +1,144 @@
+"""The daemon's doors as its host sees them: a web configuration file, a Unix socket, sockets of systemd."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.certificates import Authority
+from tests.e2e.processes import end, prometheus, wait_for
+
+from gpu_triage.web.passwords import hashed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.conftest import RequiresTool
+
+SERVE = (sys.executable, "-m", "gpu_triage", "serve", "--simulate", "dual-a10")
+BY_SYSTEMD = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.set_inheritable(3, True)
+os.environ["LISTEN_PID"], os.environ["LISTEN_FDS"] = str(os.getpid()), "1"
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+SCRAPE = """
+global: {{scrape_interval: 1s, scrape_timeout: 1s}}
+scrape_configs:
+  - job_name: gpu
+    scheme: https
+    basic_auth: {{username: prometheus, password: scrape}}
+    tls_config: {{ca_file: {folder}/ca.pem, cert_file: {folder}/client.pem, key_file: {folder}/client.key}}
+    static_configs: [{{targets: ["{address}"]}}]
+"""
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[str]:
+    """The address of a daemon that wants a client certificate and a password."""
+    authority = Authority(tmp_path)
+    authority.issue("client", "DNS:prometheus")
+    tls = authority.server("client_auth_type: RequireAndVerifyClientCert", "client_ca_file: ca.pem")
+    (tmp_path / "web.yml").write_text(f"{tls}basic_auth_users:\n  prometheus: {hashed(b'scrape', 4)}\n")
+    log = tmp_path / "log"
+    flags = ("--web.listen-address", "127.0.0.1:0", "--web.config.file", str(tmp_path / "web.yml"))
+    with log.open("wb") as stderr:
+        process = subprocess.Popen([*SERVE, *flags], stdin=subprocess.DEVNULL, stderr=stderr)
+    try:
+        wait_for(lambda: "https://" in log.read_text() or process.poll() is not None)
+        found = re.search(r"https://([0-9.:]+)/metrics", log.read_text())
+        assert found, log.read_text()
+        yield found[1]
+    finally:
+        end(process)
+
+
+def test_prometheus_scrapes_with_its_certificate_and_password(
+    tmp_path: Path, guarded: str, requires_tool: RequiresTool
+) -> None:
+    config = SCRAPE.format(folder=tmp_path, address=guarded)
+    with prometheus(requires_tool("prometheus"), tmp_path, config) as query:
+        wait_for(lambda: query("up == 1"))
+        wait_for(lambda: query("gpu_exporter_web_config_reload_success == 1"))
+        assert query("time() - gpu_exporter_web_config_last_reload_success_timestamp_seconds < 3600")
+
+
+def test_curl_needs_certificate_and_password(tmp_path: Path, guarded: str, requires_tool: RequiresTool) -> None:
+    curl = requires_tool("curl")
+    client = ("--cert", tmp_path / "client.pem", "--key", tmp_path / "client.key")
+    ask = (curl, "--silent", "--show-error", "--cacert", tmp_path / "ca.pem", f"https://{guarded}/metrics")
+
+    def status(*arguments: object) -> str:
+        command = [*map(str, (*ask, "--output", "/dev/null", "--write-out", "%{http_code}", *arguments))]
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=30).stdout
+
+    assert status() == "000"
+    assert status(*client) == "401"
+    assert status(*client, "--user", "prometheus:scrape") == "200"
+
+
+@pytest.mark.parametrize("signalled", [True, False], ids=["stopped", "killed before"])
+def test_a_unix_socket_is_served_and_its_file_removed(tmp_path: Path, signalled: bool) -> None:  # noqa: FBT001
+    path = tmp_path / "gpu.sock"
+    if not signalled:
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(path))
+    process = subprocess.Popen([*SERVE, "--web.listen-address", f"unix:{path}"], stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: answered(path))
+    finally:
+        end(process)
+    assert not path.exists()
+
+
+def answered(path: Path) -> bool:
+    """Whether a daemon behind a Unix socket answers."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(10)
+        if client.connect_ex(str(path)) != 0:
+            return False
+        client.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+        return client.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
+def test_the_socket_of_systemd_is_served_and_left_to_systemd(tmp_path: Path, family: socket.AddressFamily) -> None:
+    path = tmp_path / "gpu.sock"
+    with socket.socket(family) as listener:
+        listener.bind(str(path) if family == socket.AF_UNIX else ("127.0.0.1", 0))
+        listener.listen()
+        command = [sys.executable, "-c", BY_SYSTEMD, str(listener.fileno()), *SERVE, "--web.systemd-socket"]
+        process = subprocess.Popen(command, pass_fds=[listener.fileno()], stderr=subprocess.DEVNULL)
+        try:
+            with socket.socket(family) as client:
+                client.settimeout(30)
+                client.connect(listener.getsockname())  # systemd's queue holds it until the daemon is up
+                client.sendall(b"GET /-/healthy HTTP/1.1\r\nHost: h\r\n\r\n")
+                assert client.recv(65536).startswith(b"HTTP/1.1 200")
+        finally:
+            end(process)
+        assert process.returncode == 0
+    assert path.exists() == (family == socket.AF_UNIX)
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (("--web.systemd-socket",), "systemd handed over no socket"),
+        (("--web.config.file", "nowhere.yml"), "nowhere.yml: cannot be read: No such file"),
+    ],
+)
+def test_a_door_that_cannot_be_opened_ends_it_with_one_line(flags: tuple[str, ...], words: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("LISTEN_")}
+    ended = subprocess.run([*SERVE, *flags], capture_output=True, text=True, check=False, timeout=60, env=environment)
+    assert ended.returncode == 2
+    error = ended.stderr.strip().splitlines()[-1]
+    assert error.startswith("gpu-triage: error: ")
+    assert words in error

@@ -1,0 +1,114 @@
+"""A server on this machine behind a web configuration file, for tests of what guards it."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import ssl
+import threading
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from gpu_triage.collectors.exporter import WebConfigHealth
+from gpu_triage.web.app import WebApp
+from gpu_triage.web.crowd import Limits
+from gpu_triage.web.passwords import hashed
+from gpu_triage.web.security import SecuritySource
+from gpu_triage.web.server import WebServer
+from gpu_triage.web.status import Document, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+REQUEST = b"GET /-/healthy HTTP/1.1\r\nHost: h\r\n\r\n"
+MTLS = ("client_auth_type: RequireAndVerifyClientCert", "client_ca_file: ca.pem")
+PASSWORDS = f"basic_auth_users:\n  prometheus: {hashed(b'scrape', 4)}\n"
+
+
+class Encoded(NamedTuple):
+    body: bytes = b"gpu_up 1\n"
+    content_type: str = "text/plain"
+    gzipped: bool = False
+
+
+class Host:
+    """All three sources of a host where all is well."""
+
+    def page(self, accept: str, names: tuple[str, ...], gzip: bool) -> Encoded:  # noqa: ARG002, FBT001 - contract
+        return Encoded()
+
+    def scraped(self) -> None: ...
+
+    def alive(self) -> str | None: ...
+
+    def ready(self) -> str | None: ...
+
+    def status_page(self) -> Document:
+        return Document(b"<!DOCTYPE html>", b"default-src 'none'")
+
+    def verdict(self) -> Verdict:
+        return Verdict(b"{}", given=True)
+
+
+class Running(NamedTuple):
+    """A server at work."""
+
+    port: int
+    source: SecuritySource
+    health: list[WebConfigHealth]
+    file: Path
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.port), timeout=5)
+
+    def shake(self, context: ssl.SSLContext) -> ssl.SSLSocket:
+        return context.wrap_socket(self.connect(), server_hostname="127.0.0.1")
+
+    def get(self, path: str = "/metrics", context: ssl.SSLContext | None = None, **headers: str) -> HTTPResponse:
+        client = (
+            HTTPConnection("127.0.0.1", self.port, timeout=5)
+            if context is None
+            else HTTPSConnection("127.0.0.1", self.port, timeout=5, context=context)
+        )
+        client.request("GET", path, headers=headers)
+        answer = client.getresponse()
+        answer.read()
+        client.close()
+        return answer
+
+
+@contextmanager
+def serving(
+    folder: Path, content: str, limits: Limits | None = None, reload_seconds: float = 600.0
+) -> Iterator[Running]:
+    """A server guarded by a file of this content."""
+    file = folder / "web.yml"
+    file.write_text(content)
+    health: list[WebConfigHealth] = []
+    source = SecuritySource(str(file), health.append, wall=lambda: 1000.0 + len(health))
+    host = Host()
+    server = WebServer(
+        WebApp(host, host, host), ["127.0.0.1:0"], security=source, limits=limits, reload_seconds=reload_seconds
+    )
+    port = int(server.bind()[0].rpartition(":")[2])
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        yield Running(port, source, health, file)
+    finally:
+        server.stop()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Put a file in another's place, as Kubernetes and certificate tools do."""
+    fresh = path.with_name("fresh")
+    fresh.write_bytes(content)
+    fresh.rename(path)

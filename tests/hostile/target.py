@@ -1,0 +1,198 @@
+"""The daemon of a simulated host as a process of its own, what it takes of its machine, and one who scrapes it."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import os
+import re
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.certificates import Authority, trusting_context
+from tests.e2e.processes import end, wait_for
+
+from gpu_triage.web.passwords import hashed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+USER, NEWCOMER, PASSWORD = "prometheus", "newcomer", "a password nobody guesses"
+TIMEOUT_SECONDS = 30.0
+COST = 10
+"""Of the hash: what an operator would choose, some fifty milliseconds a check."""
+
+
+class Figures(NamedTuple):
+    """What a process takes."""
+
+    resident_bytes: int
+    threads: int
+    descriptors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A running daemon, as those see it who connect.
+
+    Attributes:
+        port: on 127.0.0.1.
+        pid: of its process.
+        folder: with its certificates, web configuration and log.
+        guarded: whether it wants TLS and a password.
+        source: the loopback address that is connected from.
+        user: who scrapes where a password is wanted.
+    """
+
+    port: int
+    pid: int
+    folder: Path
+    guarded: bool
+    source: str = "127.0.0.1"
+    user: str = USER
+
+    @property
+    def log(self) -> str:
+        """What it has written."""
+        return (self.folder / "log").read_text()
+
+    @property
+    def context(self) -> ssl.SSLContext | None:
+        """How to shake hands with it; None without TLS."""
+        return trusting_context(self.folder) if self.guarded else None
+
+    @property
+    def authorization(self) -> dict[str, str]:
+        """The header that lets a scraper in."""
+        claim = base64.b64encode(f"{self.user}:{PASSWORD}".encode()).decode()
+        return {"Authorization": f"Basic {claim}"} if self.guarded else {}
+
+    def connect(self) -> socket.socket:
+        """A connection before any handshake."""
+        return socket.create_connection(("127.0.0.1", self.port), TIMEOUT_SECONDS, (self.source, 0))
+
+    def client(self) -> http.client.HTTPConnection:
+        """A connection as a scraper makes it."""
+        if self.context is None:
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_SECONDS)
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=TIMEOUT_SECONDS, context=self.context)
+
+    def ask(self, request: bytes) -> bytes:
+        """Everything that is answered to these bytes, until the daemon closes; b"" where it just does."""
+        received = b""
+        with self.connect() as client:
+            try:
+                client.sendall(request)
+                while chunk := client.recv(1 << 16):
+                    received += chunk
+            except ConnectionError:
+                pass
+        return received
+
+    def figures(self) -> Figures:
+        """What the process takes now."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        taken = dict(re.findall(r"^(VmRSS|Threads):\s+([0-9]+)", status, re.MULTILINE))
+        descriptors = len(os.listdir(f"/proc/{self.pid}/fd"))  # noqa: PTH208 - procfs, and only counted
+        return Figures(int(taken["VmRSS"]) * 1024, int(taken["Threads"]), descriptors)
+
+
+@contextmanager
+def target(folder: Path, *, guarded: bool = False, most_descriptors: int = 1024) -> Iterator[Target]:
+    """A daemon that has taken its first samples, for the length of a ``with`` block."""
+    flags = ["--web.listen-address", "127.0.0.1:0", "--log.level", "debug"]
+    if guarded:
+        users = "".join(f"  {name}: {hashed(PASSWORD.encode(), COST)}\n" for name in (USER, NEWCOMER))
+        (folder / "web.yml").write_text(f"{Authority(folder).server()}basic_auth_users:\n{users}")
+        flags += ["--web.config.file", str(folder / "web.yml")]
+    bounded = ["sh", "-c", f'ulimit -n {most_descriptors} && exec "$@"', "sh"]
+    command = [*bounded, sys.executable, "-m", "gpu_triage", "serve", "--simulate", "h100-8", *flags]
+    with (folder / "log").open("wb") as stderr:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr)
+    try:
+        url = re.compile(r"https?://127\.0\.0\.1:([0-9]+)/metrics")
+        wait_for(lambda: url.search((folder / "log").read_text()) or process.poll() is not None)
+        found = url.search((folder / "log").read_text())
+        assert found, (folder / "log").read_text()
+        running = Target(int(found[1]), process.pid, folder, guarded)
+        wait_for(lambda: probe(running) == http.HTTPStatus.OK)
+        yield running
+    finally:
+        end(process)
+
+
+def probe(running: Target) -> int:
+    """The status of its readiness."""
+    with closing(running.client()) as client:
+        return scrape(client, running, "/-/ready")
+
+
+def scrape(client: http.client.HTTPConnection, running: Target, path: str = "/metrics") -> int:
+    """The status of one request, its answer read."""
+    client.request("GET", path, headers={"Accept-Encoding": "gzip", **running.authorization})
+    response = client.getresponse()
+    response.read()
+    return response.status
+
+
+class Scraper:
+    """One who scrapes as Prometheus does, over a connection that is kept, and again over a new one where that is gone.
+
+    Attributes:
+        statuses: of every scrape so far; 0 where there was no answer.
+        latencies_ms: from before the request until the whole answer, reconnecting included.
+        reconnects: connections that were found closed.
+        most: the most that the daemon was seen to take.
+    """
+
+    def __init__(self, running: Target, pause_seconds: float = 0.02) -> None:
+        self.statuses: list[int] = []
+        self.latencies_ms: list[float] = []
+        self.reconnects = 0
+        self.most = running.figures()
+        self._running = running
+        self._pause_seconds = pause_seconds
+        self._client = running.client()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="scraper")
+
+    @contextmanager
+    def scraping(self) -> Iterator[Scraper]:
+        """Scrape for the length of a ``with`` block."""
+        self._thread.start()
+        try:
+            yield self
+        finally:
+            self._stop.set()
+            self._thread.join()
+            self._client.close()
+
+    def wait_for(self, scrapes: int) -> None:
+        """Wait until so many more scrapes were answered or failed."""
+        enough = len(self.statuses) + scrapes
+        wait_for(lambda: len(self.statuses) >= enough)
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._pause_seconds):
+            began = time.perf_counter()
+            status = self._scrape()
+            self.latencies_ms.append((time.perf_counter() - began) * 1000.0)
+            self.statuses.append(status)
+            self.most = Figures(*map(max, self.most, self._running.figures()))
+
+    def _scrape(self) -> int:
+        for _ in range(2):
+            try:
+                return scrape(self._client, self._running)
+            except (OSError, http.client.HTTPException):
+                self._client.close()
+                self.reconnects += 1
+        return 0

@@ -1,0 +1,40 @@
+"""Simulated hosts, recorded and played again on virtual clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from tests.rig import Rig
+
+from gpu_triage.config import Config
+from gpu_triage.recording import Recorder, replayed_machine
+from gpu_triage.recording.bundle import Recording
+from gpu_triage.recording.masking import Masker
+from gpu_triage.simulator import Scenario, VirtualClock, load_scenario, simulated_machine
+
+KEY = b"k" * 32
+SECONDS = 12
+
+
+def record(scenario: Scenario, masker: Masker | None = None) -> tuple[Recording, str, set[str]]:
+    """The recording of a simulated host, the page that was published at its end, and the serials to look for."""
+    clock = VirtualClock()
+    with simulated_machine(scenario, clock=clock) as simulated:
+        # Whose pods they are is the kubelet's word, which is not recorded.
+        recorder = Recorder(replace(simulated.machine, pods=None), masker or Masker(KEY))
+        host = Rig(simulated, clock, Config(), machine=recorder.machine)
+        for _ in range(SECONDS):
+            host.run(1)
+            recorder.snapshot()
+        recording = recorder.finish()
+        return recording, host.page(), {gpu.serial for gpu in scenario.gpus}
+
+
+@contextmanager
+def replayed(path: Path) -> Iterator[Rig]:
+    clock = VirtualClock()
+    with replayed_machine(path, clock=clock) as machine, simulated_machine(load_scenario("no-driver")) as other:
+        yield Rig(other, clock, Config(), machine=machine)

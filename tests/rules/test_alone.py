@@ -1,0 +1,69 @@
+"""Alerts that no single simulated host can raise, on series written by hand, a sample a minute."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from tests.conftest import RequiresTool
+from tests.rules.promtool import Run, ask, selector
+from tests.rules.rulefile import read_rules, rule_files
+
+Fires = Callable[[str, Mapping[str, Sequence[float]], int], bool]
+
+
+@pytest.fixture
+def fires(requires_tool: RequiresTool, tmp_path: Path) -> Fires:
+    """Whether an alert fires at a minute, given these series."""
+    promtool = requires_tool("promtool")
+    groups = tuple(dict.fromkeys(rule.group for rule in read_rules(rule_files())))
+
+    def at_minute(alert: str, series: Mapping[str, Sequence[float]], minute: int) -> bool:
+        question = (f'ALERTS{{alertname="{alert}", alertstate="firing"}}', minute * 60.0)
+        answers = ask(promtool, Run(rule_files(), groups, 60, series, (question,)), tmp_path)
+        return bool(answers.samples[question])
+
+    return at_minute
+
+
+def driver(instance: str, version: str, *, job: str = "gpu-triage", minutes: int = 120) -> tuple[str, list[float]]:
+    """A host's driver, for so many minutes."""
+    labels = [("instance", instance), ("job", job), ("driver_version", version)]
+    return selector("gpu_driver_info", labels), [1.0] * minutes + [math.nan] * (120 - minutes)
+
+
+def mismatch(field: str, values: list[float], **labels: str) -> dict[str, list[float]]:
+    """One field of a host's baseline over time."""
+    pairs = [("field", field), ("instance", "a"), ("job", "gpu-triage"), *labels.items()]
+    return {selector("gpu_baseline_mismatch", pairs): values}
+
+
+def test_hosts_of_a_job_with_two_driver_versions_for_an_hour_drift(fires: Fires) -> None:
+    series = dict([driver("a", "570.1"), driver("b", "570.1"), driver("c", "580.2")])
+    assert not fires("GpuDriverVersionDrift", series, 59)
+    assert fires("GpuDriverVersionDrift", series, 61)
+
+
+def test_a_rollout_that_ends_within_the_hour_does_not_drift(fires: Fires) -> None:
+    series = dict([driver("a", "580.2"), driver("b", "570.1", minutes=50), driver("b", "580.2")])
+    assert not fires("GpuDriverVersionDrift", series, 110)
+
+
+def test_hosts_of_different_jobs_may_have_different_drivers(fires: Fires) -> None:
+    series = dict([driver("a", "570.1"), driver("b", "580.2", job="gpu-triage-lab")])
+    assert not fires("GpuDriverVersionDrift", series, 110)
+
+
+def test_a_field_that_differs_from_the_baseline_for_five_minutes_drifts(fires: Fires) -> None:
+    series = {
+        **mismatch("gpu_count", [0.0] * 5 + [1.0] * 15),
+        **mismatch("vbios_version", [1.0] * 20, gpu="0", uuid="GPU-1"),
+    }
+    assert fires("GpuBaselineDrift", series, 12)
+
+
+def test_a_field_that_differs_for_four_minutes_or_never_does_not_drift(fires: Fires) -> None:
+    series = {**mismatch("gpu_count", [0.0] * 5 + [1.0] * 4 + [0.0] * 11), **mismatch("iommu", [0.0] * 20)}
+    assert not any(fires("GpuBaselineDrift", series, minute) for minute in (9, 12, 19))

@@ -1,0 +1,198 @@
+"""What can be said of the rules without running them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from tests.conftest import RequiresTool
+from tests.rules.expressions import labels_of
+from tests.rules.playbook import ALERTS, NAMES
+from tests.rules.queries import faults
+from tests.rules.rulefile import Rule, alerts, read_rules, rule_files
+from tests.rules.vocabulary import ACTIONS, CLASSES, series_labels
+
+RULES = read_rules(rule_files())
+LABELS = series_labels(RULES)
+
+RECORDED_NAME = re.compile(r"[a-z][a-z0-9_]*:gpu_[a-z0-9_]+:[a-z0-9_]+")
+TEMPLATE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+LABEL = re.compile(r"\$labels\.(\w+)")
+DAY = re.compile(r"\[[0-9]*1d[:\]]|1d$")
+ROUTES = {
+    "route": {"receiver": "pager", "group_by": ["alertname", "instance"]},
+    "receivers": [{"name": "pager"}],
+}
+
+
+def named(rule: Rule) -> str:
+    """The rule for a test's name."""
+    return "-".join(filter(None, [rule.name, rule.labels.get("class"), rule.labels.get("severity")]))
+
+
+every_rule = pytest.mark.parametrize("rule", RULES, ids=named)
+every_alert = pytest.mark.parametrize("rule", alerts(RULES), ids=named)
+
+
+def text_of(rule: Rule, annotation: str) -> str:
+    """An annotation without its templates."""
+    return TEMPLATE.sub("", rule.annotations[annotation])
+
+
+@every_rule
+def test_an_expression_talks_of_series_labels_and_words_that_exist(rule: Rule) -> None:
+    assert faults(rule.expr, LABELS) == []
+
+
+@every_alert
+def test_annotations_talk_of_labels_that_the_alert_has(rule: Rule) -> None:
+    known = labels_of(rule.expr, LABELS) | frozenset(rule.labels)
+    used = {name for text in rule.annotations.values() for name in LABEL.findall(text)}
+    assert used - known == set()
+
+
+@every_alert
+def test_queries_in_annotations_are_as_sound_as_rules(rule: Rule) -> None:
+    assert [fault for query in rule.queries() for fault in faults(query, LABELS)] == []
+
+
+@every_alert
+def test_no_label_holds_a_value(rule: Rule) -> None:
+    """A label that changes with the value makes a new alert at every evaluation."""
+    assert [text for text in rule.labels.values() if "{{" in text] == []
+
+
+def test_the_alerts_are_those_of_the_playbook_with_its_severities_and_waits() -> None:
+    assert {(rule.name, rule.labels["severity"], rule.hold or "0") for rule in alerts(RULES)} == ALERTS
+
+
+@every_alert
+def test_an_alert_says_what_kind_of_action_it_asks_for(rule: Rule) -> None:
+    assert rule.labels["action"] in ACTIONS
+
+
+@every_alert
+def test_a_summary_is_one_sentence_without_values(rule: Rule) -> None:
+    summary = rule.annotations["summary"]
+    assert "{{" not in summary
+    assert re.fullmatch(r"[A-Z][^\n]{10,90}\.", summary)
+
+
+@every_alert
+def test_a_description_says_who_how_much_and_what_to_do(rule: Rule) -> None:
+    description = rule.annotations["description"]
+    fleet_wide = {"GpuTriageWatchdog", "GpuDriverVersionDrift"}
+    # Where the value says nothing, a query names the cause.
+    assert "$value" in description or "| query" in description
+    assert "$labels.instance" in description or rule.name in fleet_wide
+    # The fact, and then the decision.
+    assert len(re.findall(r"[a-z0-9)}%][.:;] ", text_of(rule, "description") + " ")) >= 2
+
+
+@every_alert
+def test_an_alert_links_its_runbook_and_its_dashboard(rule: Rule, repository: Path) -> None:
+    page = f"docs/runbooks/{rule.name}.md"
+    assert rule.annotations["runbook_url"].endswith(f"/blob/main/{page}")
+    assert (repository / page).is_file()
+    assert re.fullmatch(r"gpu-triage-[a-z]+", rule.annotations["dashboard_uid"])
+    assert set(rule.annotations) == {"summary", "description", "runbook_url", "dashboard_uid"}
+
+
+def test_every_runbook_belongs_to_an_alert(repository: Path) -> None:
+    pages = {path.stem for path in (repository / "docs" / "runbooks").glob("Gpu*.md")}
+    assert pages - NAMES == set()
+
+
+def test_recorded_names_say_level_metric_and_operations() -> None:
+    assert sorted({rule.name for rule in RULES if not rule.alert and not RECORDED_NAME.fullmatch(rule.name)}) == []
+
+
+def test_every_class_of_the_ladder_is_recorded_once() -> None:
+    active = [rule.labels["class"] for rule in RULES if rule.name == "instance_gpu:gpu_bottleneck:active"]
+    assert active == list(CLASSES)
+
+
+def test_windows_of_a_day_are_evaluated_every_five_minutes_or_less_often() -> None:
+    daily = [rule for rule in RULES if not rule.alert and (DAY.search(rule.expr) or DAY.search(rule.name))]
+    assert daily
+    assert sorted({rule.group for rule in daily if rule.interval not in {"5m", "10m", "15m"}}) == []
+
+
+def test_promtool_finds_nothing_to_object_to(requires_tool: RequiresTool) -> None:
+    command: list[str | Path] = [
+        requires_tool("promtool"),
+        "check",
+        "rules",
+        "--lint=all",
+        "--lint-fatal",
+        *rule_files(),
+    ]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_alertmanager_takes_the_inhibitions(requires_tool: RequiresTool, repository: Path, tmp_path: Path) -> None:
+    inhibitions = yaml.safe_load((repository / "rules" / "alertmanager-inhibit.yml").read_text())
+    config = tmp_path / "alertmanager.yml"
+    config.write_text(yaml.safe_dump({**ROUTES, **inhibitions}))
+    result = subprocess.run(
+        [requires_tool("amtool"), "check-config", config], check=False, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"{len(inhibitions['inhibit_rules'])} inhibit rules" in result.stdout
+
+
+MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"([^"]*)"')
+
+
+def _inhibitions(repository: Path) -> list[dict[str, list[str]]]:
+    rules: list[dict[str, list[str]]] = yaml.safe_load((repository / "rules" / "alertmanager-inhibit.yml").read_text())[
+        "inhibit_rules"
+    ]
+    return rules
+
+
+def _selected(matchers: list[str]) -> list[Rule]:
+    """The alerts that these matchers may select, by name and fixed labels."""
+    parsed = [match.groups() for matcher in matchers if (match := MATCHER.fullmatch(matcher))]
+    assert len(parsed) == len(matchers), matchers
+    return [rule for rule in alerts(RULES) if all(_may_match(rule, *matcher) for matcher in parsed)]
+
+
+def _may_match(rule: Rule, label: str, operator: str, value: str) -> bool:
+    held = {"alertname": rule.name, **rule.labels}.get(label)
+    if held is None:
+        return label in labels_of(rule.expr, LABELS)
+    same = bool(re.fullmatch(value, held)) if "~" in operator else held == value
+    return same is not operator.startswith("!")
+
+
+def test_every_inhibition_has_a_cause_and_a_symptom_that_share_the_labels_it_compares(repository: Path) -> None:
+    for inhibition in _inhibitions(repository):
+        causes, symptoms = _selected(inhibition["source_matchers"]), _selected(inhibition["target_matchers"])
+        assert causes, inhibition
+        assert symptoms, inhibition
+        for label in inhibition["equal"]:
+            assert all(label in labels_of(rule.expr, LABELS) for rule in causes), (inhibition, label)
+            assert any(label in labels_of(rule.expr, LABELS) for rule in symptoms), (inhibition, label)
+
+
+def test_no_alert_inhibits_itself(repository: Path) -> None:
+    for inhibition in _inhibitions(repository):
+        both = {named(rule) for rule in _selected(inhibition["source_matchers"])} & {
+            named(rule) for rule in _selected(inhibition["target_matchers"])
+        }
+        assert both == set(), inhibition
+
+
+def test_the_watchdog_is_never_inhibited(repository: Path) -> None:
+    silenced = {
+        rule.name
+        for inhibition in _inhibitions(repository)
+        for rule in _selected(inhibition["target_matchers"])
+        if "instance" in inhibition["equal"] and "instance" in labels_of(rule.expr, LABELS)
+    }
+    assert "GpuTriageWatchdog" not in silenced

@@ -1,0 +1,56 @@
+"""Days of a healthy host, a scrape a minute: nobody is woken, nobody gets a ticket.
+
+A day of two A10 costs some 35 s of a CPU. So continuous integration plays a day of two hosts, and ``make week`` a
+week of every scenario that is quiet from end to end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from tests.conftest import RequiresTool
+from tests.rules.cases import load_any
+from tests.rules.examine import FIRING, UNDECIDED, prepare
+from tests.rules.promtool import ask
+from tests.rules.rulefile import rule_files
+from tests.rules.verdict import WATCHDOG, named
+
+from gpu_triage.simulator import list_scenarios
+
+DAY_SECONDS = 86400
+QUICK = ("idle-downshift", "rtx-4070-ti-super")
+
+
+def quiet_scenarios() -> list[str]:
+    """Names of the shipped scenarios in which nothing is ever wrong."""
+    names = [summary.name for summary in list_scenarios()]
+    return [name for name in names if all(expectation.quiet for expectation in load_any(name).expectations)]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test a host: a day of the quick ones, or a week of all."""
+    if "healthy" in metafunc.fixturenames:
+        every = metafunc.config.getoption("--every-week")
+        names, days = (quiet_scenarios(), 7) if every else (QUICK, 1)
+        metafunc.parametrize(("healthy", "days"), [(name, days) for name in names])
+
+
+@pytest.mark.timeout(3600)
+def test_days_of_a_healthy_host_raise_no_alert(
+    healthy: str, days: int, requires_tool: RequiresTool, tmp_path: Path
+) -> None:
+    run = prepare(load_any(healthy), rule_files(), step_seconds=60, seconds=days * DAY_SECONDS, sample_seconds=60)
+    # Minute by minute: promtool loads at most ten thousand samples for one answer.
+    minutes = [60.0 * minute for minute in range(days * DAY_SECONDS // 60 + 1)]
+    questions = tuple((question, at) for question in (FIRING, UNDECIDED) for at in minutes)
+    answers = ask(requires_tool("promtool"), run.asking(questions), tmp_path)
+    fired = Counter(named(sample.labels) for at in minutes for sample in answers.samples[FIRING, at])
+    assert fired == {f'{WATCHDOG}{{severity="none"}}': len(minutes)}
+    assert [at for at in minutes if answers.samples[UNDECIDED, at]] == []
+
+
+def test_the_hosts_of_continuous_integration_are_of_quiet_scenarios() -> None:
+    assert len(QUICK) >= 2
+    assert set(QUICK) - set(quiet_scenarios()) == set()

@@ -1,0 +1,87 @@
+"""The exporter's web server over a simulated host whose clock stands still: its status page at a scenario time."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tests.rig import Rig
+
+from gpu_triage.cli import Front
+from gpu_triage.config import Config
+from gpu_triage.simulator import VirtualClock, simulated_machine
+from gpu_triage.web.server import WebServer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from gpu_triage.simulator import Scenario
+
+WINDOW_SECONDS = 30.0
+_SETTLING_SECONDS = 1.0
+"""From the first step of a sampler on a virtual clock until everything has been read once."""
+
+
+class StatusServer:
+    """A served exporter.
+
+    Attributes:
+        rig: what is behind it.
+        url: of its page, with a slash at its end.
+    """
+
+    def __init__(self, running: Rig, alive: Callable[[], str | None]) -> None:
+        self.rig = running
+        self._front = Front(running.sampler, running.config, alive)
+        self._server = WebServer(self._front.application(), ["127.0.0.1:0"])
+        self.url = self._server.bind()[0].rstrip("/") + "/"
+        self._thread = threading.Thread(target=self._server.run)
+        self._thread.start()
+
+    def run(self, seconds: float) -> None:
+        """Sample for so long and once more, as the daemon does."""
+        for _ in range(round(seconds)):
+            self._round()
+            self.rig.clock.advance(1.0)
+        self._round()
+
+    def stop(self) -> None:
+        """Answer no more."""
+        self._server.stop()
+        self._thread.join()
+
+    def _round(self) -> None:
+        self.rig.sampler.step()
+        self.rig.sampler.publish()
+        self._front.published()
+
+
+@contextmanager
+def status_server(
+    scenario: Scenario,
+    at_seconds: float = WINDOW_SECONDS + _SETTLING_SECONDS,
+    *,
+    config: Config | None = None,
+    alive: Callable[[], str | None] = lambda: None,
+    sampled: bool = True,
+) -> Iterator[StatusServer]:
+    """A served exporter that has watched a scenario for half a minute until this time of it.
+
+    Args:
+        scenario: which.
+        at_seconds: the time.
+        config: of the exporter; its defaults if None.
+        alive: what its supervisor is told.
+        sampled: whether it has watched at all.
+    """
+    clock = VirtualClock()
+    begin = max(0.0, at_seconds - WINDOW_SECONDS - _SETTLING_SECONDS)
+    with simulated_machine(scenario, clock=clock, starting_at=begin, when_looked_at=True) as simulated:
+        server = StatusServer(Rig(simulated, clock, config or Config(simulate=scenario.name)), alive)
+        try:
+            if sampled:
+                server.run(at_seconds - begin)
+            yield server
+        finally:
+            server.stop()

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+import pytest
+from tests.looking import look_at
+from tests.rig import scenario_with
+
+from gpu_triage.config import Config
+from gpu_triage.diagnosis.check_command import check_command, exit_code
+from gpu_triage.diagnosis.codes import Severity
+from gpu_triage.diagnosis.looking import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Opened, Surroundings
+from gpu_triage.diagnosis.obstacles import obstacle
+from gpu_triage.diagnosis.report import Fitness, report_of
+from gpu_triage.diagnosis.watch import watch
+from gpu_triage.options import run_cli
+from gpu_triage.options.sources import no_options
+from gpu_triage.simulator import load_scenario, simulated_machine
+
+if TYPE_CHECKING:
+    from contextlib import ExitStack
+    from pathlib import Path
+
+HANG = 'at = 0\neffect = { kind = "hang", function = "nvmlDeviceGetCount_v2" }'
+
+
+@pytest.mark.parametrize(
+    ("effect", "cause", "next_step"),
+    [
+        ("driver_not_loaded", "driver_not_loaded", "modprobe nvidia"),
+        ("library_missing", "library_not_found", "NVIDIA runtime"),
+        ("version_mismatch", "version_mismatch", "reboot"),
+    ],
+)
+def test_without_a_driver_it_says_why_and_what_to_do_and_could_not_look(
+    tmp_path: Path, effect: str, cause: str, next_step: str
+) -> None:
+    scenario = scenario_with(tmp_path, "idle-downshift", f'at = 0\neffect = {{ kind = "{effect}" }}')
+    report = look_at(scenario, 60)
+    assert report.blocked is not None
+    assert report.blocked.startswith(cause)
+    assert next_step in report.blocked
+    assert [found.check.code for found in report.findings] == ["driver.unavailable"]
+    assert exit_code(report, Severity.CRITICAL) == EXIT_COULD_NOT_LOOK
+    assert report.fitness is Fitness.DRAIN
+
+
+def test_a_driver_that_hangs_is_given_up_after_the_patience(tmp_path: Path) -> None:
+    report = look_at(scenario_with(tmp_path, "idle-downshift", HANG), 60, patience_seconds=20)
+    assert report.blocked is not None
+    assert "does not answer in time" in report.blocked
+    assert exit_code(report, Severity.CRITICAL) == EXIT_COULD_NOT_LOOK
+
+
+def test_a_gpu_that_hangs_costs_the_others_nothing(tmp_path: Path) -> None:
+    scenario = scenario_with(tmp_path, "rtx-4070-ti-super", 'at = 52\ngpu = 1\neffect = { kind = "hang" }')
+    report = look_at(scenario, 60)
+    assert report.blocked is None
+    assert [gpu.bottleneck.name for gpu in report.gpus] == ["compute", "sick"]
+    assert exit_code(report, Severity.CRITICAL) == EXIT_FINDINGS
+
+
+def test_a_host_that_should_have_no_gpu_is_sound_without_a_driver(tmp_path: Path) -> None:
+    gone = "".join(f'\n[[event]]\nat = 0\ngpu = {gpu}\neffect = {{ kind = "removed" }}\n' for gpu in (0, 1))
+    scenario = scenario_with(tmp_path, "no-driver", gone.removeprefix("\n[[event]]\n"))
+    assert look_at(scenario, 60).blocked is not None
+    report = look_at(scenario, 60, config=Config(simulate="no-driver", expect_gpu_count=0))
+    assert (report.blocked, report.findings) == (None, ())
+    assert exit_code(report, Severity.INFO) == EXIT_SOUND
+
+
+def test_the_least_severe_finding_that_fails_is_chosen(tmp_path: Path) -> None:
+    narrow = scenario_with(tmp_path, "idle-downshift", 'at = 0\ngpu = 0\neffect = { kind = "link", width = 8 }')
+    report = look_at(narrow, 60)
+    assert exit_code(report, Severity.CRITICAL) == EXIT_SOUND
+    assert exit_code(report, Severity.WARNING) == EXIT_FINDINGS
+
+
+def test_in_real_time_it_sees_the_same_through_threads() -> None:
+    told: list[tuple[float, float]] = []
+    with simulated_machine(load_scenario("idle-downshift")) as simulated:
+        watched = watch(simulated.machine, Config(), 1.0, 10.0, lambda seconds, of: told.append((seconds, of)))
+    assert watched.blocked is None
+    assert watched.evidence.seconds >= 1.0
+    assert told
+    assert {of for _, of in told} == {1.0}
+
+
+def test_in_real_time_it_gives_a_driver_up_that_hangs(tmp_path: Path) -> None:
+    with simulated_machine(scenario_with(tmp_path, "idle-downshift", HANG)) as simulated:
+        watched = watch(simulated.machine, Config(), 600.0, 0.5, lambda _seconds, _of: None)
+    assert watched.blocked == "no_answer"
+    report = report_of(watched.evidence, "host", obstacle(watched.evidence, watched.blocked))
+    assert exit_code(report, Severity.CRITICAL) == EXIT_COULD_NOT_LOOK
+
+
+def test_a_bug_never_reads_as_a_sick_host(capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(_config: Config, _stack: ExitStack, _at: float) -> Opened:
+        raise ZeroDivisionError
+
+    program = click.Group(commands=[check_command(Surroundings((), no_options, broken))])
+    assert run_cli(program, ["check"]) == EXIT_COULD_NOT_LOOK
+    assert "ZeroDivisionError" in capsys.readouterr().err

@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.looking import codes, finding, look_at
+from tests.rig import scenario_with
+
+from gpu_triage import catalogue
+from gpu_triage.config import Config
+from gpu_triage.diagnosis.codes import Severity
+from gpu_triage.diagnosis.evidence import Recorder
+from gpu_triage.diagnosis.report import Fitness, report_of
+from gpu_triage.machine import Moment
+from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+from gpu_triage.simulator import load_scenario
+from gpu_triage.simulator.scenario_file import SCENARIOS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpu_triage.catalogue import MetricSpec
+    from gpu_triage.simulator import Scenario
+
+AT = 60.0
+STARVED = 'at = 0\neffect = { kind = "load", utilization = 0.3 }'
+
+
+def event(effect: str, gpu: int | None = 0, at: str = "0") -> str:
+    concerned = "" if gpu is None else f"gpu = {gpu}\n"
+    return f"at = {at}\n{concerned}effect = {{ {effect} }}"
+
+
+@pytest.mark.parametrize(
+    ("base", "effect", "code", "bottleneck"),
+    [
+        ("rtx-4070-ti-super", 'kind = "thermal_throttle", source = "hw", sm_clock_mhz = 900', "thermal.hw", "thermal"),
+        ("rtx-4070-ti-super", 'kind = "thermal_throttle", source = "sw", sm_clock_mhz = 900', "thermal.sw", "thermal"),
+        ("rtx-4070-ti-super", 'kind = "power_brake", sm_clock_mhz = 900, duty = 0.5', "power.brake", "power_brake"),
+        ("rtx-4070-ti-super", 'kind = "power_limit", watts = 100', "power.cap", "power_cap"),
+        ("v100-old-driver", 'kind = "application_clock", sm_mhz = 900', "clock.policy", "clock_cap"),
+        ("rtx-4070-ti-super", 'kind = "link", width = 4', "pcie.width", "pcie_link"),
+        ("rtx-4070-ti-super", 'kind = "link", generation = 1', "pcie.generation", "pcie_link"),
+        ("rtx-4070-ti-super", 'kind = "pcie_errors", replays_per_hour = 3600', "pcie.replays", "compute"),
+        ("rtx-4070-ti-super", 'kind = "pcie_errors", fatal_per_hour = 3600', "pcie.aer", "compute"),
+        ("v100-old-driver", 'kind = "ecc", uncorrected = 1', "ecc.uncorrected", "sick"),
+        ("v100-old-driver", 'kind = "ecc", corrected_per_hour = 3600', "ecc.corrected", "compute"),
+        ("v100-old-driver", 'kind = "retired_pages", pending = true', "memory.retired_pages_pending", "compute"),
+        ("a100-power-capped", 'kind = "row_remap", pending = true', "memory.row_remap_pending", "power_cap"),
+        ("a100-power-capped", 'kind = "row_remap", failure = true', "memory.row_remap_failure", "sick"),
+        ("h100-mig", 'kind = "recovery_action", action = 1', "recovery.action", "sick"),
+        ("v100-old-driver", 'kind = "p2p", status = "not_supported"', "p2p.unavailable", "compute"),
+        ("rtx-4070-ti-super", 'kind = "lost"', "gpu.lost", "sick"),
+        ("rtx-4070-ti-super", 'kind = "reset_required"', "gpu.lost", "sick"),
+        ("rtx-4070-ti-super", 'kind = "hang", function = "nvmlDeviceGetUtilizationRates"', "gpu.lost", "sick"),
+        ("rtx-4070-ti-super", 'kind = "load", utilization = 0.97, intensity = 0.1', "work.low_power", "communication"),
+        ("rtx-4070-ti-super", 'kind = "load", utilization = 0.0', "work.held_idle", "unattributed"),
+    ],
+)
+def test_what_befalls_a_gpu_is_found_and_is_its_bottleneck(
+    tmp_path: Path, base: str, effect: str, code: str, bottleneck: str
+) -> None:
+    report = look_at(scenario_with(tmp_path, base, event(effect)), AT)
+    assert code in codes(report, "GPU 0")
+    assert report.gpus[0].bottleneck.name == bottleneck
+    assert code in report.gpus[0].codes
+    assert codes(report, "GPU 1") & {code} == ({code} if code == "p2p.unavailable" else set())
+
+
+@pytest.mark.parametrize(
+    ("effects", "code", "bottleneck"),
+    [
+        (['kind = "cpu", iowait = 0.3'], "storage.starved", "storage"),
+        (['kind = "pressure", resource = "io", some = 0.4'], "storage.starved", "storage"),
+        (['kind = "disk", device = "nvme0n1", busy = 0.99'], "storage.starved", "storage"),
+        (['kind = "cpu", user = 0.95'], "cpu.starved", "cpu"),
+        (['kind = "cpu", saturated_cpus = "3"'], "cpu.starved", "cpu"),
+        (['kind = "network", device = "enp6s0", receive_bytes_per_second = 3.0e8'], "network.starved", "network"),
+        (['kind = "swap", in_bytes_per_second = 4.0e6'], "memory.starved", "memory"),
+        (['kind = "pressure", resource = "memory", some = 0.3'], "memory.starved", "memory"),
+        (['kind = "swap", in_bytes_per_second = 4.0e6', 'kind = "cpu", iowait = 0.3'], "memory.starved", "memory"),
+    ],
+)
+def test_what_the_host_lacks_is_the_bottleneck_of_gpus_that_wait(
+    tmp_path: Path, effects: list[str], code: str, bottleneck: str
+) -> None:
+    events = [event(effect, gpu=None) for effect in effects]
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", STARVED, *events), AT)
+    assert code in codes(report, "host")
+    assert {gpu.bottleneck.name for gpu in report.gpus} == {bottleneck}
+    assert not report.reaches(Severity.CRITICAL)
+
+
+def test_a_scarce_resource_that_nobody_waits_for_is_only_context(tmp_path: Path) -> None:
+    slow = event('kind = "cpu", iowait = 0.3', gpu=None)
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", slow), AT)
+    assert codes(report, "host") == {"storage.saturated"}
+    assert not report.reaches(Severity.WARNING)
+    assert {gpu.bottleneck.name for gpu in report.gpus} == {"compute"}
+
+
+def test_a_gpu_that_waits_for_nothing_seen_here_is_unattributed(tmp_path: Path) -> None:
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", STARVED), AT)
+    assert {gpu.bottleneck.name for gpu in report.gpus} == {"unattributed"}
+    assert report.findings == ()
+
+
+def test_a_gpu_at_rest_says_that_only_history_tells_a_hang_from_a_pause(tmp_path: Path) -> None:
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "load", utilization = 0.0')), AT)
+    assert "history" in report.gpus[0].bottleneck.unseen
+
+
+@pytest.mark.parametrize(
+    ("code", "expected", "severity"),
+    [(48, "xid.48", "critical"), (94, "xid.94", "warning"), (7, "xid.unlisted", "info")],
+)
+def test_an_xid_of_now_is_found_by_its_code(tmp_path: Path, code: int, expected: str, severity: str) -> None:
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event(f'kind = "xid", code = {code}')), AT)
+    found = finding(report, expected)
+    assert (found.subject, found.check.severity.value) == ("GPU 0", severity)
+    assert f"Xid {code}, last 60 s ago" in found.measured
+
+
+def test_a_few_xids_of_an_application_are_its_own_business(tmp_path: Path) -> None:
+    few = scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "xid", code = 31, times = 3'))
+    assert look_at(few, AT).findings == ()
+    many = scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "xid", code = 31, times = 4'))
+    assert codes(look_at(many, AT), "GPU 0") == {"xid.31"}
+
+
+def test_a_critical_xid_of_an_hour_ago_is_mentioned_and_drains_nothing(tmp_path: Path) -> None:
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "xid", code = 48')), 3600)
+    assert codes(report, "GPU 0") == {"xid.earlier"}
+    assert report.gpus[0].fitness is Fitness.KEEP
+
+
+def test_missing_lanes_at_rest_are_a_ticket_and_a_low_generation_at_rest_is_nothing(tmp_path: Path) -> None:
+    report = look_at(scenario_with(tmp_path, "idle-downshift", event('kind = "link", width = 8')), AT)
+    assert codes(report, "GPU 0") == {"pcie.width_idle"}
+    assert report.gpus[0].fitness is Fitness.WATCH
+    (links,) = (area for area in report.areas if area.area.name == "PCIE")
+    assert "GPU 0-1 shifted down at rest, which is normal" in links.summary
+
+
+def test_fewer_gpus_than_declared_or_than_on_the_bus_are_missing() -> None:
+    config = Config(simulate="rtx-4070-ti-super", expect_gpu_count=3)
+    report = look_at(load_scenario("rtx-4070-ti-super"), AT, config=config)
+    assert finding(report, "gpu.missing").measured == "the driver shows 2 GPUs, 3 expected"
+    assert report.fitness is Fitness.DRAIN
+
+
+def test_declared_peer_access_that_is_not_there_is_found() -> None:
+    config = Config(simulate="rtx-4070-ti-super", expect_p2p=True)
+    report = look_at(load_scenario("rtx-4070-ti-super"), AT, config=config)
+    assert codes(report, "GPU 0") == codes(report, "GPU 1") == {"p2p.unavailable"}
+
+
+def test_a_finding_that_follows_from_another_says_so(tmp_path: Path) -> None:
+    hot = event('kind = "thermal_throttle", source = "hw", sm_clock_mhz = 600, ambient_celsius = 70', gpu=1)
+    report = look_at(scenario_with(tmp_path, "v100-old-driver", hot), AT)
+    assert finding(report, "clock.straggler").explained_by == "thermal.hw"
+    assert finding(report, "thermal.hw").explained_by == ""
+
+
+def test_what_may_not_be_read_is_named_with_the_next_step(tmp_path: Path) -> None:
+    denied = event('kind = "error", function = "nvmlDeviceGetTotalEccErrors", code = "NO_PERMISSION"')
+    report = look_at(scenario_with(tmp_path, "v100-old-driver", denied), AT)
+    assert any("ecc: no_permission" in line for line in report.not_read)
+
+
+def test_a_sick_gpu_leaves_the_host_to_be_watched_and_all_of_them_drain_it(tmp_path: Path) -> None:
+    one = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "lost"')), AT)
+    assert (one.gpus[0].fitness, one.gpus[1].fitness, one.fitness) == (Fitness.DRAIN, Fitness.KEEP, Fitness.WATCH)
+    both = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", *(event('kind = "lost"', gpu=g) for g in (0, 1))), AT)
+    assert both.fitness is Fitness.DRAIN
+
+
+def test_nvlink_links_that_are_down_are_found_where_others_are_up(tmp_path: Path) -> None:
+    down = event('kind = "nvlink_down", links = [0, 3]', at="52")
+    report = look_at(scenario_with(tmp_path, "v100-old-driver", down), AT + 5, watch_seconds=30)
+    assert codes(report, "GPU 0") == set(), "they were up for a part of the watch"
+    report = look_at(scenario_with(tmp_path, "v100-old-driver", event('kind = "nvlink_down", links = [0, 3]')), AT)
+    assert finding(report, "nvlink.down").measured == "down: link 0, 3"
+
+
+@pytest.mark.parametrize("kind", ["replay", "recovery", "crc"])
+def test_nvlink_errors_that_rise_are_found(tmp_path: Path, kind: str) -> None:
+    errors = event(f'kind = "nvlink_errors", links = [1], {kind}_per_hour = 7200')
+    assert codes(look_at(scenario_with(tmp_path, "v100-old-driver", errors), AT), "GPU 0") == {"nvlink.errors"}
+
+
+def test_a_link_that_keeps_changing_under_load_flaps(tmp_path: Path) -> None:
+    narrow = 'gpu = 0\neffect = { kind = "link", width = 8 }'
+    flaps = [f"at = {at}\nuntil = {at + 2}\n{narrow}" for at in (35, 40, 45, 50, 55)]
+    scenario = scenario_with(tmp_path, "rtx-4070-ti-super", *flaps)
+    config = Config(simulate=scenario.name, sample_medium_seconds=1.0)
+    assert codes(look_at(scenario, AT, watch_seconds=30, config=config), "GPU 0") == {"pcie.flapping"}
+
+
+def rewritten(tmp_path: Path, base: str, old: str, new: str) -> Scenario:
+    """A shipped scenario with something in it written otherwise, once."""
+    text = (SCENARIOS / f"{base}.toml").read_text()
+    assert old in text
+    path = tmp_path / f"{base}-rewritten.toml"
+    path.write_text(text.replace(old, new, 1))
+    return load_scenario(path)
+
+
+def test_a_slot_that_gives_less_than_those_of_its_siblings_is_context(tmp_path: Path) -> None:
+    scenario = rewritten(tmp_path, "v100-old-driver", "width = 16 }", "width = 8 }")
+    report = look_at(scenario, AT)
+    assert codes(report, "GPU 0") == {"pcie.below_peers"}
+    assert report.gpus[0].fitness is Fitness.KEEP
+
+
+def test_persistence_mode_off_is_context(tmp_path: Path) -> None:
+    scenario = rewritten(tmp_path, "idle-downshift", "load = {}", "load = {}\npersistence_mode = false")
+    assert codes(look_at(scenario, AT), "GPU 0") == {"policy.persistence"}
+
+
+def test_a_host_without_the_module_that_cuda_needs_is_told(tmp_path: Path) -> None:
+    scenario = rewritten(tmp_path, "idle-downshift", 'cuda = "12.8"', 'cuda = "12.8"\nmodules = ["nvidia"]')
+    assert codes(look_at(scenario, AT), "host") == {"driver.module_missing"}
+
+
+def test_memory_that_is_nearly_full_and_grows_is_context(tmp_path: Path) -> None:
+    process = '[[process]]\ngpu = 0\npid = 9\nname = "more"\nmemory_mib = 4700\n'
+    start = '\n[[event]]\nat = 55\neffect = { kind = "start", pids = [9] }\n'
+    scenario = rewritten(tmp_path, "rtx-4070-ti-super", "[[expect]]", f"{process}{start}\n[[expect]]")
+    assert "work.memory_full" in codes(look_at(scenario, AT), "GPU 0")
+
+
+@pytest.mark.parametrize(
+    ("readings", "code"),
+    [
+        (
+            [(catalogue.THROTTLE_SECONDS, 0.0, "hw_slowdown"), (catalogue.THROTTLE_SECONDS, 5.0, "hw_slowdown")],
+            "power.hw_slowdown",
+        ),
+        ([(catalogue.ECC_SRAM_THRESHOLD_EXCEEDED, 1.0)], "ecc.sram_threshold"),
+        ([(catalogue.ECC_MODE, 1.0), (catalogue.ECC_MODE_PENDING, 0.0)], "ecc.mode_pending"),
+        (
+            [(catalogue.TEMPERATURE, 103.0, "memory"), (catalogue.TEMPERATURE_THRESHOLD, 105.0, "memory_max")],
+            "thermal.margin",
+        ),
+    ],
+)
+def test_what_no_scenario_can_stage_is_judged_by_its_readings(
+    readings: list[tuple[MetricSpec, float, str]], code: str
+) -> None:
+    recorder = Recorder()
+    store = OutcomeStore([str(number) for number in range(len(readings) + 1)])
+    up = catalogue.UP.sample(1, "0", "GPU-a")
+    for number, (spec, value, *labels) in enumerate(readings):
+        at = Moment(10.0 * number, 0.0)
+        sample = spec.sample(value, "0", "GPU-a", *labels)
+        # A metric that is read again replaces its first reading.
+        name = str([each[0] for each in readings].index(spec))
+        store.put(Outcome(name, "a", (sample,), True, (), 0.0, at))  # noqa: FBT003
+        store.put(Outcome(str(len(readings)), "", (up,), True, (), 0.0, at))  # noqa: FBT003
+        recorder.note(store)
+    report = report_of(recorder.evidence(10.0, 0.0), "host", None)
+    assert codes(report, "GPU 0") == {code}
+
+
+def test_a_fabric_in_trouble_is_one_finding_a_host(tmp_path: Path) -> None:
+    report = look_at(scenario_with(tmp_path, "h100-mig", 'at = 0\neffect = { kind = "fabric", state = 1 }'), AT)
+    assert finding(report, "fabric.unhealthy").measured.startswith("GPU 0, 1: has not joined")

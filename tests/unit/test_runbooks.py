@@ -1,0 +1,250 @@
+"""The playbook, its runbooks and the rules say the same: alerts, thresholds' homes, links, metrics, options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.rules.queries import faults
+from tests.rules.rulefile import REPOSITORY, alerts, read_rules, rule_files
+from tests.rules.vocabulary import CLASSES, TARGET_LABELS, series_labels
+
+DOCS = REPOSITORY / "docs"
+PLAYBOOK = DOCS / "playbook.md"
+INDEX = DOCS / "runbooks" / "README.md"
+RUNBOOKS = tuple(sorted((DOCS / "runbooks").glob("Gpu*.md")))
+PAGES = (PLAYBOOK, INDEX, *RUNBOOKS)
+RULES = read_rules(rule_files())
+ALERTS = {name: tuple(rule for rule in alerts(RULES) if rule.name == name) for name in {r.name for r in alerts(RULES)}}
+
+SECTIONS = (
+    "Meaning",
+    "Impact",
+    "Diagnosis",
+    "Mitigation",
+    "When it is a false alarm",
+    "See also",
+)
+STEPS = {
+    "gpu-triage-exporter": "0. Can you trust what you see?",
+    "gpu-triage-sick": "1. Is it sick?",
+    "gpu-triage-held-back": "2. Is it held back?",
+    "gpu-triage-path": "3. Is the path to it broken?",
+    "gpu-triage-starved": "4. Is it starved?",
+    "gpu-triage-software": "5. Is the software in the way?",
+}
+"""The playbook's step by what the groups of rules that ask its question are called, or begin with."""
+
+ELSEWHERE = {
+    "gpu_baseline_mismatch": {"field", "gpu", "uuid"},
+    "scrape_duration_seconds": set(),
+    "prometheus_rule_group_last_evaluation_timestamp_seconds": {"rule_group"},
+    "prometheus_notifications_alertmanagers_discovered": set(),
+}
+"""Labels of what a runbook asks beyond the rules' own vocabulary: Prometheus's metrics, and the recorded baseline's."""
+
+NOT_METRICS = {"gpu_not_supported"}
+"""Words in code that look like a metric and are a label's value."""
+
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`([^`\n]+)`")
+METRIC = re.compile(r"(?<![\w:])(?:(?:instance|name|cluster)\w*:)?gpu_[a-z0-9_]+(?::\w+)?")
+OPTION = re.compile(r"--(?:no-)?((?:expect|sample|collector|web|path|log|process|kubernetes)\.[a-z._-]+[a-z])")
+
+
+def _text(page: Path) -> str:
+    return page.read_text(encoding="utf-8")
+
+
+def _prose(page: Path) -> str:
+    return FENCE.sub("", _text(page))
+
+
+def _slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    plain = LINK.sub("", heading).replace("[", "").lower()
+    return re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+
+
+def _section(page: Path, title: str) -> str:
+    """What stands under a heading, up to the next one of its level or above."""
+    found = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^#{{1,2}} |\Z)", _prose(page), re.MULTILINE | re.DOTALL)
+    assert found, f"{page.name} has no section {title!r}"
+    return found[2].split(f"\n{found[1]} ")[0]
+
+
+def _facts(page: Path) -> dict[str, str]:
+    """The table under a runbook's title: column to cell."""
+    rows = [line for line in _text(page).split("\n## ")[0].splitlines() if line.startswith("|")]
+    names, _, cells = ([cell.strip() for cell in row.strip("|").split("|")] for row in rows)
+    return dict(zip(names, cells, strict=True))
+
+
+def _queries(page: Path) -> Iterator[str]:
+    """The PromQL of a page; one block can hold several expressions, apart by a blank line."""
+    for language, body in FENCE.findall(_text(page)):
+        if language == "promql":
+            yield from (query.strip() for query in body.split("\n\n"))
+
+
+@pytest.fixture(scope="module")
+def labels() -> Callable[[str], frozenset[str]]:
+    """Labels of every series that a page may name."""
+    of_rules = series_labels(RULES)
+
+    def of(metric: str) -> frozenset[str]:
+        return TARGET_LABELS | ELSEWHERE[metric] if metric in ELSEWHERE else of_rules(metric)
+
+    return of
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    assert {page.stem for page in RUNBOOKS} == set(ALERTS)
+
+
+@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
+def test_a_runbook_has_its_sections_in_order_and_none_is_empty(page: Path) -> None:
+    assert re.findall(r"^# (.+)$", _prose(page), re.MULTILINE) == [page.stem]
+    assert tuple(re.findall(r"^## (.+)$", _prose(page), re.MULTILINE)) == SECTIONS
+    assert [title for title in SECTIONS if not _section(page, title).strip()] == []
+
+
+@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
+def test_a_runbook_asks_our_metrics_first_and_then_the_host(page: Path) -> None:
+    diagnosis = _text(page).split("## Diagnosis\n")[1].split("\n## ")[0]
+    assert [language for language, _ in FENCE.findall(diagnosis)] == ["promql", "console"]
+
+
+@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
+def test_a_mitigation_is_a_numbered_list(page: Path) -> None:
+    numbers = re.findall(r"^(\d+)\. ", _section(page, "Mitigation"), re.MULTILINE)
+    assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
+    assert numbers
+
+
+@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
+def test_a_runbook_agrees_with_its_rule_on_severity_wait_step_and_action(page: Path) -> None:
+    rules, facts = ALERTS[page.stem], _facts(page)
+    assert facts["severity"] == " or ".join(rule.labels["severity"] for rule in rules)
+    assert facts["for"] == " or ".join(rule.hold or "at once" for rule in rules)
+    assert {facts["action"]} == {rule.labels["action"] for rule in rules}
+    (step,) = {step for group, step in STEPS.items() for rule in rules if rule.group.startswith(group)}
+    assert facts["playbook step"] == f"[{step}](../playbook.md#{_slug(step)})"
+
+
+@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
+def test_a_runbook_states_how_long_its_condition_has_to_hold(page: Path) -> None:
+    meaning = " ".join(_section(page, "Meaning").split())
+    waits = [rule.hold for rule in ALERTS[page.stem] if rule.hold]
+    spoken = [
+        f"for {wait.removesuffix('m')} min" if wait.endswith("m") else f"for {wait.removesuffix('h')} h"
+        for wait in waits
+    ]
+    assert [wait for wait in spoken if wait not in meaning.lower()] == []
+
+
+@pytest.mark.parametrize("name", ["GpuXidCritical", "GpuXidContained", "GpuXidApplication"])
+def test_an_xid_runbook_tells_of_exactly_the_codes_of_its_rule(name: str) -> None:
+    selected = re.search(r'xid=~"([\d|]+)"', ALERTS[name][0].expr)
+    assert selected
+    told = [
+        code
+        for row in re.findall(r"^\| ([\d, -]+) \|", _text(DOCS / "runbooks" / f"{name}.md"), re.MULTILINE)
+        for code in _codes(row)
+    ]
+    assert told == sorted({int(code) for code in selected[1].split("|")})
+
+
+def _codes(cell: str) -> Iterator[int]:
+    for part in cell.split(", "):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+@pytest.mark.parametrize("step", STEPS.values())
+def test_a_step_of_the_playbook_lists_its_alerts_with_severity_wait_and_action(step: str) -> None:
+    rows = re.findall(
+        r"^\| \[(\w+)\]\(runbooks/\w+\.md\) \| (.+?), (.+?) \| (\w+) \|", _section(PLAYBOOK, step), re.MULTILINE
+    )
+    told = {name: (severity, hold, action) for name, severity, hold, action in rows}
+    facts = {page.stem: _facts(page) for page in RUNBOOKS if step in _facts(page)["playbook step"]}
+    assert told == {name: (fact["severity"], fact["for"], fact["action"]) for name, fact in facts.items()}
+
+
+def test_the_index_lists_every_runbook_by_step_and_by_severity() -> None:
+    by_step, by_severity = (part.split("\n## ")[0] for part in _text(INDEX).split("\n## By ")[1:])
+    for part in (by_step, by_severity):
+        assert {target for target in LINK.findall(part) if target.startswith("Gpu")} == {page.name for page in RUNBOOKS}
+    for severity in ("critical", "warning", "info", "none"):
+        listed = LINK.findall(
+            _section(INDEX, next(h for h in HEADING.findall(_text(INDEX)) if h.lower().startswith(severity)))
+        )
+        assert {Path(name).stem for name in listed} == {
+            rule.name for rule in alerts(RULES) if rule.labels["severity"] == severity
+        }
+
+
+def test_the_playbook_has_the_bottleneck_classes_in_the_order_of_the_ladder() -> None:
+    classes = _text(PLAYBOOK).split("\n## Bottleneck classes\n")[1].split("\n## ")[0]
+    assert tuple(re.findall(r"^### (\w+)$", classes, re.MULTILINE)) == CLASSES
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_class_and_its_runbooks_link_each_other(name: str) -> None:
+    section = _section(PLAYBOOK, name)
+    assert "**Decide:**" in section
+    from_class = {Path(target).stem for target in LINK.findall(section) if target.startswith("runbooks/")}
+    assert from_class == {page.stem for page in RUNBOOKS if _facts(page)["bottleneck class"].startswith(f"[{name}]")}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_links_and_their_anchors_lead_somewhere(page: Path) -> None:
+    dead = []
+    for target in LINK.findall(_prose(page)):
+        path, _, anchor = target.partition("#")
+        to = (page.parent / path).resolve() if path else page
+        if not to.exists() or (anchor and anchor not in map(_slug, HEADING.findall(_prose(to)))):
+            dead.append(target)
+    assert dead == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_queries_ask_for_what_there_is(page: Path, labels: Callable[[str], frozenset[str]]) -> None:
+    assert [(query, fault) for query in _queries(page) for fault in faults(query, labels)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_metrics_named_in_prose_exist(page: Path, labels: Callable[[str], frozenset[str]]) -> None:
+    named = {word for code in CODE.findall(_prose(page)) for word in METRIC.findall(code)} - NOT_METRICS
+    assert sorted(name for name in named if not _exists(name, labels)) == []
+
+
+def _exists(name: str, labels: Callable[[str], frozenset[str]]) -> bool:
+    try:
+        labels(name)
+    except KeyError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_options_named_exist(page: Path) -> None:
+    known = set(OPTION.findall(_text(DOCS / "configuration.md").replace("--[no-]", "--")))
+    assert set(OPTION.findall(_text(page))) - known - {"collector.NAME"} == set()
+
+
+def test_rules_that_are_quiet_for_serving_hosts_are_told_of() -> None:
+    opting_out = {rule.name for rule in alerts(RULES) if 'workload!="serving"' in rule.expr}
+    assert opting_out == {page.stem for page in RUNBOOKS if 'workload="serving"' in _section(page, "Meaning")}
+
+
+def test_alerts_that_fire_on_are_told_of() -> None:
+    assert {rule.name for rule in alerts(RULES) if rule.keep} == {
+        page.stem
+        for page in RUNBOOKS
+        if re.search(r"keeps? firing for 5 min", " ".join(_section(page, "Meaning").split()))
+    }
