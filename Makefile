@@ -21,7 +21,7 @@ INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --editable .
 
 .PHONY: help
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: $(RUNTIME) ## serve on :9836, a simulated host where no NVIDIA driver answers; ARGS='...' adds flags
@@ -55,6 +55,10 @@ types: $(DEV) ## mypy --strict on the package and the tests
 .PHONY: unit
 unit: $(DEV) ## the unit tests alone
 	$(BIN)/pytest tests/unit $(PYTEST_ARGS)
+
+.PHONY: test-pythons
+test-pythons: $(DEV) ## the unit tests under every supported Python of this host; ARGS='--python 3.13' for one
+	$(BIN)/python -m tests.pythons $(ARGS) $(PYTEST_ARGS)
 
 .PHONY: week
 week: servers $(DEV) ## play a week of every healthy scenario through the rules; takes an hour

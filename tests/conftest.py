@@ -44,6 +44,14 @@ def repository() -> Path:
 
 
 @pytest.fixture(scope="session")
+def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The distribution."""
+    from tests.distribution import build_wheel  # noqa: PLC0415 - this file also works in a folder of its own
+
+    return build_wheel(repository, tmp_path_factory.mktemp("distribution"))
+
+
+@pytest.fixture(scope="session")
 def requires_tool() -> RequiresTool:
     """Finds a program, as ``promtool = requires_tool("promtool")``; without it the test is skipped."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 GPU_LABELS = ("gpu", "uuid")
 """Labels of every per-GPU series: NVML index and UUID."""
@@ -30,8 +31,7 @@ class Tier(Enum):
     EVENT = "event"
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):
     """One value of one metric. Made by MetricSpec.sample, which checks it."""
 
     spec: MetricSpec
@@ -74,8 +74,7 @@ class MetricSpec:
             raise ValueError(f"{self.name}: a counter cannot be {value}")
         if self.kind is Kind.INFO and value != 1:
             raise ValueError(f"{self.name}: an info is always 1, got {value}")
-        for label in labels:
-            label.encode("utf-8")  # UnicodeEncodeError is a ValueError
+        "".join(labels).encode("utf-8")  # UnicodeEncodeError is a ValueError
         return Sample(self, labels, float(value))
 
 
@@ -704,7 +703,7 @@ XID_UNASSIGNED_ERRORS = _host(
     _C,
     _E,
     "/dev/kmsg, NVRM: Xid",
-    "As gpu_xid_errors_total, for a GPU that the driver has not shown since the exporter started, as when it fell off the bus before; moves there once the GPU is seen.",
+    "As gpu_xid_errors_total, for a GPU that the driver has not shown since the exporter started, as when it fell off the bus before; moves there once the GPU is seen. Also what happened, before the exporter started, at this address before the kernel found the present GPU there: it may be of a card since replaced.",
     "pci_bus_id",
     "xid",
 )
@@ -713,7 +712,7 @@ XID_UNASSIGNED_LAST_TIMESTAMP = _host(
     _G,
     _E,
     "/dev/kmsg, NVRM: Xid",
-    "As gpu_xid_last_timestamp_seconds, for a GPU that the driver has not shown since the exporter started.",
+    "As gpu_xid_last_timestamp_seconds, for a GPU that the driver has not shown since the exporter started, or that was replaced before.",
     "pci_bus_id",
     "xid",
 )

@@ -1,6 +1,6 @@
 """Outcomes to bytes. Each collector's page is encoded once per change; a scrape only joins pages.
 
-The encoding itself is prometheus_client's. Families never span collectors, so pages can be joined in any order.
+Families never span collectors, so pages can be joined in any order.
 """
 
 from __future__ import annotations
@@ -9,25 +9,16 @@ import gzip
 import logging
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, NamedTuple
 
-from prometheus_client import Metric, ProcessCollector
-from prometheus_client.exposition import generate_latest as generate_text
-from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
-from prometheus_client.samples import Sample as WireSample
+from prometheus_client import ProcessCollector
 
-from gpu_triage.catalogue import Kind, MetricSpec
-from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+from gpu_triage.encoding import END, Encoder, Format, encode, families_of
+from gpu_triage.sampler.outcomes import OutcomeStore
 
 log = logging.getLogger(__name__)
 
-_ESCAPING: Final = "allow-utf-8"
-"""Of names; ours need none. The default goes through each name character by character, for half the time of a page."""
-
-_END: Final = b"# EOF\n"
 _GZIP_LEVEL: Final = 1
 """Level 9 costs five times the time for a tenth less."""
 
@@ -35,13 +26,6 @@ _WANTED_FOR_SECONDS: Final = 300.0
 """A format not asked for in so long is no longer kept encoded."""
 
 _LONGEST_ACCEPT: Final = 2048
-
-
-class Format(Enum):
-    """An exposition format and its content type."""
-
-    TEXT = "text/plain; version=0.0.4; charset=utf-8"
-    OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
 class Page(NamedTuple):
@@ -58,20 +42,13 @@ class Page(NamedTuple):
     gzipped: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Encoded:
-    version: int
-    body: bytes
+@dataclass(slots=True)
+class _CollectorPage:
+    """A collector's page in one format, as of one version of its outcomes."""
 
-
-class _Families(NamedTuple):
-    """What prometheus_client's encoders take for a registry."""
-
-    metrics: tuple[Metric, ...]
-
-    def collect(self) -> Iterator[Metric]:
-        """The families."""
-        yield from self.metrics
+    encoder: Encoder
+    version: int = -1
+    body: bytes = b""
 
 
 class Exposition:
@@ -81,7 +58,7 @@ class Exposition:
         self._store = store
         self._process = ProcessCollector(registry=None)
         self._encoding = threading.Lock()
-        self._pages: dict[tuple[Format, str], _Encoded] = {}
+        self._pages: dict[tuple[Format, str], _CollectorPage] = {}
         self._answers: dict[tuple[Format, bool], bytes] = {}
         self._wanted_at: dict[tuple[Format, bool], float] = {}
 
@@ -120,29 +97,30 @@ class Exposition:
 
     def _encode_answer(self, form: Format, *, gzipped: bool) -> bytes:
         pages = [self._collector_page(form, name) for name in self._store.collectors]
-        pages.append(_encode(form, tuple(self._process.collect())))
-        answer = b"".join(pages) + (_END if form is Format.OPENMETRICS else b"")
+        pages.append(encode(form, tuple(self._process.collect())))
+        answer = b"".join(pages) + (END if form is Format.OPENMETRICS else b"")
         return _compress(answer) if gzipped else answer
 
     def _collector_page(self, form: Format, collector: str) -> bytes:
         version = self._store.version(collector)
-        kept = self._pages.get((form, collector))
-        if kept is not None and kept.version == version:
-            return kept.body
-        try:
-            body = _encode(form, _families(self._store.of(collector)))
-        except Exception:
-            # One collector that cannot be encoded must not cost the others their page.
-            log.exception("encoding failed", extra={"fields": {"collector": collector}})
-            body = b""
-        self._pages[form, collector] = _Encoded(version, body)
-        return body
+        page = self._pages.get((form, collector))
+        if page is None:
+            page = self._pages[form, collector] = _CollectorPage(Encoder(form))
+        if page.version != version:
+            page.version = version
+            try:
+                page.body = page.encoder.encode(self._store.of(collector))
+            except Exception:
+                # One collector that cannot be encoded must not cost the others their page.
+                log.exception("encoding failed", extra={"fields": {"collector": collector}})
+                page.body = b""
+        return page.body
 
     def _selection(self, form: Format, names: frozenset[str]) -> bytes:
-        families = [f for name in self._store.collectors for f in _families(self._store.of(name))]
+        families = [f for name in self._store.collectors for f in families_of(self._store.of(name))]
         families.extend(self._process.collect())
         chosen = tuple(family for family in families if any(s.name in names for s in family.samples))
-        return _encode(form, chosen) + (_END if form is Format.OPENMETRICS else b"")
+        return encode(form, chosen) + (END if form is Format.OPENMETRICS else b"")
 
     def _forget(self, form: Format, *, gzipped: bool) -> None:
         del self._wanted_at[form, gzipped]
@@ -174,36 +152,6 @@ def _weight(text: str) -> float:
     except ValueError:
         return 0.0
     return weight if 0 <= weight <= 1 else 0.0
-
-
-def _families(outcomes: tuple[Outcome, ...]) -> tuple[Metric, ...]:
-    """Samples grouped by metric, each series once: of two subjects that claim one, the first has it."""
-    series: dict[MetricSpec, dict[tuple[str, ...], float]] = {}
-    for outcome in outcomes:
-        for sample in outcome.samples:
-            series.setdefault(sample.spec, {}).setdefault(sample.labels, sample.value)
-    foreign = tuple(family for outcome in outcomes for family in outcome.foreign)
-    return (*(_family(spec, values) for spec, values in series.items()), *foreign)
-
-
-def _family(spec: MetricSpec, values: dict[tuple[str, ...], float]) -> Metric:
-    counter = spec.kind is Kind.COUNTER
-    family = Metric(
-        spec.name.removesuffix("_total") if counter else spec.name,
-        spec.help,
-        "counter" if counter else "gauge",
-    )
-    family.samples = [
-        WireSample(spec.name, dict(zip(spec.labels, labels, strict=True)), value) for labels, value in values.items()
-    ]
-    return family
-
-
-def _encode(form: Format, families: tuple[Metric, ...]) -> bytes:
-    if form is Format.TEXT:
-        return generate_text(_Families(families), escaping=_ESCAPING)
-    encoded: bytes = generate_openmetrics(_Families(families), escaping=_ESCAPING)  # type: ignore[no-untyped-call] # not annotated there
-    return encoded.removesuffix(_END)
 
 
 def _compress(body: bytes) -> bytes:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 WAIT_SECONDS = 40.0
@@ -57,10 +57,12 @@ class Exporter:
 
 
 @contextmanager
-def exporter(tmp_path: Path, *flags: str) -> Iterator[Exporter]:
-    """The exporter on a port of its own, for the length of a ``with`` block."""
+def exporter(
+    tmp_path: Path, *flags: str, program: Sequence[str] = (sys.executable, "-m", "gpu_triage")
+) -> Iterator[Exporter]:
+    """The exporter on a port of its own, for the length of a ``with`` block; `program` is how it is called."""
     log = tmp_path / "exporter.log"
-    command = [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", "127.0.0.1:0", *flags]
+    command = [*program, "serve", "--web.listen-address", "127.0.0.1:0", *flags]
     with log.open("wb") as stderr:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr)
     try:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.hardware.kmsg import ROUND_BYTES, KernelLog, KernelXids
-from gpu_triage.hardware.xid_events import XidReport
+from gpu_triage.hardware.xid_events import CardFound, XidReport
 from gpu_triage.machine import Moment
 
 NOW = Moment(monotonic=1000.0, wall=1_768_435_200.0)
@@ -31,13 +31,17 @@ def append(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def codes(reports: tuple[XidReport, ...]) -> list[int | None]:
-    return [report.code for report in reports]
+def xids(news: tuple[XidReport | CardFound, ...]) -> list[XidReport]:
+    return [found for found in news if isinstance(found, XidReport)]
+
+
+def codes(news: tuple[XidReport | CardFound, ...]) -> list[int | None]:
+    return [report.code for report in xids(news)]
 
 
 def test_what_happened_since_boot_is_there_with_its_time(tmp_path: Path) -> None:
     kernel = KernelXids(KernelLog(log(tmp_path, record(1, 100.0), record(2, 998.5, "usb 1-1: new device"))))
-    (report,) = kernel.read(NOW)
+    (report,) = xids(kernel.read(NOW))
     assert (report.gpu, report.code) == ("0000:65:00.0", 79)
     assert report.wall == NOW.wall - 900.0
     assert report.earliest == report.latest == 100.0
@@ -199,11 +203,34 @@ def test_a_printk_clock_that_drifted_is_put_right_by_the_first_new_record(tmp_pa
     kernel.read(NOW)
     # printk is 100 s behind: written within this second, it is stamped 900.5.
     append(path, record(2, 900.5).encode())
-    (report,) = kernel.read(Moment(NOW.monotonic + 1, NOW.wall + 1))
+    (report,) = xids(kernel.read(Moment(NOW.monotonic + 1, NOW.wall + 1)))
     assert NOW.wall <= report.wall <= NOW.wall + 1
 
 
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("pci 0000:65:00.0: [10de:2330] type 00 class 0x030200", "0000:65:00.0"),
+        ("pci 0000:65:00.0: [10de:2330] type 00 class 0x030200 PCIe Endpoint", "0000:65:00.0"),
+        ("pci 10000:01:00.0: [10de:2684] type 00 class 0x030000", "10000:01:00.0"),
+        ("pci 0000:65:00.1: [10de:22ba] type 00 class 0x040300", None),
+        ("pci 0000:65:00.0: [15b3:1021] type 00 class 0x020700", None),
+        ("pci 0000:65:00.0: BAR 0: assigned [mem 0xd0000000-0xd0ffffff]", None),
+        ("nvidia 0000:65:00.0: enabling device (0000 -> 0002)", None),
+        ("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.14", None),
+    ],
+)
+def test_a_card_that_the_kernel_finds_is_told_with_its_time(tmp_path: Path, text: str, address: str | None) -> None:
+    news = KernelXids(KernelLog(log(tmp_path, record(1, 9.0, text)))).read(NOW)
+    assert news == (() if address is None else (CardFound(address, 9.0),))
+
+
+def test_a_process_cannot_say_that_a_card_was_found(tmp_path: Path) -> None:
+    found = record(1, 9.0, "pci 0000:65:00.0: [10de:2330] type 00 class 0x030200", priority=12)
+    assert KernelXids(KernelLog(log(tmp_path, found))).read(NOW) == ()
+
+
 def test_no_xid_is_of_the_future(tmp_path: Path) -> None:
-    (report,) = KernelXids(KernelLog(log(tmp_path, record(1, 1060.0)))).read(NOW)
+    (report,) = xids(KernelXids(KernelLog(log(tmp_path, record(1, 1060.0)))).read(NOW))
     assert report.wall == NOW.wall
     assert report.latest == NOW.monotonic

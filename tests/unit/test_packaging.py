@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -15,6 +14,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+from tests.distribution import SUPPORTED, install
 
 from gpu_triage import __version__
 
@@ -23,36 +23,12 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-PYTHON_VERSIONS = ("3.10", "3.11", "3.12", "3.13")
 LOCKED = re.compile(r"^([A-Za-z0-9._-]+==[^\s\\;]+(?: ; [^\\\n]+?)?)(?: \\)?$", re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
 def pyproject(repository: Path) -> dict[str, Any]:
     return tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
-
-
-@pytest.fixture(scope="module")
-def wheel(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The distribution, built from a copy: setuptools would leave a build/ in the working tree."""
-    source = tmp_path_factory.mktemp("source")
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(repository / name, source)
-    shutil.copytree(
-        repository / "exporter",
-        source / "exporter",
-        ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"),
-    )
-    built = tmp_path_factory.mktemp("wheels")
-    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(built), str(source))
-    (found,) = built.glob("*.whl")
-    return found
-
-
-def _pip(*arguments: str) -> None:
-    command = [sys.executable, "-m", "pip", *arguments]
-    result = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert result.returncode == 0, result.stdout + result.stderr
 
 
 def test_the_wheel_carries_every_file_of_the_package(wheel: Path, repository: Path) -> None:
@@ -77,7 +53,7 @@ def test_the_wheel_carries_the_licence(wheel: Path, repository: Path) -> None:
 
 def test_the_installed_command_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
     target = tmp_path / "site"
-    _pip("install", "--no-deps", "--no-index", "--target", str(target), str(wheel))
+    install(sys.executable, "--no-deps", "--offline", "--target", str(target), str(wheel))
     environment = {**os.environ, "PYTHONPATH": str(target)}
     command = [target / "bin" / "gpu-triage"]
     version = subprocess.run(
@@ -111,7 +87,7 @@ def _version_locked(locked: list[Requirement], name: str, environment: dict[str,
     return None
 
 
-@pytest.mark.parametrize("python", PYTHON_VERSIONS)
+@pytest.mark.parametrize("python", SUPPORTED)
 @pytest.mark.parametrize("lock", ["build.txt", "runtime.txt", "image.txt", "dev.txt"])
 def test_a_lock_holds_an_allowed_version_of_all_that_is_asked_for(
     repository: Path, pyproject: dict[str, Any], lock: str, python: str
@@ -132,6 +108,11 @@ def test_a_lock_holds_an_allowed_version_of_all_that_is_asked_for(
             if version is None or not requirement.specifier.contains(version, prereleases=True):
                 unmet.append(f"{requirement}: locked {version}")
     assert unmet == [], "run `make lock`"
+
+
+def test_the_pythons_that_are_tested_are_those_that_the_package_names(pyproject: dict[str, Any]) -> None:
+    named = [line.rpartition(" :: ")[2] for line in pyproject["project"]["classifiers"] if ":: Python :: 3." in line]
+    assert tuple(named) == SUPPORTED
 
 
 @pytest.mark.parametrize("lock", ["build.txt", "runtime.txt", "image.txt", "dev.txt"])

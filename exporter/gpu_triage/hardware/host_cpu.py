@@ -143,13 +143,13 @@ class HostCpuReader:
         }
 
     def _seconds(self) -> dict[int, dict[str, float]]:
-        ticks: dict[int, Counter[str]] = {}
+        ticks: dict[int, dict[str, int]] = {}
         for cpu, counted in self._counted.items():
-            ticks.setdefault(self._node_of[cpu], Counter()).update(counted)
+            node = ticks.setdefault(self._node_of[cpu], {})
+            for mode, count in counted.items():
+                node[mode] = node.get(mode, 0) + count
         hertz = os.sysconf("SC_CLK_TCK")
-        return {
-            node: {mode: counter[mode] / hertz for mode in MODES if mode in counter} for node, counter in ticks.items()
-        }
+        return {node: {mode: sums[mode] / hertz for mode in MODES if mode in sums} for node, sums in ticks.items()}
 
 
 def busy_ratio(before: Mapping[str, int], now: Mapping[str, int]) -> float | None:

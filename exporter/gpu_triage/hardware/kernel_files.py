@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT_BYTES = 1 << 20
 """Far above any file read here; a host of 512 CPUs has a /proc/stat of some 60 KiB."""
 
+_CHUNK_BYTES = 1 << 16
+"""The buffer of one call: larger ones Python gets from the kernel and gives back each time."""
+
 MAX_CPUS = 8192
 """The kernel's own upper bound (NR_CPUS of CONFIG_MAXSMP)."""
 
@@ -32,7 +35,7 @@ _ABSENT = frozenset(
 _REASONS = {errno.EACCES: "no_permission", errno.EPERM: "no_permission"}
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
-_COUNT = re.compile(r"[0-9]{1,20}")
+_COUNT_DIGITS = 20
 
 
 def read_text(path: Path, limit: int = DEFAULT_LIMIT_BYTES) -> str | None:
@@ -47,7 +50,7 @@ def read_text(path: Path, limit: int = DEFAULT_LIMIT_BYTES) -> str | None:
         with path.open("rb", buffering=0) as file:
             # procfs hands out a page or so a call, so one read is not the whole file.
             content = b""
-            while len(content) <= limit and (chunk := file.read(limit + 1 - len(content))):
+            while len(content) <= limit and (chunk := file.read(min(limit + 1 - len(content), _CHUNK_BYTES))):
                 content += chunk
     except OSError as error:
         if error.errno in _ABSENT:
@@ -115,7 +118,7 @@ def parse_count(text: str) -> int:
     Raises:
         ValueError: anything else, also what `int` lets through (``1_000``, ``+1``, other scripts' digits).
     """
-    if not _COUNT.fullmatch(text):
+    if not (text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS):
         raise ValueError(f"{text[:40]!r} is no count")
     return int(text)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.hardware.xid_events import XidReport, XidSource, parse_xid
+from gpu_triage.hardware.xid_events import CardFound, XidReport, XidSource, parse_found, parse_xid
 from gpu_triage.machine import Moment
 
 ROUND_BYTES: Final = 1 << 20
@@ -163,27 +163,35 @@ class KernelClock:
 
 
 class KernelXids:
-    """The Xids in the kernel log: those of the kernel itself, for any process with the right may write there."""
+    """The Xids in the kernel log, and the cards it found.
+
+    Only the kernel's own words count: any process with the right may write there.
+    """
 
     def __init__(self, log: KernelLog) -> None:
         self._log = log
         self._clock = KernelClock()
 
-    def read(self, now: Moment) -> tuple[XidReport, ...]:
-        """Xids logged since the last call; their wall time supposes that the host was not suspended since.
+    def read(self, now: Moment) -> tuple[XidReport | CardFound, ...]:
+        """What was logged since the last call, in order; wall times suppose that the host was not suspended since.
 
         Raises:
             HostReadFailed: as KernelLog.read.
         """
         records = self._log.read()
         self._clock.learn(records, now.monotonic, drained=self._log.drained)
-        reports = []
-        for record in records:
-            if record.from_kernel and record.text.startswith(b"NVRM: ") and (found := parse_xid(_text(record))):
-                at = self._clock.monotonic(record)
-                wall = round(now.wall - (now.monotonic - at), 3)
-                reports.append(XidReport(*found, XidSource.KMSG, earliest=at, latest=at, wall=wall))
-        return tuple(reports)
+        return tuple(news for record in records if record.from_kernel and (news := self._news(record, now)))
+
+    def _news(self, record: KernelRecord, now: Moment) -> XidReport | CardFound | None:
+        if not record.text.startswith((b"NVRM: ", b"pci ")):
+            return None
+        text = _text(record)
+        at = min(self._clock.monotonic(record), now.monotonic)
+        if xid := parse_xid(text):
+            wall = round(now.wall - (now.monotonic - at), 3)
+            return XidReport(*xid, XidSource.KMSG, earliest=at, latest=at, wall=wall)
+        address = parse_found(text)
+        return None if address is None else CardFound(address, at)
 
     def close(self) -> None:
         """Close the log."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -103,7 +103,7 @@ class NvlinkReader:
 
     def __init__(self) -> None:
         self._connected: set[int] = set()
-        self._chosen: dict[tuple[int, str], _Source] = {}
+        self._chosen: dict[tuple[int, str], tuple[tuple[_Source, FieldId]]] = {}
         self._counters: defaultdict[tuple[int, str], Continued] = defaultdict(Continued)
 
     def read(self, gpu: GpuRound) -> NvlinkReading:
@@ -120,13 +120,12 @@ class NvlinkReader:
                 self._connected.add(link)
         return NvlinkReading({link: reading for link, reading in readings.items() if link in self._connected})
 
-    def _candidates(self, link: int, name: str) -> Iterator[tuple[_Source, FieldId]]:
+    def _candidates(self, link: int, name: str) -> tuple[tuple[_Source, FieldId], ...]:
         """The ways to read a counter: the one that worked before, else all. Two sources do not continue each other."""
         chosen = self._chosen.get((link, name))
-        for source in _SOURCES[name] if chosen is None else (chosen,):
-            field = source.of(link)
-            if field is not None:
-                yield source, field
+        if chosen is not None:
+            return chosen
+        return tuple((source, field) for source in _SOURCES[name] if (field := source.of(link)) is not None)
 
     def _link(self, inquiry: Inquiry, link: int, values: Mapping[FieldId, float]) -> LinkReading:
         counters = {name: self._counter(link, name, values) for name in _SOURCES}
@@ -140,7 +139,7 @@ class NvlinkReader:
     def _counter(self, link: int, name: str, values: Mapping[FieldId, float]) -> float | None:
         for source, field in self._candidates(link, name):
             if field in values:
-                self._chosen[link, name] = source
+                self._chosen[link, name] = ((source, field),)
                 return self._counters[link, name].add(values[field] * source.scale)
         return None
 

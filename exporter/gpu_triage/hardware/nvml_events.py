@@ -38,7 +38,7 @@ class XidEvents:
         self.failures: list[str] = []
         self._clock = clock
         self._set: Any | None = None
-        self._gpus: dict[int, str] = {}
+        self._gpus: dict[int, Device] = {}
         self._refused_until: dict[int, float] = {}
         self._drained_at = 0.0
         self._again_at = 0.0
@@ -113,7 +113,7 @@ class XidEvents:
             supported = pynvml.nvmlDeviceGetSupportedEventTypes(device.handle) & _XID
             if supported:
                 pynvml.nvmlDeviceRegisterEvents(device.handle, supported, self._set)
-                self._gpus[address] = device.pci_bus_id or device.uuid
+                self._gpus[address] = device
             else:
                 self._refused_until[address] = math.inf
         except (pynvml.NVMLError, *MALFORMED) as error:
@@ -127,10 +127,13 @@ class XidEvents:
         if not event.eventType & _XID:
             return None
         now = self._clock.now()
-        gpu = self._gpus.get(_address(event.device)) or self._bus_id_of(event.device)
+        device = self._gpus.get(_address(event.device))
+        uuid = None if device is None else device.uuid
+        gpu = self._bus_id_of(event.device) if device is None else device.pci_bus_id or device.uuid
         if gpu is None:
             return None
-        return XidReport(gpu, event.eventData, XidSource.NVML, self._drained_at, now.monotonic, round(now.wall, 3))
+        wall = round(now.wall, 3)
+        return XidReport(gpu, event.eventData, XidSource.NVML, self._drained_at, now.monotonic, wall, uuid)
 
     def _bus_id_of(self, handle: Any) -> str | None:
         """Of a GPU that was never registered under this handle."""

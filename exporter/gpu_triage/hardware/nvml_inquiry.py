@@ -31,6 +31,9 @@ FieldId = int | tuple[int, int]
 
 N = TypeVar("N", bound=float)
 
+_TELLING: Final = (int, ctypes.Structure, pynvml.c_nvmlDevice_t)
+"""Kinds of argument that tell one question from another."""
+
 _VALUE_MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
@@ -191,10 +194,7 @@ class Inquiry:
 
 def _question(function: str, args: tuple[Any, ...]) -> tuple[object, ...]:
     """What identifies a question that the GPU may not support: numbers, the peer, the kind of a struct to fill."""
-    return (
-        function,
-        *(_identity(arg) for arg in args if isinstance(arg, int | ctypes.Structure | pynvml.c_nvmlDevice_t)),
-    )
+    return (function, *[_identity(arg) for arg in args if isinstance(arg, _TELLING)]) if args else (function,)
 
 
 def _identity(arg: Any) -> object:

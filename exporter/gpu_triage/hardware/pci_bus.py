@@ -107,12 +107,14 @@ def port_above(sysfs: Path, bus_id: str) -> str | None:
         sysfs: root of sysfs.
         bus_id: as sysfs writes it.
     """
+    device = device_directory(sysfs, bus_id)
     try:
-        port = device_directory(sysfs, bus_id).resolve(strict=True).parent
-    except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13
+        # The link leads through the bridges above: ../../../devices/pci0000:60/0000:60:01.0/0000:65:00.0.
+        port = PurePosixPath(read_link(device) or "").parent.name
+    except HostReadFailed:
         return None
-    is_bridge = _text(port / "class").startswith(_BRIDGE_CLASS)
-    return port.name.lower() if is_bridge and _BUS_ID.fullmatch(port.name) else None
+    is_bridge = _BUS_ID.fullmatch(port) and _text(device / ".." / "class").startswith(_BRIDGE_CLASS)
+    return port.lower() if is_bridge else None
 
 
 def numa_node_of(sysfs: Path, bus_id: str) -> int | None:

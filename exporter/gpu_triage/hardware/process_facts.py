@@ -11,7 +11,7 @@ from gpu_triage.errors import HostReadFailed
 from gpu_triage.hardware.kernel_files import is_present, parse_count, parse_cpu_list, read_link, read_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 _START_TIME_FIELD = 22
 _FIRST_FIELD_AFTER_NAME = 3
@@ -26,6 +26,9 @@ _POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?
 # v1: /slurm/uid_1000/job_42/…, /slurm_node7/…
 # v2: /system.slice/slurmstepd.scope/job_42/…, …/node7_slurmstepd.scope/…
 _SLURM_JOB = re.compile(r"/(?:slurm[^/]*|[^/]*slurmstepd\.scope)(?:/uid_[0-9]+)?/job_([0-9]+)(?=/|$)")
+
+
+_KEPT_SECONDS = 30.0
 
 
 class Owner(NamedTuple):
@@ -63,6 +66,22 @@ class ProcessFacts:
     container_id: str
     pod_uid: str
     slurm_job_id: str
+
+
+class _Kept(NamedTuple):
+    """Facts of a process, its identity when they were read, and the monotonic second of that."""
+
+    identity: tuple[str, int] | None
+    facts: ProcessFacts | None
+    read_at: float
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether they are of one process, and nothing is missing that every process has."""
+        facts = self.facts
+        if self.identity is None or facts is None or facts.start_ticks != self.identity[1]:
+            return False
+        return bool(facts.name and facts.user and facts.allowed_cpus)
 
 
 def read_user_names(procfs: Path) -> Mapping[str, str]:
@@ -105,6 +124,38 @@ def read_process_facts(procfs: Path, pid: int, user_names: Mapping[str, str]) ->
     )
 
 
+class ProcessFactsReader:
+    """Reads facts of processes; keeps those of one that lives on, for half a minute.
+
+    Start time and name tell whether a PID is still the process it was: a later one under that PID started later, and
+    one that executed another program has its name. Its user, cgroup and CPUs may change all the same, hence the limit.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, _Kept] = {}
+
+    def read(self, procfs: Path, pids: Collection[int], now: float) -> Mapping[int, ProcessFacts | None]:
+        """Facts by PID, as `read_process_facts` gives them; whoever is not asked for is forgotten.
+
+        Args:
+            procfs: root of procfs.
+            pids: as that procfs counts them.
+            now: monotonic seconds.
+        """
+        kept, self._kept = self._kept, {}
+        facts: dict[int, ProcessFacts | None] = {}
+        user_names: Mapping[str, str] | None = None
+        for pid in pids:
+            known, identity = kept.get(pid), parse_identity(_text(procfs / str(pid) / "stat"))
+            if known is None or known.identity != identity or now - known.read_at >= _KEPT_SECONDS:
+                user_names = read_user_names(procfs) if user_names is None else user_names
+                known = _Kept(identity, read_process_facts(procfs, pid, user_names), now)
+            facts[pid] = known.facts
+            if known.is_whole:
+                self._kept[pid] = known
+        return facts
+
+
 def names_are_host_pids(procfs: Path) -> bool | None:
     """Whether PIDs of this procfs are the host's, which is what NVML reports; None when it cannot be told.
 
@@ -141,6 +192,14 @@ def parse_start_ticks(text: str) -> int:
     if len(fields) <= _START_TIME_FIELD - _FIRST_FIELD_AFTER_NAME:
         raise ValueError(f"{text[:80]!r} is no /proc/PID/stat")
     return parse_count(fields[_START_TIME_FIELD - _FIRST_FIELD_AFTER_NAME])
+
+
+def parse_identity(text: str) -> tuple[str, int] | None:
+    """Name and start time of /proc/PID/stat, which tell a process from any other; None where they are not told."""
+    try:
+        return text.partition("(")[2].rpartition(")")[0], parse_start_ticks(text)
+    except ValueError:
+        return None
 
 
 def parse_cgroup(text: str) -> Owner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -15,9 +15,8 @@ from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.pci_bus import numa_node_of
 from gpu_triage.hardware.process_facts import (
     ProcessFacts,
+    ProcessFactsReader,
     names_are_host_pids,
-    read_process_facts,
-    read_user_names,
 )
 from gpu_triage.hardware.process_list import ListedProcess, list_processes
 from gpu_triage.hardware.rounds import GpuRound
@@ -87,6 +86,7 @@ class ProcessesReader:
     def __init__(self, most: int) -> None:
         self._most = most
         self._newest_us = 0
+        self._facts = ProcessFactsReader()
 
     def read(self, gpu: GpuRound) -> ProcessesReading:
         """Processes now (nvmlDeviceGet*RunningProcesses, nvmlDeviceGetProcessUtilization, /proc/PID)."""
@@ -96,17 +96,19 @@ class ProcessesReader:
         utilization = self._utilization(gpu.inquiry, gpu.at.wall) if sampled else None
         judge = _LocalityJudge(gpu)
         workloads = _WorkloadFinder(gpu)
+        shown = listed.processes[: self._most]
+        facts = self._facts_of(gpu, shown)
         processes = tuple(
             ProcessReading(
                 pid=process.pid,
                 is_compute=process.is_compute,
                 memory_bytes=process.memory_bytes,
                 sm_utilization_ratio=None if utilization is None else utilization.get(process.pid, 0.0),
-                facts=facts,
-                locality=judge.locality(facts),
-                workload=workloads.workload(process, facts),
+                facts=facts[process.pid],
+                locality=judge.locality(facts[process.pid]),
+                workload=workloads.workload(process, facts[process.pid]),
             )
-            for process, facts in _with_facts(gpu, listed.processes[: self._most])
+            for process in shown
         )
         return ProcessesReading(
             counts=listed.counts,
@@ -115,6 +117,13 @@ class ProcessesReader:
             # Where there are processes and none could be looked at, nobody knows that none is misplaced.
             locality_known=judge.can_tell and (not listed.processes or any(process.facts for process in processes)),
         )
+
+    def _facts_of(self, gpu: GpuRound, processes: Sequence[ListedProcess]) -> Mapping[int, ProcessFacts | None]:
+        pids = [process.pid for process in processes]
+        # In a PID namespace of its own, procfs has other processes under these PIDs.
+        if not pids or names_are_host_pids(gpu.machine.procfs) is False:
+            return dict.fromkeys(pids)
+        return self._facts.read(gpu.machine.procfs, pids, gpu.at.monotonic)
 
     def _utilization(self, inquiry: Inquiry, wall: float) -> Mapping[int, float | None] | None:
         """Latest share of time by PID, None for junk; a process without a new sample ran nothing and is not in it."""
@@ -193,14 +202,3 @@ def in_common(workloads: Collection[Workload]) -> Workload:
         return next(iter(workloads))
     pods = {(workload.pod, workload.namespace) for workload in workloads}
     return Workload(*pods.pop(), container="") if len(pods) == 1 else NO_WORKLOAD
-
-
-def _with_facts(
-    gpu: GpuRound, processes: Sequence[ListedProcess]
-) -> Iterator[tuple[ListedProcess, ProcessFacts | None]]:
-    procfs = gpu.machine.procfs
-    # In a PID namespace of its own, procfs has other processes under these PIDs.
-    readable = bool(processes) and names_are_host_pids(procfs) is not False
-    user_names = read_user_names(procfs) if readable else {}
-    for process in processes:
-        yield process, read_process_facts(procfs, process.pid, user_names) if readable else None

@@ -4,6 +4,10 @@ The driver prints an Xid as ``NVRM: Xid (PCI:0000:65:00): 79, pid='<unknown>', n
 without ``PCI:``, some with eight digits of domain or with the function, MIG with the instance after the address
 (https://docs.nvidia.com/deploy/xid-errors/). Beside it, and sometimes instead of it, stands
 ``NVRM: GPU 0000:65:00.0: GPU has fallen off the bus.``
+
+That another card may be in the slot from now on, the PCI core says, not the driver: whenever it finds a device, at
+boot, after a hotplug or a rescan, it prints ``pci 0000:65:00.0: [10de:2330] type 00 class 0x030200 …``
+(pci_setup_device, drivers/pci/probe.c).
 """
 
 from __future__ import annotations
@@ -23,6 +27,9 @@ _XID: Final = re.compile(rf"NVRM: Xid \({_ADDRESS}[^)]{{0,60}}\): ([0-9]{{1,5}})
 # The driver's probe breaks its sentence over several lines, each with the prefix again.
 _OFF_THE_BUS: Final = re.compile(
     rf"NVRM: (?:The NVIDIA )?GPU (?:at )?{_ADDRESS}:?\s.{{0,200}}?fallen off the bus", re.DOTALL
+)
+_FOUND: Final = re.compile(
+    r"pci ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]): \[10de:[0-9a-f]{4}\] type 00 class 0x03"
 )
 
 
@@ -44,6 +51,7 @@ class XidReport:
         earliest: monotonic second before which it did not happen.
         latest: monotonic second by which it had happened.
         wall: when it happened, Unix seconds; for a source without a clock, when it was heard.
+        uuid: whose it is, where the source knows the card and not only its address.
     """
 
     gpu: str
@@ -52,6 +60,26 @@ class XidReport:
     earliest: float
     latest: float
     wall: float
+    uuid: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CardFound:
+    """The kernel found a GPU on the bus: what it logged of this address before may be another card's.
+
+    Attributes:
+        gpu: PCI bus id as sysfs writes it.
+        at: monotonic second.
+    """
+
+    gpu: str
+    at: float
+
+
+def parse_found(text: str) -> str | None:
+    """Bus id, as sysfs writes it, of the NVIDIA GPU that the PCI core says it found; None for any other message."""
+    match = _FOUND.match(text)
+    return None if match is None else normalise_bus_id(match[1])
 
 
 def parse_xid(text: str) -> tuple[str, int | None] | None:

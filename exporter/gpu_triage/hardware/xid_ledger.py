@@ -63,6 +63,19 @@ class XidLedger:
             for gpu, tallies in self._gpus.items()
         }
 
+    def settle(self, gpu: str, until: float) -> dict[str, XidCount]:
+        """Close the account of a GPU: what it had up to this monotonic second, by Xid, which is then forgotten here.
+
+        An Xid that it had both before and after stays whole: which of its incidents was when is not kept.
+        """
+        tallies = self._gpus.get(gpu, {})
+        over = {xid: tally for xid, tally in tallies.items() if tally.began_by(until)}
+        for xid in over:
+            del tallies[xid]
+        if not tallies:
+            self._gpus.pop(gpu, None)
+        return {xid: XidCount(tally.count, tally.last_at) for xid, tally in over.items()}
+
     def _tally(self, report: XidReport) -> _Tally | None:
         if report.gpu not in self._gpus and len(self._gpus) >= MAX_GPUS:
             return None
@@ -107,6 +120,10 @@ class _Tally:
     def last_at(self) -> float:
         """When the last incident happened."""
         return max(self._before_newest, self._newest.wall if self._newest else 0.0)
+
+    def began_by(self, at: float) -> bool:
+        """Whether the last incident may have happened by this monotonic second."""
+        return self._newest is None or self._newest.earliest <= at
 
     def see(self, report: XidReport) -> bool:
         if report.code is None:

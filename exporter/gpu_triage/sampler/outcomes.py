@@ -51,17 +51,16 @@ def checked(samples: Iterable[Sample], metrics: frozenset[MetricSpec]) -> tuple[
     Raises:
         ValueError: one is of a metric the collector did not declare, or two are the same series.
     """
-    seen: set[tuple[str, tuple[str, ...]]] = set()
-    result = []
-    for sample in samples:
-        if sample.spec not in metrics:
-            raise ValueError(f"{sample.spec.name} is not declared by this collector")
-        series = (sample.spec.name, sample.labels)
+    seen: set[tuple[MetricSpec, tuple[str, ...]]] = set()
+    result = tuple(samples)
+    for spec, labels, _ in result:
+        if spec not in metrics:
+            raise ValueError(f"{spec.name} is not declared by this collector")
+        series = (spec, labels)
         if series in seen:
-            raise ValueError(f"{sample.spec.name}{sample.labels} twice")
+            raise ValueError(f"{spec.name}{labels} twice")
         seen.add(series)
-        result.append(sample)
-    return tuple(result)
+    return result
 
 
 class OutcomeStore:

@@ -181,7 +181,7 @@ class Sampler:
         self._driver.submit(now, reopen=False, quiet=quiet)
         for record in self._fleet:
             self._submit_gpu(record, now)
-        present = ((record.key, record.device) for record in self._fleet if record.device is not None)
+        present = (record.device for record in self._fleet if record.device is not None)
         self._xid.submit_nvml(present, session=self._driver.versions is not None)
 
     def _gpus_idle(self) -> bool:

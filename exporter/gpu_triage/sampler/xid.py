@@ -19,12 +19,12 @@ from gpu_triage.collectors.xid import XidReading
 from gpu_triage.config import Config, collector_enabled
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.hardware.kmsg import KernelLog, KernelXids
-from gpu_triage.hardware.nvml import MAX_GPUS, Device
+from gpu_triage.hardware.nvml import Device
 from gpu_triage.hardware.nvml_events import XidEvents
-from gpu_triage.hardware.xid_events import XidReport, XidSource
-from gpu_triage.hardware.xid_ledger import XidCount, XidLedger
+from gpu_triage.hardware.xid_events import CardFound, XidReport, XidSource
 from gpu_triage.machine import Machine
 from gpu_triage.sampler.lanes import Lane, LaneMaker
+from gpu_triage.sampler.xid_owners import XidOwners
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +41,14 @@ class XidNews:
 
     Attributes:
         source: which one.
-        reports: Xids heard.
+        reports: Xids heard, and cards found, in order.
         heard: at the end of a round, whether the source can be heard; None before.
         failures: names of what failed.
         duration_seconds: at the end of a round, how long it took.
     """
 
     source: XidSource
-    reports: tuple[XidReport, ...]
+    reports: tuple[XidReport | CardFound, ...]
     heard: bool | None = None
     failures: tuple[str, ...] = ()
     duration_seconds: float = 0.0
@@ -76,8 +76,7 @@ class XidWatch:
         self._kernel_at = 0.0
         self._kernel_refusal: str | None = None
         self._events = XidEvents(machine.clock)
-        self._ledger = XidLedger()
-        self._owners: dict[str, str] = {}
+        self._owners = XidOwners()
         self._logged: dict[tuple[str, int | None], float] = {}
         self._heard = dict.fromkeys(XidSource, False)
         self._durations = dict.fromkeys(XidSource, 0.0)
@@ -90,27 +89,23 @@ class XidWatch:
             kernel = self._kernel
             self._kmsg_lane.submit(lambda: self._read_kernel(kernel))
 
-    def submit_nvml(self, gpus: Iterable[tuple[str, Device]], *, session: bool) -> None:
+    def submit_nvml(self, gpus: Iterable[Device], *, session: bool) -> None:
         """Start taking in NVML's events if nobody does.
 
         Args:
-            gpus: the GPUs of the present session, each with the key of its record.
+            gpus: the GPUs of the present session.
             session: whether NVML is up.
         """
         if not self.enabled:
             return
-        devices = []
-        for key, device in gpus:
-            devices.append(device)
-            # The last one at an address is the one that is there; a UUID stands in where none is told.
-            self._owners.pop(device.pci_bus_id or device.uuid, None)
-            self._owners[device.pci_bus_id or device.uuid] = key
-        for surplus in tuple(self._owners)[: max(0, len(self._owners) - MAX_GPUS)]:
-            del self._owners[surplus]
+        devices = tuple(gpus)
+        now = self._clock.now().monotonic
+        for device in devices:
+            self._owners.claim(device, now)
         if not session:
             self.let_go()
         elif _idle(self._nvml_lane):
-            self._nvml_lane.submit(lambda: self._take_events(tuple(devices)))
+            self._nvml_lane.submit(lambda: self._take_events(devices))
 
     def let_go(self) -> bool:
         """Whether this holds nothing of NVML, which may then be shut down; lets go of what it holds if not."""
@@ -130,7 +125,9 @@ class XidWatch:
     def take(self, news: XidNews) -> None:
         """Take in what a source said."""
         for report in news.reports:
-            if self._ledger.see(report):
+            if isinstance(report, CardFound):
+                self._owners.found(report)
+            elif self._owners.see(report):
                 self._log(report)
         if news.heard is None:
             return
@@ -145,18 +142,7 @@ class XidWatch:
 
     def reading(self, labels_of: Callable[[str], GpuLabels | None], now: float) -> XidReading:
         """All Xids known, with the labels that GPUs have now."""
-        gpus: dict[GpuLabels, dict[str, XidCount]] = {}
-        unassigned: dict[str, dict[str, XidCount]] = {}
-        for bus_id, counts in self._ledger.counts().items():
-            owner = self._owners.get(bus_id)
-            labels = None if owner is None else labels_of(owner)
-            if labels is None:
-                unassigned[bus_id] = dict(counts)
-                continue
-            known = gpus.setdefault(labels, {})
-            for code, count in counts.items():
-                # A board that was moved has Xids under two addresses.
-                known[code] = _sum(known[code], count) if code in known else count
+        gpus, unassigned = self._owners.counts(labels_of)
         return XidReading(gpus, unassigned, {source.value: heard for source, heard in self._sources(now).items()})
 
     def health(self, now: float) -> CollectorHealth:
@@ -190,7 +176,7 @@ class XidWatch:
 
     def _read_kernel(self, kernel: KernelXids) -> None:
         began = self._clock.now()
-        reports: tuple[XidReport, ...] = ()
+        reports: tuple[XidReport | CardFound, ...] = ()
         failures: tuple[str, ...] = ()
         refusal: str | None = None
         try:
@@ -227,10 +213,6 @@ class XidWatch:
 
 def _idle(lane: Lane) -> bool:
     return lane.busy_since is None
-
-
-def _sum(one: XidCount, other: XidCount) -> XidCount:
-    return XidCount(one.count + other.count, max(one.last_at, other.last_at))
 
 
 def _fields(report: XidReport) -> dict[str, object]:

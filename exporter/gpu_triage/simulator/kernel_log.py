@@ -1,4 +1,4 @@
-"""What the driver writes into the kernel log when a GPU fails."""
+"""What is in the kernel log when a GPU fails, and when one is put in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from gpu_triage.simulator import effects
 from gpu_triage.simulator.host import SimulatedHost
-from gpu_triage.simulator.scenario import Scenario
+from gpu_triage.simulator.scenario import Event, Gpu, Scenario
 
 _OFF_THE_BUS: Final = "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 _GREETING_MICROSECONDS: Final = 4_000_000
@@ -18,16 +18,18 @@ def records(host: SimulatedHost, seconds: float) -> list[str]:
     Shape: ``level,sequence,microseconds since boot,flags;message``.
     """
     scenario = host.scenario
-    messages: list[tuple[float, str]] = [(0.0, _greeting(scenario))]
+    messages: list[tuple[float, str]] = []
     for event in sorted(scenario.events, key=lambda event: event.at):
-        if event.at > seconds:
-            break
         for gpu in event.gpus:
             bus_id = scenario.gpus[gpu].slot.bus_id
             messages += [(event.at, text) for text in _messages(event.effect, bus_id.rpartition(".")[0], bus_id)]
+            found_at = _found_at(event)
+            if found_at is not None:
+                messages += [(found_at, text) for text in _found(scenario.card(gpu, found_at))]
+    logged = [(at, text) for at, text in sorted(messages, key=lambda message: message[0]) if at <= seconds]
     return [
         f"{4 if 'Xid' in text or 'fallen' in text else 6},{1000 + i},{_stamp(host, at, i)},-;{text}"
-        for i, (at, text) in enumerate(messages)
+        for i, (at, text) in enumerate([(0.0, _greeting(scenario)), *logged])
     ]
 
 
@@ -38,6 +40,22 @@ def _stamp(host: SimulatedHost, at: float, number: int) -> int:
 
 def _greeting(scenario: Scenario) -> str:
     return f"NVRM: loading NVIDIA UNIX x86_64 Kernel Module  {scenario.driver.version}"
+
+
+def _found_at(event: Event) -> int | None:
+    """When the kernel finds a card in the slot anew."""
+    if isinstance(event.effect, effects.ReplaceGpu):
+        return event.at
+    return event.until if isinstance(event.effect, effects.Removed) else None
+
+
+def _found(gpu: Gpu) -> list[str]:
+    """What the PCI core and then the driver say of a card that was put in."""
+    ids = f"[10de:{gpu.model.pci_device_id >> 16:04x}]"
+    return [
+        f"pci {gpu.slot.bus_id}: {ids} type 00 class 0x{gpu.model.pci_class:06x}",
+        f"nvidia {gpu.slot.bus_id}: enabling device (0000 -> 0002)",
+    ]
 
 
 def _messages(effect: object, slot: str, bus_id: str) -> list[str]:

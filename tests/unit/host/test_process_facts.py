@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from gpu_triage.hardware.process_facts import (
     Owner,
     ProcessFacts,
+    ProcessFactsReader,
     names_are_host_pids,
     parse_cgroup,
     parse_start_ticks,
@@ -254,3 +256,70 @@ def test_a_procfs_without_this_process_is_the_hosts(host: HostTree) -> None:
 def test_a_procfs_that_cannot_be_read_leaves_it_open(host: HostTree) -> None:
     host.spoil("proc/self/status")
     assert names_are_host_pids(host.procfs) is None
+
+
+PIDS = (4242,)
+
+
+def kept_facts(reader: ProcessFactsReader, host: HostTree, now: float) -> ProcessFacts | None:
+    return reader.read(host.procfs, PIDS, now)[4242]
+
+
+def test_a_later_process_under_the_same_pid_is_never_taken_for_the_earlier(host: HostTree) -> None:
+    reader = ProcessFactsReader()
+    process(host)
+    first = kept_facts(reader, host, 0.0)
+    later = f"4242 (python3) {STAT_TAIL}".replace("8812345", "8812346")
+    other = STATUS.replace("1001", "1007").replace("32-63", "0-31")
+    process(host, stat=later, status=other, cgroup="0::/slurm/uid_1007/job_77/step_0\n")
+    second = kept_facts(reader, host, 1.0)
+    assert first is not None
+    assert second is not None
+    assert (first.user, first.slurm_job_id, first.container_id) == ("1001", "", ID)
+    assert (second.user, second.slurm_job_id, second.container_id) == ("1007", "77", "")
+    assert second.start_ticks == 8812346
+    assert second.allowed_cpus == frozenset(range(32))
+
+
+def test_a_process_that_executes_another_program_has_its_name_at_once(host: HostTree) -> None:
+    reader = ProcessFactsReader()
+    process(host)
+    kept_facts(reader, host, 0.0)
+    process(host, comm="train) (S\n", stat=f"4242 (train) (S) {STAT_TAIL}")
+    facts = kept_facts(reader, host, 1.0)
+    assert facts is not None
+    assert facts.name == "train) (S"
+
+
+def test_what_may_change_of_a_living_process_is_read_again_after_half_a_minute(host: HostTree) -> None:
+    reader = ProcessFactsReader()
+    process(host)
+    known = kept_facts(reader, host, 0.0)
+    process(host, status=STATUS.replace("32-63", "0-3"), cgroup="0::/slurm/uid_1001/job_5/step_0\n")
+    assert kept_facts(reader, host, 29.0) == known
+    facts = kept_facts(reader, host, 30.0)
+    assert facts is not None
+    assert (facts.allowed_cpus, facts.slurm_job_id) == (frozenset(range(4)), "5")
+
+
+def test_a_process_that_ended_has_no_facts_and_is_not_remembered(host: HostTree) -> None:
+    reader = ProcessFactsReader()
+    process(host)
+    assert kept_facts(reader, host, 0.0) is not None
+    shutil.rmtree(host.procfs / "4242")
+    assert kept_facts(reader, host, 1.0) is None
+    assert reader._kept == {}
+    process(host)
+    assert kept_facts(reader, host, 2.0) is not None
+    assert reader.read(host.procfs, (), 3.0) == {}
+    assert reader._kept == {}
+
+
+def test_a_process_whose_start_is_not_told_is_read_every_time(host: HostTree) -> None:
+    reader = ProcessFactsReader()
+    process(host, stat="")
+    kept_facts(reader, host, 0.0)
+    process(host, stat="", cgroup="0::/slurm/uid_1001/job_5/step_0\n")
+    facts = kept_facts(reader, host, 1.0)
+    assert facts is not None
+    assert facts.slurm_job_id == "5"

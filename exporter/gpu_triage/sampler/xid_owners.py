@@ -1,0 +1,139 @@
+"""Whose Xids they are: sources name a PCI address, and the card in it may have been replaced.
+
+Two things tell of another card. NVML shows another UUID at the address; that is certain, but comes late. The kernel
+finds a device there anew, which it says at once; that may be the same card, taken off the bus and found again, but no
+card is exchanged on a running host without it. A driver that is loaded or bound anew is no sign: it finds what was
+there, and a card that lost its driver over an Xid must keep that Xid.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_triage.collectors.contract import GpuLabels
+from gpu_triage.hardware.nvml import MAX_GPUS, Device
+from gpu_triage.hardware.xid_events import OFF_THE_BUS, CardFound, XidReport
+from gpu_triage.hardware.xid_ledger import CODES_PER_GPU, OTHER, XidCount, XidLedger
+
+_MOST_CARDS: Final = 8
+"""Cards remembered of one address."""
+
+Counts = dict[str, XidCount]
+LabelsOf = Callable[[str], GpuLabels | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """NVML's word that a card is at an address.
+
+    Attributes:
+        uuid: which card.
+        device: as which device of which session.
+        at: monotonic second at which that was first heard.
+    """
+
+    uuid: str
+    device: Device
+    at: float
+
+
+class XidOwners:
+    """Counts Xids by address, and settles them with the card that had them once the address has another."""
+
+    def __init__(self) -> None:
+        self._ledger = XidLedger()
+        self._claims: dict[str, list[_Claim]] = {}
+        self._found_at: dict[str, float] = {}
+        self._of_cards: dict[str, Counts] = {}
+        self._of_former: dict[str, Counts] = {}
+
+    def claim(self, device: Device, now: float) -> None:
+        """Take in that NVML shows this GPU where it is; the same device says nothing new the second time.
+
+        Args:
+            device: of the present session. One whose bus id is not told has its UUID for an address, as in a report.
+            now: monotonic seconds.
+        """
+        address = device.pci_bus_id or device.uuid
+        claims = self._claims.setdefault(address, [])
+        if claims and claims[-1].device is device:
+            return
+        owner = self._owner(address)
+        if owner is not None and owner.uuid == device.uuid:
+            claims[-1] = _Claim(device.uuid, device, owner.at)
+            return
+        if owner is not None:
+            # The kernel said nothing of it: then all that happened so far was the old card's.
+            self._settle(address, now, owner.uuid)
+        claims.append(_Claim(device.uuid, device, now))
+        del claims[:-_MOST_CARDS]
+        for surplus in tuple(self._claims)[:-MAX_GPUS]:
+            del self._claims[surplus]
+
+    def found(self, card: CardFound) -> None:
+        """Take in that the kernel found a device at an address anew: what was before is its predecessor's."""
+        since = self._found_at.get(card.gpu, -math.inf)
+        before = [claim.uuid for claim in self._claims.get(card.gpu, ()) if since <= claim.at < card.at]
+        self._settle(card.gpu, card.at, before[-1] if before else None)
+        self._found_at.pop(card.gpu, None)
+        self._found_at[card.gpu] = card.at
+        for surplus in tuple(self._found_at)[:-MAX_GPUS]:
+            del self._found_at[surplus]
+
+    def see(self, report: XidReport) -> bool:
+        """Take in a report; returns whether it is the first of its incident."""
+        if report.uuid is not None:
+            owner = self._owner(report.gpu)
+            if owner is None or owner.uuid != report.uuid:
+                # The last word of a card that has left the address.
+                code = str(OFF_THE_BUS if report.code is None else report.code)
+                self._add(self._of_cards, report.uuid, {code: XidCount(1, report.wall)})
+                return True
+        return self._ledger.see(report)
+
+    def counts(self, labels_of: LabelsOf) -> tuple[dict[GpuLabels, Counts], dict[str, Counts]]:
+        """What every GPU had, by its labels now, and what cards had that were never seen, by PCI address.
+
+        Args:
+            labels_of: the labels of a card by its UUID; None for one that is not remembered.
+        """
+        gpus: dict[GpuLabels, Counts] = {}
+        unassigned = {address: dict(counts) for address, counts in self._of_former.items()}
+        for uuid, counts in self._of_cards.items():
+            labels = labels_of(uuid)
+            if labels is not None:
+                _merge(gpus.setdefault(labels, {}), counts)
+        for address, present in self._ledger.counts().items():
+            owner = self._owner(address)
+            labels = None if owner is None else labels_of(owner.uuid)
+            _merge(unassigned.setdefault(address, {}) if labels is None else gpus.setdefault(labels, {}), present)
+        return gpus, unassigned
+
+    def _owner(self, address: str) -> _Claim | None:
+        """The claim of the card that is there now; None if the kernel found one later than NVML."""
+        claims = self._claims.get(address)
+        return claims[-1] if claims and claims[-1].at >= self._found_at.get(address, -math.inf) else None
+
+    def _settle(self, address: str, until: float, uuid: str | None) -> None:
+        """Put what happened at an address so far down to a card; to the address's former ones if it is not known."""
+        counts = self._ledger.settle(address, until)
+        if counts and uuid is None:
+            self._add(self._of_former, address, counts)
+        elif counts and uuid is not None:
+            self._add(self._of_cards, uuid, counts)
+
+    @staticmethod
+    def _add(past: dict[str, Counts], owner: str, counts: Mapping[str, XidCount]) -> None:
+        _merge(past.setdefault(owner, {}), counts)
+        for surplus in tuple(past)[:-MAX_GPUS]:
+            del past[surplus]
+
+
+def _merge(known: Counts, more: Mapping[str, XidCount]) -> None:
+    for code, count in more.items():
+        xid = code if code in known or len(known) < CODES_PER_GPU else OTHER
+        had = known.get(xid)
+        known[xid] = count if had is None else XidCount(had.count + count.count, max(had.last_at, count.last_at))

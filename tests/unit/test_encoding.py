@@ -1,0 +1,53 @@
+"""A page is what prometheus_client would write, whatever was kept of the one before."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpu_triage import catalogue
+from gpu_triage.catalogue import Sample
+from gpu_triage.encoding import Encoder, Format, encode, families_of
+from gpu_triage.machine import Moment
+from gpu_triage.sampler.outcomes import HOST, Outcome
+
+LABEL = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+VALUE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
+
+
+def outcome(*samples: Sample, subject: str = HOST) -> Outcome:
+    return Outcome("c", subject, samples, success=True, errors=(), duration_seconds=0.0, finished_at=Moment(0.0, 0.0))
+
+
+def memory(pid: str, name: str, value: float) -> Sample:
+    return catalogue.PROCESS_MEMORY.sample(value, "0", "GPU-a", pid, name)
+
+
+@pytest.mark.parametrize("form", Format)
+@given(rounds=st.lists(st.dictionaries(st.tuples(LABEL, LABEL), st.tuples(VALUE, VALUE), max_size=4), max_size=4))
+def test_every_round_reads_as_if_encoded_from_nothing(
+    form: Format, rounds: list[dict[tuple[str, str], tuple[float, float]]]
+) -> None:
+    encoder = Encoder(form)
+    for processes in rounds:
+        samples = [memory(*labels, value) for labels, (value, _) in processes.items()]
+        xids = [catalogue.XID_ERRORS.sample(value, "0", *labels) for labels, (_, value) in processes.items()]
+        outcomes = (outcome(*samples), outcome(*samples[:1], *xids, subject="GPU-b"))
+        assert encoder.encode(outcomes) == encode(form, families_of(outcomes))
+
+
+@pytest.mark.parametrize("form", Format)
+@pytest.mark.parametrize("text", ["a\nb", 'a"b', "a\\b", "a\\nb", "a\r\nb", "a\x85\u2028b", " 0.0", "", "é\U0001f600"])
+def test_no_label_breaks_its_line(form: Format, text: str) -> None:
+    outcomes = (outcome(memory("1", text, 0.0), memory("2", text, 1e300), memory(text, "3", 2.5)),)
+    assert Encoder(form).encode(outcomes) == encode(form, families_of(outcomes))
+
+
+def test_series_that_are_gone_are_not_kept_for_ever() -> None:
+    encoder = Encoder(Format.TEXT)
+    for pid in range(10_000):
+        encoder.encode((outcome(memory(str(pid), "python", 1.0)),))
+    assert len(encoder._metrics[catalogue.PROCESS_MEMORY].series) < 100
+    encoder.encode(())
+    assert encoder._metrics == {}
