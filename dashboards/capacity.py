@@ -1,7 +1,7 @@
 """GPU capacity review: days to months, from recorded series alone, so that a month of a large fleet opens at once.
 
-Lines over time come from series that the rules have summed for the fleet, or from one series a GPU at steps of six
-hours; whatever is told by host or GPU is a table of the last day.
+Lines over time come from series that the rules have summed for the fleet; whatever is told by host or GPU is a table of
+the last day.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def _devices() -> PanelBuilder:
 def _busy_by_workload() -> PanelBuilder:
     return lines(
         "Busy share of the day before, by workload",
-        "By the label workload of the target; without it, all in one.",
-        [Query(f"avg by (workload) ({_BUSY})", "workload {{workload}}")],
+        "By the label workload of the targets, all hosts; those without it are one.",
+        [Query("workload:gpu_busy:avg1d", "workload {{workload}}")],
         unit="percentunit",
         top=1,
         every=STEP,
@@ -139,7 +139,7 @@ def _idle_by_workload() -> PanelBuilder:
     return lines(
         "GPU hours held and idle in a day, by workload",
         "Whose GPUs are held without use. Notebooks and left-over sessions, as a rule: a limit on their life pays.",
-        [Query(f"sum by (workload) ({_IDLE}) / 3600", "workload {{workload}}")],
+        [Query("workload:gpu_allocated_idle_seconds:sum1d / 3600", "workload {{workload}}")],
         unit="h",
         every=STEP,
     )
@@ -149,7 +149,7 @@ def _energy_by_workload() -> PanelBuilder:
     return lines(
         "Energy of a day, by workload",
         "What the GPUs alone took.",
-        [Query(f"sum by (workload) ({_ENERGY})", "workload {{workload}}")],
+        [Query("workload:gpu_energy_joules:sum1d", "workload {{workload}}")],
         unit="joule",
         every=STEP,
     )
