@@ -148,12 +148,14 @@ class Past:
         series: of one host.
         seconds: how far back it goes.
         step_seconds: between its samples.
+        of_fleet: whether the series are of all hosts together, not of each.
     """
 
     name: str
     series: list[FleetSeries]
     seconds: int
     step_seconds: int
+    of_fleet: bool = False
 
 
 def write_past(pasts: list[Past], hosts: range, end_seconds: int, out: TextIO) -> int:
@@ -163,11 +165,11 @@ def write_past(pasts: list[Past], hosts: range, end_seconds: int, out: TextIO) -
         kind = "counter" if past.name.endswith("_total") else "gauge"
         out.write(f"# TYPE {past.name.removesuffix('_total')} {kind}\n")
         times = range(end_seconds - past.seconds, end_seconds, past.step_seconds)
-        for host in hosts:
-            target = f'instance="{host_name(host)}",job="{JOB}"'
+        for host in hosts[: 1 if past.of_fleet else None]:
+            target = "" if past.of_fleet else f'instance="{host_name(host)}",job="{JOB}"'
             for series in past.series:
                 labels = series.labels.replace(HOST, uuid_part(host))
-                head = f"{past.name}{{{target}{',' if labels else ''}{labels}}} "
+                head = f"{past.name}{{{','.join(filter(None, (target, labels)))}}} "
                 # A counter that would begin below zero begins there, so that it grows into its value now.
                 begin = max(0.0, series.value - series.slope * past.seconds)
                 out.writelines(f"{head}{begin + series.slope * (at - times.start):g} {at}\n" for at in times)
