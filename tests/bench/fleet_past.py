@@ -86,18 +86,20 @@ def past_of_fleet() -> list[Past]:
 
 def backfill(pasts: list[Past], hosts: int, data: Path, end_seconds: int) -> int:
     """Fills a data folder with the fleet's past; returns the number of samples."""
-    count = 0
+    # promtool reads a file once for every two hours that it spans: the month stands in a file of its own.
+    count = _import(past_of_fleet(), range(1), data, end_seconds)
     for first in range(0, hosts, HOSTS_A_FILE):
-        fleet = past_of_fleet() if first == 0 else []
         part = range(first, min(hosts, first + HOSTS_A_FILE))
-        text = data.parent / f"past-{first}.om"
-        with text.open("w", encoding="utf-8") as out:
-            count += write_past([*pasts, *fleet], part, end_seconds, out)
-        subprocess.run(
-            ["promtool", "tsdb", "create-blocks-from", "openmetrics", "-q", str(text), str(data)],
-            check=True,
-            stdout=subprocess.DEVNULL,
-        )
-        text.unlink()
+        count += _import(pasts, part, data, end_seconds)
         click.echo(f"  {part.stop} of {hosts} hosts have a past: {count:,} samples", err=True)
+    return count
+
+
+def _import(pasts: list[Past], hosts: range, data: Path, end_seconds: int) -> int:
+    text = data.parent / "past.om"
+    with text.open("w", encoding="utf-8") as out:
+        count = write_past(pasts, hosts, end_seconds, out)
+    command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "-q", str(text), str(data)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    text.unlink()
     return count

@@ -22,7 +22,6 @@ MOST_GPU_MINUTES_AT_FIVE_SECONDS = 240
 """A hundred GPU-minutes take some ten seconds of a CPU when they are looked at every five seconds."""
 
 ELSEWHERE = {
-    "GpuBaselineDrift": "test_alone.py: a simulated host has no baseline of its own",
     "GpuDriverVersionDrift": "test_alone.py: it takes two hosts",
     "GpuTriageWatchdog": "it fires at every step of every scenario, or the scenario fails",
 }

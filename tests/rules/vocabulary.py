@@ -45,7 +45,7 @@ ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
 
 _ERRORS = frozenset({*NAMES.values(), STALLED, MISSING, DRIVER_UNAVAILABLE, "library_invalid"})
 _COLLECTORS = frozenset(
-    {*(c.name for c in GPU_COLLECTORS), *(c.name for c in HOST_COLLECTORS), "presence", "exporter", "xid"}
+    {*(c.name for c in GPU_COLLECTORS), *(c.name for c in HOST_COLLECTORS), "presence", "exporter", "xid", "baseline"}
 )
 _DIRECTIONS = frozenset({"receive", "transmit"})
 

@@ -53,7 +53,7 @@ what must be seen, the alerts that fire then and what `gpu-triage check` finds i
 Alerts that need more than a watch (a history, a baseline, other hosts) are in *italics*.
 
 The alerts are those that the scenario expects; `tests/rules/test_scenarios.py` runs each scenario through the rules in
-promtool and fails unless exactly these fire. `tests/e2e/test_status_page.py` holds the status page and
+promtool and fails unless exactly these fire. `tests/e2e/test_status_page_in_browser.py` holds the status page and
 `/api/v1/verdict` to what the check finds at the same moments. A finding whose alert does not fire yet is **bold**: a
 look takes half a minute where a rule waits, so that nobody is paged for what passes.
 

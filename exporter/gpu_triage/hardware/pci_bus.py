@@ -113,7 +113,7 @@ def port_above(sysfs: Path, bus_id: str) -> str | None:
         port = PurePosixPath(read_link(device) or "").parent.name
     except HostReadFailed:
         return None
-    is_bridge = _BUS_ID.fullmatch(port) and _text(device / ".." / "class").startswith(_BRIDGE_CLASS)
+    is_bridge = _BUS_ID.fullmatch(port) and _text(device_directory(sysfs, port) / "class").startswith(_BRIDGE_CLASS)
     return port.lower() if is_bridge else None
 
 
