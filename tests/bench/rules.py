@@ -248,15 +248,18 @@ def document(fleet: Fleet, head: list[str]) -> str:
     "--scrape", "scrape_seconds", default=60, show_default=True, help="Seconds between two scrapes of a host."
 )
 @click.option("--minutes", default=16.0, show_default=True, help="How long to watch, the first third not counted.")
+@click.option("--note", default="", help="A line for the page about what else ran.")
 @click.option("--output", type=click.Path(path_type=Path), default=PAGE, help="Where the page goes.")
-def main(hosts: int, scrape_seconds: int, minutes: float, output: Path) -> None:
+def main(hosts: int, scrape_seconds: int, minutes: float, note: str, output: Path) -> None:
     """Measure what the rules cost and write the page; exit code 1 when a group takes too much of its interval."""
     if shutil.which("prometheus") is None:
         raise click.ClickException("Prometheus is not installed; `make servers` installs Debian's")
     with tempfile.TemporaryDirectory(prefix="gpu-triage-fleet-") as folder:
         fleet = watch(hosts, scrape_seconds, minutes, Path(folder))
     at = surroundings([], 0.0)
-    output.write_text(document(fleet, [f"- {at.machine}", f"- {at.date}"]), encoding="utf-8")
+    output.write_text(
+        document(fleet, [f"- {at.machine}", f"- {at.date}", *([f"- {note}"] if note else [])]), encoding="utf-8"
+    )
     click.echo(f"wrote {output}", err=True)
     late = [
         name for name, seen in fleet.groups.items() if seen.times and max(seen.times) > ALLOWED_SHARE * seen.interval
