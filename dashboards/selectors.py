@@ -13,8 +13,6 @@ MOST_SERIES: Final = 40
 LEGEND: Final = "{{instance}} GPU {{gpu}}"
 """Who a line is about: host and index, everywhere."""
 
-HOST_LEGEND: Final = "{{instance}}"
-
 
 def host(metric: str, matchers: str = "") -> str:
     """The series of the chosen hosts."""

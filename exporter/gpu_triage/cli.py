@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gpu_triage.diagnosis.looking import Opened
     from gpu_triage.machine import Machine, PodNames
     from gpu_triage.options.given import Given
+    from gpu_triage.simulator import Scenario
 
 log = logging.getLogger(__name__)
 
@@ -176,11 +177,10 @@ def _open_machine(config: Config, stack: ExitStack, scenario_seconds: float) -> 
 
     if config.simulate is None:
         return Opened(_machine(config, stack), None)
-    from gpu_triage.simulator import VirtualClock, at_pace, load_scenario, simulated_machine  # noqa: PLC0415 - likewise
+    from gpu_triage.simulator import VirtualClock, simulated_machine  # noqa: PLC0415 - likewise
 
     clock = VirtualClock()
-    scenario = at_pace(load_scenario(config.simulate), config.simulate_pace)
-    simulated = simulated_machine(scenario, clock=clock, starting_at=scenario_seconds)
+    simulated = simulated_machine(_scenario(config), clock=clock, starting_at=scenario_seconds)
     return Opened(stack.enter_context(simulated).machine, clock)
 
 
@@ -202,14 +202,22 @@ def _machine(config: Config, stack: ExitStack, starting_at: float = 0.0) -> Mach
         return stack.enter_context(replayed_machine(config.replay))
     if config.simulate is None:
         return replace(real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg), pods=_pods(config))
-    from gpu_triage.simulator import at_pace, load_scenario, simulated_machine  # noqa: PLC0415 - as in `simulate`
+    from gpu_triage.simulator import simulated_machine  # noqa: PLC0415 - as in `simulate`
 
-    scenario = at_pace(load_scenario(config.simulate), config.simulate_pace)
+    scenario = _scenario(config)
     log.warning(
         "this host is SIMULATED: every metric is made up",
         extra=fields(scenario=scenario.name, description=scenario.description),
     )
     return stack.enter_context(simulated_machine(scenario, starting_at=starting_at)).machine
+
+
+def _scenario(config: Config) -> Scenario:
+    """The scenario of a configuration that names one, at its pace."""
+    from gpu_triage.simulator import at_pace, load_scenario  # noqa: PLC0415 - as in `simulate`
+
+    assert config.simulate is not None  # noqa: S101 - the callers looked
+    return at_pace(load_scenario(config.simulate), config.simulate_pace)
 
 
 def _pods(config: Config) -> PodNames | None:

@@ -114,13 +114,3 @@ class Runner:
 
     def _answers_within(self) -> float:
         return min(_ANSWERS_WITHIN_SECONDS, self._interval_seconds / 2)
-
-
-def run_virtual(sampler: Sampler, clock: SteppedClock, seconds: float, interval_seconds: float) -> None:
-    """Sample `seconds` of a stepped clock, one step per fast interval, as fast as it goes."""
-    for _ in range(round(seconds / interval_seconds)):
-        sampler.step()
-        sampler.publish()
-        clock.advance(interval_seconds)
-    sampler.step()
-    sampler.publish()
