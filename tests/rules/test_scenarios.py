@@ -23,6 +23,7 @@ MOST_GPU_MINUTES_AT_FIVE_SECONDS = 240
 
 ELSEWHERE = {
     "GpuDriverVersionDrift": "test_alone.py: it takes two hosts",
+    "GpuExporterWebConfigReloadFailed": "test_alone.py: a history has no web server, so no web configuration",
     "GpuTriageWatchdog": "it fires at every step of every scenario, or the scenario fails",
 }
 """Alerts that no scenario expects, and where they are shown instead."""
