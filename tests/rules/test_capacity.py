@@ -54,7 +54,7 @@ def gpu(
     workload: str = "",
     models: tuple[str, str] = ("X100", "X100"),
 ) -> dict[str, list[float]]:
-    """What is scraped of a GPU that a process holds, from one second until another; its models until hour 24, and then."""
+    """What is scraped of a GPU that a process holds, from `begins` until `ends`; its models until hour 24, and then."""
     target = {"instance": f"host-{workload}", "job": "gpu-triage", **({"workload": workload} if workload else {})}
     labels = {**target, "gpu": "0", "uuid": uuid}
     columns: dict[tuple[str, str, str], Callable[[float], float]] = {
