@@ -21,6 +21,7 @@ STEPS_SECONDS = (5, 15, 60)
 
 ELSEWHERE = {
     "GpuDriverVersionDrift": "test_alone.py: it takes two hosts",
+    "GpuExporterWebConfigReloadFailed": "test_alone.py: a history has no web server, so no web configuration",
     "GpuTriageWatchdog": "it fires at every step of every scenario, or the scenario fails",
 }
 """Alerts that no scenario expects, and where they are shown instead."""
