@@ -56,6 +56,27 @@ def test_hosts_of_different_jobs_may_have_different_drivers(fires: Fires) -> Non
     assert not fires("GpuDriverVersionDrift", series, 110)
 
 
+def counted(instance: str, values: list[float], source: str = "nvml", **target: str) -> dict[str, list[float]]:
+    """GPUs of a host by who counts them."""
+    pairs = [("instance", instance), ("job", "gpu-triage"), ("source", source), *target.items()]
+    return {selector("gpu_devices", pairs): values}
+
+
+def test_a_missing_gpu_is_told_though_another_target_got_a_label(fires: Fires) -> None:
+    series = {
+        **counted("a", [8.0] * 30 + [7.0] * 30),
+        **counted("b", [4.0] * 20 + [math.nan] * 40),
+        **counted("b", [math.nan] * 20 + [4.0] * 40, workload="serving"),
+    }
+    assert fires("GpuMissing", series, 50)
+
+
+def test_a_host_that_only_got_a_label_misses_no_gpu(fires: Fires) -> None:
+    before, after = [4.0] * 20 + [math.nan] * 40, [math.nan] * 20 + [4.0] * 40
+    series = {**counted("b", before), **counted("b", after, workload="serving")}
+    assert not any(fires("GpuMissing", series, minute) for minute in (22, 30, 50))
+
+
 def test_a_field_that_differs_from_the_baseline_for_five_minutes_drifts(fires: Fires) -> None:
     series = {
         **mismatch("gpu_count", [0.0] * 5 + [1.0] * 15),
