@@ -10,8 +10,9 @@ import yaml
 
 from gpu_triage.diagnosis import thresholds as ours
 from gpu_triage.diagnosis.advice import CRITICAL_XIDS
-from gpu_triage.diagnosis.codes import APPLICATION_XIDS, CONTAINED_XIDS
+from gpu_triage.diagnosis.codes import CONTAINED_XIDS
 from gpu_triage.diagnosis.ladder import LADDER
+from gpu_triage.hardware.xid_events import APPLICATION_XIDS
 
 if TYPE_CHECKING:
     from pathlib import Path
