@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
+from types import FrameType
 
 import click
 from deploy.demo.pager import Notification, pager
@@ -31,6 +33,8 @@ def demo(scenario: str, pace: int, seconds: int | None) -> None:
     Everything listens on 127.0.0.1, is made up, and is gone when the demonstration ends.
     """
     begun = time.monotonic()
+    for number in _ENDINGS:
+        signal.signal(number, _end_in_order)
 
     def show(notification: Notification) -> None:
         _print_page(notification, (time.monotonic() - begun) * pace)
@@ -51,6 +55,16 @@ def demo(scenario: str, pace: int, seconds: int | None) -> None:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         click.echo("\nended", err=True)
+
+
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _end_in_order(_number: int, _frame: FrameType | None) -> None:
+    """End as Ctrl-C does; a closed terminal or an impatient second signal must leave no server running."""
+    for number in _ENDINGS:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 _BOTTLENECK = "g0.tab=0&g0.range_input=10m&g0.expr=instance_gpu%3Agpu_bottleneck%3Aactive%20%3D%3D%201"
