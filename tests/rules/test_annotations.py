@@ -27,6 +27,27 @@ class Told:
 
 TOLD = [
     Told(
+        "missing",
+        30,
+        "GpuMissing",
+        {},
+        (r"missing shows 2 GPUs;", r"by source, was nvml 3, pci 3\.", r"Drain the host"),
+    ),
+    Told(
+        "path",
+        40,
+        "GpuPcieGenerationDowntrained",
+        {"gpu": "0"},
+        (r"GPU 0 of path", r"PCIe generation 2 instead of \d for 10 minutes", r"Check BIOS settings"),
+    ),
+    Told(
+        "sick-fabric",
+        55,
+        "GpuRecoveryActionNeeded",
+        {"gpu": "1"},
+        (r"recovery action 1 on GPU 1 of sick-fabric: end its processes and reset it\.", r"Drain it and do that"),
+    ),
+    Told(
         "h100-8-bad-night",
         33,
         "GpuHwThermalThrottling",
@@ -38,7 +59,7 @@ TOLD = [
         75,
         "GpuPcieWidthDowntrained",
         {"gpu": "0", "severity": "critical"},
-        (r"GPU 0 of dual-a10", r"\b8 PCIe lanes", r"reseat card and riser"),
+        (r"GPU 0 of dual-a10", r"\b8 of 16 PCIe lanes", r"reseat card and riser"),
     ),
     Told(
         "dual-a10",
@@ -73,7 +94,7 @@ TOLD = [
         90,
         "GpuPowerCapped",
         {"gpu": "0"},
-        (r"GPU 0 of a100-power-capped", r"\b(9\d(\.\d+)?|100)% of the last 5 minutes", r"nvidia-smi -pl"),
+        (r"GPU 0 of a100-power-capped", r"\b(9\d(\.\d+)?|100)% of the last 5 minutes", r"power limit \(\d+ W\)", r"nvidia-smi -i 0 -pl 400,"),
     ),
     Told(
         "sick-memory",
