@@ -83,6 +83,13 @@ TOLD = [
         (r"The GPU at 0000:b3:00\.0 of lost-before-start", r"Xid 79 at ", r"Drain it"),
     ),
     Told(
+        "lost-before-start",
+        5,
+        "GpuLost",
+        {},
+        (r"^GPU 1 of lost-before-start", r"gpu_error_info: lost\b", r"then power it off and on"),
+    ),
+    Told(
         "no-driver",
         60,
         "GpuDriverUnavailable",
