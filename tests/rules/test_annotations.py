@@ -27,6 +27,18 @@ class Told:
 
 TOLD = [
     Told(
+        "h100-8-bad-night",
+        55,
+        "GpuPcieAerErrors",
+        {"gpu": "5"},
+        (
+            r"reported \d{3} PCIe errors",
+            r"and 0 nonfatal or fatal ones within 30 minutes",
+            r"drain the host now",
+            r"at the next chance",
+        ),
+    ),
+    Told(
         "missing",
         30,
         "GpuMissing",
@@ -101,7 +113,12 @@ TOLD = [
         90,
         "GpuPowerCapped",
         {"gpu": "0"},
-        (r"GPU 0 of a100-power-capped", r"\b(9\d(\.\d+)?|100)% of the last 5 minutes", r"power limit \(\d+ W\)", r"nvidia-smi -i 0 -pl 400,"),
+        (
+            r"GPU 0 of a100-power-capped",
+            r"\b(9\d(\.\d+)?|100)% of the last 5 minutes",
+            r"power limit \(\d+ W\)",
+            r"nvidia-smi -i 0 -pl 400,",
+        ),
     ),
     Told(
         "sick-memory",
