@@ -43,7 +43,7 @@ TOLD = [
         30,
         "GpuMissing",
         {},
-        (r"missing shows 2 GPUs;", r"by source, was nvml 3, pci 3\.", r"Drain the host"),
+        (r"missing shows 2 GPUs\.", r"bus has 2\. The driver showed 3 within 6 hours\.", r"Drain the host"),
     ),
     Told(
         "path",
