@@ -72,17 +72,6 @@ def test_a_replay_stays_as_the_recording_ended(recorded: Path) -> None:
         assert host.value("gpu_memory_used_bytes", gpu="0") is not None
 
 
-@pytest.fixture(scope="module")
-def recording() -> Recording:
-    return record(load_scenario("dual-a10"))[0]
-
-
-@pytest.fixture
-def recorded(tmp_path: Path, recording: Recording) -> Path:
-    write_recording(recording, tmp_path / "recorded")
-    return tmp_path / "recorded"
-
-
 def test_an_archive_holds_what_a_folder_does(tmp_path: Path, recorded: Path, recording: Recording) -> None:
     write_recording(recording, tmp_path / "recording.tar.gz")
     assert read_recording(tmp_path / "recording.tar.gz") == read_recording(recorded)
