@@ -63,14 +63,15 @@ class Commands(click.Group):
             from gpu_triage.diagnosis.advise_command import advise_command  # noqa: PLC0415 - see the class
             from gpu_triage.diagnosis.baseline_command import baseline_command  # noqa: PLC0415 - likewise
             from gpu_triage.diagnosis.check_command import check_command  # noqa: PLC0415 - likewise
-            from gpu_triage.diagnosis.looking import Surroundings  # noqa: PLC0415 - likewise
+            from gpu_triage.options.looking import Surroundings  # noqa: PLC0415 - likewise
             from gpu_triage.recording.command import record_command  # noqa: PLC0415 - likewise
 
-            surroundings = Surroundings(COLLECTOR_SWITCHES, _scenario_options, _open_machine)
-            self.add_command(advise_command(surroundings))
-            self.add_command(baseline_command(_machine_to_look_at))
-            self.add_command(check_command(surroundings))
-            self.add_command(record_command(_machine_to_look_at))
+            stepped = Surroundings(COLLECTOR_SWITCHES, _scenario_options, _open_machine)
+            live = Surroundings(COLLECTOR_SWITCHES, _scenario_options, _machine)
+            self.add_command(advise_command(stepped))
+            self.add_command(baseline_command(live))
+            self.add_command(check_command(stepped))
+            self.add_command(record_command(live))
         return super().get_command(ctx, cmd_name)
 
 
@@ -182,11 +183,6 @@ def _open_machine(config: Config, stack: ExitStack, scenario_seconds: float) -> 
     clock = VirtualClock()
     simulated = simulated_machine(_scenario(config), clock=clock, starting_at=scenario_seconds)
     return Opened(stack.enter_context(simulated).machine, clock)
-
-
-def _machine_to_look_at(config: Config, stack: ExitStack, starting_at: float) -> Machine:
-    configure(config.log_level, config.log_format)
-    return _machine(config, stack, starting_at)
 
 
 def main() -> None:

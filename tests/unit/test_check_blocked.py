@@ -10,11 +10,12 @@ from tests.rig import scenario_with
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.check_command import check_command, exit_code
 from gpu_triage.diagnosis.codes import Severity
-from gpu_triage.diagnosis.looking import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Opened, Surroundings
+from gpu_triage.diagnosis.looking import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Opened
 from gpu_triage.diagnosis.obstacles import obstacle
 from gpu_triage.diagnosis.report import Fitness, report_of
 from gpu_triage.diagnosis.watch import watch
 from gpu_triage.options import run_cli
+from gpu_triage.options.looking import Surroundings
 from gpu_triage.options.sources import no_options
 from gpu_triage.simulator import load_scenario, simulated_machine
 

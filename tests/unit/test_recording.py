@@ -182,7 +182,7 @@ def test_the_command_records_what_serve_replays(tmp_path: Path, capsys: pytest.C
         (["taken/file/below", "--watch", "1s"], "cannot be written"),
         (["nowhere/x.tar.gz", "--watch", "1s"], "cannot be written"),
         (["new", "--watch", "1"], "--watch: '1' has no unit"),
-        (["new", "--watch", "1h"], "--watch: 1h is not from 1s to 600s"),
+        (["new", "--watch", "1h"], "--watch: '1h' is out of range; write a duration from 1s to 10m"),
     ],
 )
 def test_what_cannot_be_recorded_is_said_with_the_next_step(

@@ -18,11 +18,8 @@ from gpu_triage.diagnosis.looking import (
     PATIENCE,
     WATCH,
     Opened,
-    Surroundings,
     applies,
     observe,
-    scenario_time,
-    seconds_of,
 )
 from gpu_triage.diagnosis.obstacles import obstacle
 from gpu_triage.diagnosis.report import report_of
@@ -31,6 +28,7 @@ from gpu_triage.diagnosis.view import view_of
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import configure
 from gpu_triage.options import OptionsCommand, serve_options
+from gpu_triage.options.looking import Surroundings, scenario_time, seconds_of, simulate_at_option
 
 FORMAT: Final = "gpu-triage-advice"
 VERSION: Final = 1
@@ -39,7 +37,7 @@ _COUNT: Final = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMBT]?)", re.IGNORECASE)
 _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
-def advise_command(surroundings: Surroundings) -> click.Command:
+def advise_command(surroundings: Surroundings[Opened]) -> click.Command:
     """The command, for the group."""
 
     @click.command("advise", cls=OptionsCommand)
@@ -66,7 +64,7 @@ def advise_command(surroundings: Surroundings) -> click.Command:
     )
     @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
     @click.option("--watch", "watch_for", metavar="DURATION", default="5s", show_default=True, help="How long to look.")
-    @click.option("--simulate-at", metavar="DURATION", help="Scenario time at which to look at a simulated host.")
+    @simulate_at_option
     @serve_options(surroundings.switches, surroundings.of_scenario, applies)
     def advise(
         *,

@@ -19,11 +19,8 @@ from gpu_triage.diagnosis.looking import (
     PATIENCE,
     WATCH,
     Opened,
-    Surroundings,
     applies,
     observe,
-    scenario_time,
-    seconds_of,
 )
 from gpu_triage.diagnosis.machine_readable import render_json, render_junit
 from gpu_triage.diagnosis.obstacles import obstacle
@@ -32,9 +29,10 @@ from gpu_triage.diagnosis.text import render_text
 from gpu_triage.errors import GpuTriageError
 from gpu_triage.log import configure
 from gpu_triage.options import OptionsCommand, serve_options
+from gpu_triage.options.looking import Surroundings, scenario_time, seconds_of, simulate_at_option
 
 
-def check_command(surroundings: Surroundings) -> click.Command:
+def check_command(surroundings: Surroundings[Opened]) -> click.Command:
     """The command, for the group."""
 
     @click.command("check", cls=OptionsCommand)
@@ -63,7 +61,7 @@ def check_command(surroundings: Surroundings) -> click.Command:
         show_default=True,
         help="The least severe finding that makes the exit code 1.",
     )
-    @click.option("--simulate-at", metavar="DURATION", help="Scenario time at which to look at a simulated host.")
+    @simulate_at_option
     @click.option("--verbose", "-v", is_flag=True, help="Log to stderr what the sampler says.")
     @serve_options(surroundings.switches, surroundings.of_scenario, applies)
     def check(
