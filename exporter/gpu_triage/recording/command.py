@@ -16,7 +16,7 @@ from gpu_triage.machine import Machine
 from gpu_triage.options import OptionsCommand, serve_options
 from gpu_triage.options.looking import Surroundings, seconds_of
 from gpu_triage.options.values import duration
-from gpu_triage.recording.bundle import Recording, write_recording
+from gpu_triage.recording.bundle import Recording, make_room, write_recording
 from gpu_triage.recording.recorder import Recorder, local_masker
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
@@ -44,6 +44,7 @@ def record_command(surroundings: Surroundings[Machine]) -> click.Command:
         Look through it before you give it away: it is text.
         """
         seconds = seconds_of("--watch", watch, _WATCH)
+        make_room(target)
         configure("error", config.log_format)
         with ExitStack() as stack:
             recording = watch_host(surroundings.open_machine(config, stack, 0.0), config, seconds)
