@@ -222,5 +222,5 @@ def test_help_is_grouped_by_subject(capsys: pytest.CaptureFixture[str]) -> None:
         "Logging",
         "Simulation",
         "Configuration file",
-        "Other",
+        "Options",
     ]

@@ -62,7 +62,14 @@ def advise_command(surroundings: Surroundings[Opened]) -> click.Command:
         show_default=True,
         help="What the job does.",
     )
-    @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+    @click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="For people, for programs.",
+    )
     @click.option("--watch", "watch_for", metavar="DURATION", default="5s", show_default=True, help="How long to look.")
     @simulate_at_option
     @serve_options(surroundings.switches, surroundings.of_scenario, applies)

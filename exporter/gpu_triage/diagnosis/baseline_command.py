@@ -49,7 +49,14 @@ def baseline_command(surroundings: Surroundings[Machine]) -> click.Group:
 
     @group.command("diff", cls=OptionsCommand)
     @click.argument("file", type=Path)
-    @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+    @click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="For people, for programs.",
+    )
     @flags
     def diff(*, config: Config, file: Path, form: str, within: str, simulate_at: str | None) -> int:
         """Say what differs from the baseline in FILE, and what that means.
