@@ -124,7 +124,10 @@ def test_a_number_of_parameters_reads_as_people_write_it(text: str, count: float
     assert parse_count(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "M", "6,9M", "-1M", "0", "7 B", "1e6", "nan"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "M", "6,9M", "-1M", "0", "7 B", "1e6", "nan", "7\N{KELVIN SIGN}", "\N{ARABIC-INDIC DIGIT SEVEN}B"],
+)
 def test_a_wrong_number_of_parameters_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"write 258K, 6\.9M or 7B"):
         parse_count(text)

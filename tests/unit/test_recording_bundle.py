@@ -123,7 +123,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
         "holds 'recording/kmsg'",
     ),
     "a part too few": (lambda path: _archive(path, (tarfile.TarInfo("recording/kmsg"), b"")), "has no recording.json"),
-    "nothing": (lambda path: path, "cannot be read"),
+    "nothing": (lambda path: path, "cannot be read: No such file or directory; name what"),
 }
 
 

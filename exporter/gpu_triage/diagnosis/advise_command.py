@@ -33,7 +33,7 @@ from gpu_triage.options.looking import Surroundings, scenario_time, seconds_of, 
 FORMAT: Final = "gpu-triage-advice"
 VERSION: Final = 1
 
-_COUNT: Final = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMBT]?)", re.IGNORECASE)
+_COUNT: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMBTkmbt]?)")
 _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 

@@ -55,7 +55,7 @@ class OptionsCommand(click.Command):
         """Write each option once, under its section; the command's own beside them under "Options"."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
-            # The usage line names the arguments, and since click 8.4 they have a record too.
+            # The usage line names the arguments, and newer versions of click give them a record too.
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
             if record is not None:
                 section = parameter.option.section if isinstance(parameter, OptionFlag) else "Options"

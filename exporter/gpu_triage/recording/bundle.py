@@ -150,7 +150,8 @@ def read_recording(path: Path) -> Recording:
     try:
         parts = _parts_of_folder(path) if path.is_dir() else _parts_of_archive(path)
     except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
-        raise RecordingError(f"{path}: cannot be read: {error}; name what gpu-triage record wrote") from error
+        why = getattr(error, "strerror", None) or error
+        raise RecordingError(f"{path}: cannot be read: {why}; name what gpu-triage record wrote") from error
     lacking = [name for name in _PARTS if name not in parts]
     if lacking:
         raise RecordingError(f"{path}: has no {lacking[0]}; name what gpu-triage record wrote")
