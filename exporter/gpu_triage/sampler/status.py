@@ -174,12 +174,14 @@ class Status:
         return identity.samples[0].labels[_NAME_LABEL] if identity and identity.samples else ""
 
     def _log_turn(self, outcome: Outcome) -> None:
-        fields = {
+        named = {
             "collector": outcome.collector,
-            "gpu": outcome.subject or None,
+            "gpu": outcome.subject,
             "errors": ",".join(sorted(set(outcome.errors))),
+            "cause": "" if outcome.success else outcome.detail,
         }
+        fields = {name: text for name, text in named.items() if text}
         if outcome.success:
             log.info("collector works again", extra={"fields": fields})
         else:
-            log.warning("collector failed", extra={"fields": {**fields, "cause": outcome.detail or None}})
+            log.warning("collector failed", extra={"fields": fields})
