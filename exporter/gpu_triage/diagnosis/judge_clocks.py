@@ -80,7 +80,15 @@ def judge_stragglers(host: HostView) -> Iterator[Finding]:
         if len(busy) < thresholds.STRAGGLER_PEERS:
             continue
         usual = median(clock for _, clock in busy)
+        peers_cap_share = median(gpu.throttled("sw_power_cap") for gpu, _ in busy)
         for gpu, own in busy:
-            if own < usual * (1 - thresholds.STRAGGLER_BELOW_SHARE):
+            if own < usual * (1 - thresholds.STRAGGLER_BELOW_SHARE) and not _works_harder(gpu, peers_cap_share):
                 measured = f"SM clock {own / 1e6:.0f} MHz, its busy siblings' median {usual / 1e6:.0f} MHz"
                 yield of_gpu("clock.straggler", gpu, measured)
+
+
+def _works_harder(gpu: GpuView, peers_cap_share: float) -> bool:
+    """Whether it meets its default power limit, and its peers theirs hardly ever: no fault of its own."""
+    share = gpu.throttled("sw_power_cap")
+    at_limit = share >= thresholds.POWER_CAP_CLASS_SHARE and not gpu.capped
+    return at_limit and peers_cap_share <= thresholds.STRAGGLER_PEERS_CAP_SHARE
