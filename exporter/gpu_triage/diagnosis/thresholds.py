@@ -107,7 +107,7 @@ STRAGGLER_BELOW_SHARE: Final = 0.10
 STRAGGLER_PEERS: Final = 3
 
 STRAGGLER_PEERS_CAP_SHARE: Final = 0.1
-"""At its default power limit for POWER_CAP_CLASS_SHARE of the time, and its peers for no more than this: not a straggler
+"""At its default power limit for POWER_CAP_CLASS_SHARE of the time, and its peers for no more than this: no straggler
 but harder work."""
 
 MEMORY_FULL_SHARE: Final = 0.97
