@@ -49,7 +49,7 @@ SAME = [
     (ours.LINE_RATE_SHARE, "instance:gpu_host_network:saturated", r"ratio5m\) >= (?:bool )?"),
     (ours.THERMAL_SHARE, "GpuHwThermalThrottling", r"hw_thermal\"\}\) > "),
     (ours.SW_THERMAL_SHARE, "GpuSwThermalThrottling", r"sw_thermal\"\}\[10m\]\)\) > "),
-    (ours.NEAR_SLOWDOWN_CELSIUS, "GpuTemperatureNearSlowdown", r"margin_celsius < "),
+    (ours.NEAR_SLOWDOWN_CELSIUS, "GpuTemperatureNearSlowdown", r"margin_celsius\[5m\]\) < "),
     (ours.POWER_CAP_SHARE, "GpuPowerCapped", r"sw_power_cap\"\}\) > "),
     (ours.LINK_TRANSITIONS, "GpuPcieLinkFlapping", r"\[15m\]\)\) > "),
     (ours.REPLAYS, "GpuPcieReplaysRising", r"\[15m\]\) > "),
