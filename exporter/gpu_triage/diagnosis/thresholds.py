@@ -44,7 +44,8 @@ NEAR_SLOWDOWN_CELSIUS: Final = 5.0
 HUNG_BUSY_SHARE: Final = 0.01
 """Hung: busy for less than this share, drawing less than HUNG_POWER_SHARE of the limit, holding HUNG_HELD_BYTES."""
 
-HUNG_POWER_SHARE: Final = 0.3
+HUNG_POWER_SHARE: Final = 0.5
+"""Boards that a process keeps awake (P0) rest at up to 0.43 of a small limit: T4 and L4 at 27 W of 70 and 72."""
 
 HUNG_HELD_BYTES: Final = 1024.0**3
 
