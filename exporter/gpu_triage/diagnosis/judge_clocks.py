@@ -17,9 +17,11 @@ def judge_heat(host: HostView) -> Iterator[Finding]:
     """Throttling for heat, and how near it is."""
     for gpu in host.answering:
         hardware, software = gpu.throttled("hw_thermal"), gpu.throttled("sw_thermal")
-        if gpu.busy and hardware > thresholds.THERMAL_SHARE:
+        # At rest it would be cool: one whose busy share nobody knows, as with MIG, counts as busy.
+        busy = gpu.busy or gpu.busy_share is None
+        if busy and hardware > thresholds.THERMAL_SHARE:
             yield of_gpu("thermal.hw", gpu, f"hw_thermal {hardware:.0%} of the time{_state(gpu)}")
-        if gpu.busy and software > thresholds.SW_THERMAL_SHARE:
+        if busy and software > thresholds.SW_THERMAL_SHARE:
             yield of_gpu("thermal.sw", gpu, f"sw_thermal {software:.0%} of the time{_state(gpu)}")
         near = _nearness(gpu)
         if near is not None:
