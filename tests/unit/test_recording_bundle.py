@@ -10,13 +10,14 @@ import tarfile
 import zlib
 from base64 import b64encode
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpu_triage.errors import RecordingError
-from gpu_triage.recording.bundle import FileState, read_recording
+from gpu_triage.recording.bundle import FileState, Recording, read_recording, write_recording
 from gpu_triage.recording.replay import ReplayedTree
 
 
@@ -145,3 +146,13 @@ def test_a_recording_is_bounded(recorded: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("gpu_triage.recording.bundle.MOST_BYTES", 1000)
     with pytest.raises(RecordingError, match="is larger than"):
         read_recording(recorded)
+
+
+@pytest.mark.parametrize("name", ["written", "written.tar.gz"])
+def test_names_that_are_no_utf_8_are_written_and_read_as_they_are(
+    tmp_path: Path, recording: Recording, name: str
+) -> None:
+    odd = FileState(0.0, "sys/class/net/et\udcffh", "link", "../../devices/\udc80")
+    written = replace(recording, files=(*recording.files, odd))
+    write_recording(written, tmp_path / name)
+    assert read_recording(tmp_path / name).files[-1] == odd

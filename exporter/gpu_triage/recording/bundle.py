@@ -121,18 +121,20 @@ def write_recording(recording: Recording, path: Path) -> None:
         RecordingError: it cannot be written there.
     """
     make_room(path)
-    parts = dict(zip(_PARTS, _texts(recording), strict=True))
+    # A name that is no UTF-8 becomes an escape of JSON.
+    parts = {
+        name: text.encode("utf-8", "backslashreplace") for name, text in zip(_PARTS, _texts(recording), strict=True)
+    }
     try:
         if path.name.endswith(_ARCHIVE):
             with tarfile.open(path, "w:gz") as archive:
-                for name, text in parts.items():
-                    raw = text.encode()
+                for name, raw in parts.items():
                     member = tarfile.TarInfo(f"recording/{name}")
                     member.size, member.mtime = len(raw), int(recording.wall)
                     archive.addfile(member, io.BytesIO(raw))
             return
-        for name, text in parts.items():
-            (path / name).write_text(text, encoding="utf-8")
+        for name, raw in parts.items():
+            (path / name).write_bytes(raw)
     except OSError as error:
         raise _unwritable(path, error) from error
 
