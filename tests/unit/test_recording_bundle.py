@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import re
 import tarfile
 import zlib
@@ -114,6 +115,11 @@ def _link_member() -> tarfile.TarInfo:
     return member
 
 
+def _pipe(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
 HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
     "no archive": (lambda path: _holding(path, b"x"), "cannot be read"),
     "a cut archive": (lambda path: _holding(path, gzip.compress(b"x" * 2000)[:20]), "cannot be read"),
@@ -124,6 +130,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
         "holds 'recording/kmsg'",
     ),
     "a part too few": (lambda path: _archive(path, (tarfile.TarInfo("recording/kmsg"), b"")), "has no recording.json"),
+    "a pipe": (_pipe, "cannot be read: is no file; name what"),
     "nothing": (lambda path: path, "cannot be read: No such file or directory; name what"),
 }
 

@@ -7,6 +7,7 @@ Everything is read into memory and checked: nothing is ever unpacked to where it
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import stat
@@ -230,6 +231,9 @@ def _parts_of_folder(path: Path) -> dict[str, bytes]:
 def _parts_of_archive(path: Path) -> dict[str, bytes]:
     parts: dict[str, bytes] = {}
     left = MOST_BYTES
+    if not stat.S_ISREG(path.stat().st_mode):
+        # Opening a pipe would wait for somebody who writes into it.
+        raise OSError(errno.EINVAL, "is no file")
     with tarfile.open(path, "r|gz") as archive:
         for count, member in enumerate(archive):
             name = member.name.removeprefix("recording/")
