@@ -27,7 +27,8 @@ def host(tmp_path: Path, *events: str) -> Scenario:
 
 
 def counts(running: Rig) -> dict[tuple[str, str], float]:
-    return {(labels["uuid"], labels["xid"]): value for labels, value in running.series("gpu_xid_errors_total")}
+    series = running.series("gpu_xid_errors_total")
+    return {(labels["uuid"], labels["xid"]): value for labels, value in series if value}
 
 
 def unassigned(running: Rig) -> dict[tuple[str, str], float]:

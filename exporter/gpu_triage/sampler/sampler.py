@@ -103,7 +103,8 @@ class Sampler:
         pushed: tuple[CollectorHealth, ...] = ()
         if self._xid.enabled:
             pushed = (self._xid.health(now.monotonic),)
-            xids = self._xid.reading(self._labels_of, now.monotonic)
+            known = (record.labels for record in self._fleet)
+            xids = self._xid.reading(known, self._labels_of, now.monotonic)
             self._put_own(xid.NAME, checked(xid.render(xids), frozenset(xid.METRICS)), now)
         own: tuple[CollectorHealth, ...] = ()
         if self._baseline.enabled:
