@@ -148,9 +148,9 @@ def software() -> Row:
                 "Under 0.9: this GPU is slower than its peers and every synchronous step waits for it. Find out what "
                 "holds it back in step 2.",
                 worst(
-                    f"{gpu('instance_gpu_name:gpu_clock_hertz:busy_avg5m')}\n"
+                    f"{gpu('instance_gpu_name:gpu_clock_hertz:busy_median5m')}\n"
                     "/ on (job, instance, name) group_left ()\n"
-                    f"quantile by (job, instance, name) (0.5, {host('instance_gpu_name:gpu_clock_hertz:busy_avg5m')})"
+                    f"quantile by (job, instance, name) (0.5, {host('instance_gpu_name:gpu_clock_hertz:busy_median5m')})"
                 ),
                 unit="percentunit",
                 floor=None,

@@ -91,6 +91,14 @@ def test_what_the_host_lacks_is_the_bottleneck_of_gpus_that_wait(
     assert not report.reaches(Severity.CRITICAL)
 
 
+def test_lowered_clocks_do_not_hide_what_a_gpu_waits_for(tmp_path: Path) -> None:
+    lowered = event('kind = "application_clock", sm_mhz = 900')
+    slow = event('kind = "cpu", iowait = 0.3', gpu=None)
+    report = look_at(scenario_with(tmp_path, "v100-old-driver", STARVED, lowered, slow), AT)
+    assert "clock.policy" in codes(report, "GPU 0")
+    assert {gpu.bottleneck.name for gpu in report.gpus} == {"storage"}
+
+
 def test_a_scarce_resource_that_nobody_waits_for_is_only_context(tmp_path: Path) -> None:
     slow = event('kind = "cpu", iowait = 0.3', gpu=None)
     report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", slow), AT)
@@ -160,6 +168,19 @@ def test_a_finding_that_follows_from_another_says_so(tmp_path: Path) -> None:
     report = look_at(scenario_with(tmp_path, "v100-old-driver", hot), AT)
     assert finding(report, "clock.straggler").explained_by == "thermal.hw"
     assert finding(report, "thermal.hw").explained_by == ""
+
+
+@pytest.mark.parametrize(
+    ("peers", "found"), [(0.6, set()), (1.1, {"clock.straggler"})], ids=["lighter work", "the same cap"]
+)
+def test_the_slowest_at_its_power_limit_is_a_straggler_where_its_peers_are_at_theirs(
+    tmp_path: Path, peers: float, found: set[str]
+) -> None:
+    work = [event(f'kind = "load", utilization = 1.0, intensity = {peers}, jitter = 0.0', gpu=g) for g in (1, 2, 3)]
+    harder = event('kind = "load", utilization = 1.0, intensity = 2.2, jitter = 0.0')
+    clocks = [event('kind = "application_clock", sm_mhz = 1530', gpu=g) for g in range(4)]
+    report = look_at(scenario_with(tmp_path, "v100-old-driver", harder, *work, *clocks), AT)
+    assert codes(report, "GPU 0") & {"clock.straggler"} == found
 
 
 def test_what_may_not_be_read_is_named_with_the_next_step(tmp_path: Path) -> None:

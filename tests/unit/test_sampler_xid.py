@@ -45,14 +45,6 @@ def errors(running: Rig) -> dict[str, float]:
     return {labels["error"]: value for labels, value in series}
 
 
-def append(running: Rig, sequence: int, text: str, ago: float = 0.0) -> None:
-    kmsg = running.simulated.machine.kmsg
-    assert kmsg is not None
-    stamp = round((running.clock.now().monotonic - ago) * 1e6)
-    with kmsg.open("a") as log:
-        log.write(f"4,{sequence},{stamp},-;{text}\n")
-
-
 def session(running: Rig) -> NvmlSession:
     return session_of(running.simulated)
 
@@ -61,12 +53,6 @@ def session_of(simulated: SimulatedMachine) -> NvmlSession:
     nvml = simulated.machine.nvml
     assert isinstance(nvml, SimulatedNvml)
     return nvml.session
-
-
-def without_kmsg(running: Rig) -> None:
-    kmsg = running.simulated.machine.kmsg
-    assert kmsg is not None
-    kmsg.unlink()
 
 
 def test_a_healthy_host_has_no_xid_and_says_who_listens() -> None:
@@ -130,8 +116,8 @@ def test_a_gpu_that_fell_off_the_bus_keeps_its_xid(tmp_path: Path) -> None:
 def test_fallen_off_the_bus_without_a_code_is_a_79(tmp_path: Path) -> None:
     with rig(host(tmp_path)) as running:
         running.run_to(10)
-        append(running, 9001, "NVRM: Xid (PCI:0000:b3:00): 31, Ch 0000000b, engmask 00000101, intr 10000000")
-        append(running, 9002, "NVRM: GPU 0000:b3:00.0: GPU has fallen off the bus.")
+        running.kernel_logs(9001, "NVRM: Xid (PCI:0000:b3:00): 31, Ch 0000000b, engmask 00000101, intr 10000000")
+        running.kernel_logs(9002, "NVRM: GPU 0000:b3:00.0: GPU has fallen off the bus.")
         running.run_to(12)
         assert counts(running) == {("1", "31"): 1, ("1", "79"): 1}
 
@@ -152,7 +138,7 @@ def test_without_the_kernel_log_nvml_is_heard_and_the_log_says_so_once(
 ) -> None:
     caplog.set_level("INFO")
     with rig(host(tmp_path, xid(20, 0, 31, ', reported_by = "nvml"'))) as running:
-        without_kmsg(running)
+        running.kmsg.unlink()
         running.run_to(150)
         assert sources(running) == {"kmsg": 0, "nvml": 1}
         assert counts(running) == {("0", "31"): 1}
@@ -163,9 +149,9 @@ def test_without_the_kernel_log_nvml_is_heard_and_the_log_says_so_once(
 
 def test_a_kernel_log_that_appears_later_is_read_without_a_restart(tmp_path: Path) -> None:
     with rig(host(tmp_path)) as running:
-        without_kmsg(running)
+        running.kmsg.unlink()
         running.run_to(10)
-        append(running, 1, "NVRM: Xid (PCI:0000:65:00): 62, 2351 (d0f)", ago=5)
+        running.kernel_logs(1, "NVRM: Xid (PCI:0000:65:00): 62, 2351 (d0f)", ago=5)
         running.run_to(100)
         assert sources(running) == {"kmsg": 1, "nvml": 1}
         assert counts(running) == {("0", "62"): 1}
@@ -174,7 +160,7 @@ def test_a_kernel_log_that_appears_later_is_read_without_a_restart(tmp_path: Pat
 def test_where_nobody_ever_listens_nothing_alarms(tmp_path: Path) -> None:
     missing = 'at = 0\neffect = { kind = "missing_function", function = "nvmlEventSetCreate" }'
     with rig(host(tmp_path, missing)) as running:
-        without_kmsg(running)
+        running.kmsg.unlink()
         running.run_to(10)
         assert sources(running) == {"kmsg": 0, "nvml": 0}
         assert running.value("gpu_exporter_collector_success", collector="xid") is None
@@ -273,9 +259,7 @@ def test_the_collector_can_be_switched_off(tmp_path: Path) -> None:
 
 def test_junk_in_the_kernel_log_costs_nothing_else(tmp_path: Path) -> None:
     with rig(host(tmp_path, xid(20, 0, 31))) as running:
-        kmsg = running.simulated.machine.kmsg
-        assert kmsg is not None
-        with kmsg.open("ab") as log:
+        with running.kmsg.open("ab") as log:
             log.write(bytes(range(256)) * 2000)
             log.write(b"\n")
         running.run_to(30)

@@ -17,9 +17,11 @@ def judge_heat(host: HostView) -> Iterator[Finding]:
     """Throttling for heat, and how near it is."""
     for gpu in host.answering:
         hardware, software = gpu.throttled("hw_thermal"), gpu.throttled("sw_thermal")
-        if gpu.busy and hardware > thresholds.THERMAL_SHARE:
+        # At rest it would be cool: one whose busy share nobody knows, as with MIG, counts as busy.
+        busy = gpu.busy or gpu.busy_share is None
+        if busy and hardware > thresholds.THERMAL_SHARE:
             yield of_gpu("thermal.hw", gpu, f"hw_thermal {hardware:.0%} of the time{_state(gpu)}")
-        if gpu.busy and software > thresholds.SW_THERMAL_SHARE:
+        if busy and software > thresholds.SW_THERMAL_SHARE:
             yield of_gpu("thermal.sw", gpu, f"sw_thermal {software:.0%} of the time{_state(gpu)}")
         near = _nearness(gpu)
         if near is not None:
@@ -80,7 +82,15 @@ def judge_stragglers(host: HostView) -> Iterator[Finding]:
         if len(busy) < thresholds.STRAGGLER_PEERS:
             continue
         usual = median(clock for _, clock in busy)
+        peers_cap_share = median(gpu.throttled("sw_power_cap") for gpu, _ in busy)
         for gpu, own in busy:
-            if own < usual * (1 - thresholds.STRAGGLER_BELOW_SHARE):
+            if own < usual * (1 - thresholds.STRAGGLER_BELOW_SHARE) and not _works_harder(gpu, peers_cap_share):
                 measured = f"SM clock {own / 1e6:.0f} MHz, its busy siblings' median {usual / 1e6:.0f} MHz"
                 yield of_gpu("clock.straggler", gpu, measured)
+
+
+def _works_harder(gpu: GpuView, peers_cap_share: float) -> bool:
+    """Whether it meets its default power limit, and its peers theirs hardly ever: no fault of its own."""
+    share = gpu.throttled("sw_power_cap")
+    at_limit = share >= thresholds.POWER_CAP_CLASS_SHARE and not gpu.capped
+    return at_limit and peers_cap_share <= thresholds.STRAGGLER_PEERS_CAP_SHARE

@@ -44,7 +44,8 @@ NEAR_SLOWDOWN_CELSIUS: Final = 5.0
 HUNG_BUSY_SHARE: Final = 0.01
 """Hung: busy for less than this share, drawing less than HUNG_POWER_SHARE of the limit, holding HUNG_HELD_BYTES."""
 
-HUNG_POWER_SHARE: Final = 0.3
+HUNG_POWER_SHARE: Final = 0.5
+"""Boards that a process keeps awake (P0) rest at up to 0.43 of a small limit: T4 and L4 at 27 W of 70 and 72."""
 
 HUNG_HELD_BYTES: Final = 1024.0**3
 
@@ -105,6 +106,10 @@ STRAGGLER_BELOW_SHARE: Final = 0.10
 """A straggler's SM clock is lower than the median of its busy peers by more than this share."""
 
 STRAGGLER_PEERS: Final = 3
+
+STRAGGLER_PEERS_CAP_SHARE: Final = 0.1
+"""At its default power limit for POWER_CAP_CLASS_SHARE of the time, and its peers for no more than this: no straggler
+but harder work."""
 
 MEMORY_FULL_SHARE: Final = 0.97
 """Memory near full: used beyond this, and more by MEMORY_GROWTH_SHARE of it than at the beginning."""

@@ -278,7 +278,10 @@ class Sampler:
         if self._driver.error is not None or not self._driver.looked:
             log.info("driver answers", extra={"fields": {"gpus": look.inventory.count}})
         self._driver.take(look, now)
-        self._fleet.take(look.inventory, now, opened=look.opened)
+        for key in self._fleet.take(look.inventory, now, opened=look.opened):
+            self.status.forget(key)
+            for collector in self._kept:
+                self.store.withdraw(collector, key)
         for record in self._fleet:
             if record.device is None:
                 self._withdraw(record)

@@ -29,6 +29,8 @@ class Load:
         pcie_receive_bytes_per_second: host to GPU.
         pcie_transmit_bytes_per_second: GPU to host.
         encoder, decoder: utilisation of the video engines.
+        resting_watts: power while no kernel runs, as of a GPU that a process keeps awake; that of the model at idle
+            where not given.
     """
 
     utilization: Ratio | None = None
@@ -39,6 +41,7 @@ class Load:
     pcie_transmit_bytes_per_second: Amount | None = None
     encoder: Ratio | None = None
     decoder: Ratio | None = None
+    resting_watts: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -223,7 +223,8 @@ class GpuState:
         model = self.gpu.model
         if share < _BUSY:
             share, sm_mhz, reasons = 0.0, model.clocks.sm_idle, GPU_IDLE
-            watts = model.power.idle * (1.0 + model.idle_noise * noise)
+            resting = model.power.idle if load.resting_watts is None else load.resting_watts
+            watts = resting * (1.0 + model.idle_noise * noise)
         else:
             sm_mhz, watts, reasons = self._run(conditions, share, step)
         target = conditions.ambient_celsius + watts * model.thermal.celsius_per_watt
