@@ -54,3 +54,20 @@ def test_a_handle_refused_over_versions_asks_for_a_restart(tmp_path: Path) -> No
         running.run_to(30)
         assert running.sampler.fatal is not None
         assert running.series("gpu_driver_error_info")[0][0]["error"] == "version_mismatch"
+
+
+@pytest.mark.parametrize("gone", ["lost", "removed"])
+@pytest.mark.parametrize("function", ["", ', function = "nvmlEventSetWait_v2"'])
+def test_a_call_that_hangs_while_a_gpu_is_gone_costs_the_others_nothing(
+    tmp_path: Path, gone: str, function: str
+) -> None:
+    # Only a new session could bring the one back, and only once the other's call returns: nobody else may wait for it.
+    hang = f'at = "18s"\nuntil = "130s"\ngpu = 2\neffect = {{ kind = "hang"{function} }}'
+    lost = f'at = "20s"\nuntil = "60s"\ngpu = 6\neffect = {{ kind = "{gone}" }}'
+    with rig(scenario_with(tmp_path, "h100-8", hang, lost)) as running:
+        for second in (40, 60, 90, 125):
+            running.run_to(second)
+            assert running.value("gpu_power_watts", gpu="0") is not None, second
+            assert running.value("gpu_temperature_celsius", gpu="0", sensor="gpu") is not None, second
+        running.run_to(160)
+        assert {value for _, value in running.series("gpu_up")} == {1.0}
