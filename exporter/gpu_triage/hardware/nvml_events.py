@@ -166,8 +166,11 @@ class XidEvents:
 
 
 def _address(handle: Any) -> int:
-    """Where a handle points: handles of one GPU are distinct objects."""
-    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+    """Where a handle points: handles of one GPU are distinct objects. Of one that is no pointer, the object."""
+    try:
+        return ctypes.cast(handle, ctypes.c_void_p).value or 0
+    except ctypes.ArgumentError:
+        return id(handle)
 
 
 def _name(error: Exception) -> str:

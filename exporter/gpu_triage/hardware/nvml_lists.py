@@ -86,6 +86,10 @@ def read_list(function: str, handle: Any, *args: Any) -> list[Any]:
         pynvml.NVMLError: as the function answers.
         ValueError: it counts more than MOST_ENTRIES.
     """
+    try:
+        pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - pynvml has no public way to a plain function
+    except pynvml.NVMLError_Uninitialized:
+        return _asked_of_pynvml(function, handle, args)
     shape = _SHAPES[function]
     if function.endswith("_v3") and _processes_are_wide():
         shape = shape._replace(entry=_WideProcess)
@@ -96,7 +100,7 @@ def read_list(function: str, handle: Any, *args: Any) -> list[Any]:
 
 
 def _read(function: str, shape: _Shape, handle: Any, args: tuple[Any, ...]) -> list[Any]:
-    call = pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - pynvml has no public way to a plain function
+    call = pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - as above
     count = c_uint(0)
     code = call(handle, *shape.arguments(byref(count), None, *args))
     if code not in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_INSUFFICIENT_SIZE):
@@ -114,6 +118,16 @@ def _read(function: str, shape: _Shape, handle: Any, args: tuple[Any, ...]) -> l
     if count.value > room:
         raise ValueError(f"{function} wrote {count.value} entries where there was room for {room}")
     return list(buffer[: count.value])
+
+
+def _asked_of_pynvml(function: str, handle: Any, args: tuple[Any, ...]) -> list[Any]:
+    """As pynvml's own wrapper answers: with no library below it, somebody may have put theirs in its place."""
+    if function == "nvmlDeviceGetSamples":
+        kind, since_us, value_type = args
+        value_type.value, samples = pynvml.nvmlDeviceGetSamples(handle, kind, since_us)
+        return list(samples)
+    unversioned = function.partition("_")[0]
+    return list(getattr(pynvml, unversioned)(handle, *args))
 
 
 def _processes_are_wide() -> bool:
