@@ -315,6 +315,12 @@ class Sampler:
             since = record.lane.busy_since
             if since is not None and now - since > deadline and record.device is not None:
                 self._fleet.fail(record, STALLED)
+        since = self._driver.lane.busy_since
+        if self._driver.ending_session and since is not None and now - since > deadline:
+            # Between two sessions nobody is asked: where the next does not come, nobody answers.
+            for record in self._fleet:
+                if record.error is None:
+                    self._fleet.fail(record, STALLED)
 
     def _expire(self, now: float) -> None:
         for collector in self.store.collectors:
