@@ -22,6 +22,9 @@ from gpu_triage.machine import Clock
 ROUND_EVENTS: Final = 64
 """Most events fetched in one round; the driver keeps the rest for the next."""
 
+MOST_XID: Final = 99_999
+"""There are some hundred. More digits are no Xid, nor are they one in the kernel log."""
+
 _XID: Final[int] = pynvml.nvmlEventTypeXidCriticalError
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 60.0
@@ -125,6 +128,10 @@ class XidEvents:
 
     def _report(self, event: Any) -> XidReport | None:
         if not event.eventType & _XID:
+            return None
+        if event.eventData > MOST_XID:
+            # Each made-up number would be a series of its own, for good.
+            self.failures.append("implausible")
             return None
         now = self._clock.now()
         device = self._gpus.get(_address(event.device))
