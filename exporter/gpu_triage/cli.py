@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 import time
@@ -212,7 +213,9 @@ def _machine(config: Config, stack: ExitStack, starting_at: float = 0.0) -> Mach
         log.warning("this host is a RECORDING", extra=fields(path=str(config.replay)))
         return stack.enter_context(replayed_machine(config.replay))
     if config.simulate is None:
-        return replace(real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg), pods=_pods(config))
+        visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
+        machine = real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg, visible)
+        return replace(machine, pods=_pods(config))
     from gpu_triage.simulator import simulated_machine  # noqa: PLC0415 - as in `simulate`
 
     scenario = _scenario(config)

@@ -105,6 +105,7 @@ class Machine:
         simulated: whether any of it is made up; published as gpu_exporter_simulated.
         hotplug: whether the kernel's device events concern this machine (only a real ``/sys``).
         pods: who holds the GPUs in Kubernetes' terms; None where no kubelet is to be asked.
+        gpus_given: how many of the host's GPUs this process was given; None where all, or where nobody says.
     """
 
     nvml: NvmlLibrary
@@ -115,10 +116,18 @@ class Machine:
     simulated: bool = False
     hotplug: bool = False
     pods: PodNames | None = None
+    gpus_given: int | None = None
 
 
-def real_machine(sysfs: Path, procfs: Path, kmsg: Path | None) -> Machine:
-    """The host this process runs on, its file systems at the given roots."""
+def real_machine(sysfs: Path, procfs: Path, kmsg: Path | None, visible_devices: str = "") -> Machine:
+    """The host this process runs on, its file systems at the given roots.
+
+    Args:
+        sysfs: root of sysfs.
+        procfs: root of procfs.
+        kmsg: the kernel log device.
+        visible_devices: NVIDIA_VISIBLE_DEVICES, by which a container is given GPUs; "" outside one.
+    """
     return Machine(
         nvml=SystemNvml(),
         sysfs=sysfs,
@@ -126,4 +135,20 @@ def real_machine(sysfs: Path, procfs: Path, kmsg: Path | None) -> Machine:
         kmsg=kmsg,
         clock=RealClock(),
         hotplug=sysfs == Path("/sys"),
+        gpus_given=gpus_given(visible_devices),
     )
+
+
+def gpus_given(visible_devices: str) -> int | None:
+    """How many GPUs NVIDIA_VISIBLE_DEVICES names, at least; None where it does not say.
+
+    Indices and UUIDs (``0,1``, ``GPU-…``), or MIG devices of them (``0:1``, ``MIG-…``). ``void`` leaves it to another
+    mechanism (CDI). Source: https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/
+    """
+    names = {name.strip() for name in visible_devices.split(",")} - {""}
+    if not names or names & {"all", "void"}:
+        return None
+    names.discard("none")
+    # A MIG device's UUID does not tell its GPU: there is one at least.
+    gpus = {name.partition(":")[0] for name in names if not name.startswith("MIG-")}
+    return len(gpus) or min(len(names), 1)

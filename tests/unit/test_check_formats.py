@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from tests.looking import look_at
+from tests.rig import scenario_with
 
 from gpu_triage.cli import group
 from gpu_triage.diagnosis.codes import BY_CODE, Severity
@@ -193,3 +194,18 @@ def test_healthy_scenarios_are_calm_in_every_format() -> None:
         assert report.findings == (), scenario.name
         assert report.not_read == (), scenario.name
         assert {gpu.fitness.value for gpu in report.gpus} == {"keep"}, scenario.name
+
+
+def test_what_the_driver_does_not_report_is_not_called_off_or_none(tmp_path: Path) -> None:
+    silent = (
+        "PersistenceMode",
+        *(f"{kind}RunningProcesses_{v}" for kind in ("Compute", "MPSCompute") for v in ("v2", "v3")),
+    )
+    effect = 'at = 0\neffect = {{ kind = "error", function = "nvmlDeviceGet{}", code = "NOT_SUPPORTED" }}'
+    scenario = scenario_with(
+        tmp_path, "h100-8", *(f"{effect.format(name)}\ngpu = {gpu}" for name in silent for gpu in range(8))
+    )
+    said = render_text(look_at(scenario, 60))
+    assert "persistence mode not reported" in said
+    assert "processes not reported; " in said
+    assert "no compute process" not in said

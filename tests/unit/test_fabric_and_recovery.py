@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pynvml
 import pytest
 from tests.gpu_rounds import rounds_of
 from tests.rig import rig, scenario_with
@@ -16,6 +17,8 @@ from gpu_triage.simulator.scenario import Driver
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from tests.nvml_bench import BenchMaker
 
 GPU = GpuLabels("2", "GPU-2")
 
@@ -65,6 +68,31 @@ def test_a_fabric_that_is_not_well_says_so(tmp_path: Path, state: int, health: i
         assert read_fabric(rounds.at(5)) == FabricReading(state=3, health=1)
         assert read_fabric(rounds.at(15)) == reading
         assert read_fabric(rounds.at(15, gpu=1)) == FabricReading(state=3, health=1)
+
+
+def joined(bench: BenchMaker, **members: int) -> FabricReading:
+    """What is read of a driver that fills the struct like this."""
+    nvml = bench("h100-8")
+
+    def fill(_handle: object, info: Any) -> int:
+        for name, value in members.items():
+            setattr(info._obj, name, value)
+        return 0
+
+    nvml.answer("nvmlDeviceGetGpuFabricInfoV", fill)
+    return read_fabric(nvml.round())
+
+
+@pytest.mark.parametrize("summary", [0, 1, 3])
+def test_a_gpu_that_has_completed_joining_with_an_error_is_unhealthy(bench: BenchMaker, summary: int) -> None:
+    error = pynvml.NVML_ERROR_INSUFFICIENT_RESOURCES
+    assert joined(bench, state=3, status=error, healthSummary=summary) == FabricReading(state=3, health=2)
+    # Before that, the status means nothing.
+    assert joined(bench, state=2, status=error, healthSummary=0) == FabricReading(state=2, health=None)
+
+
+def test_the_state_is_a_byte_whatever_stands_behind_it(bench: BenchMaker) -> None:
+    assert joined(bench, state=0x7F3A5D03, status=0, healthSummary=1) == FabricReading(state=3, health=1)
 
 
 @pytest.mark.parametrize("scenario", ["dual-a10", "a100-power-capped", "rtx-4070-ti-super", "v100-old-driver"])

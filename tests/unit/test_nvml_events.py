@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pynvml
 import pytest
@@ -8,7 +8,7 @@ from tests.rig import scenario_with
 from tests.simulated_driver import Driver, driver
 
 from gpu_triage.hardware.nvml import Device
-from gpu_triage.hardware.nvml_events import ROUND_EVENTS, XidEvents
+from gpu_triage.hardware.nvml_events import MOST_XID, ROUND_EVENTS, XidEvents
 from gpu_triage.simulator import Scenario
 
 if TYPE_CHECKING:
@@ -60,6 +60,23 @@ def test_an_event_happened_after_the_set_was_last_empty_and_before_it_was_fetche
         (report,) = events.drain()
         assert (report.earliest, report.latest) == (empty.monotonic, nvml.clock.now().monotonic)
         assert report.wall == nvml.clock.now().wall
+
+
+def test_a_number_that_can_be_no_xid_is_not_taken_for_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with driver(host(tmp_path, xid(4, 0, 79), xid(5, 0, 80), xid(6, 0, 31))) as nvml:
+        events = XidEvents(nvml.clock)
+        events.listen(devices(nvml))
+        nvml.at(10)
+        wait, numbers = pynvml.nvmlEventSetWait_v2, {79: MOST_XID, 80: MOST_XID + 1}
+
+        def renumbered(*arguments: Any) -> Any:
+            event = wait(*arguments)
+            event.eventData = numbers.get(event.eventData, event.eventData)
+            return event
+
+        monkeypatch.setattr(pynvml, "nvmlEventSetWait_v2", renumbered)
+        assert heard(events) == [(BUS_IDS[0], MOST_XID), (BUS_IDS[0], 31)]
+        assert events.take_failures() == ("implausible",)
 
 
 def test_events_before_the_registration_are_lost(tmp_path: Path) -> None:

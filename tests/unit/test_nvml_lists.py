@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Any
 
 import pynvml
@@ -96,3 +97,71 @@ def test_a_junk_count_costs_its_own_series_and_the_round_goes_on(h100: Bench) ->
     assert inquiry.many(PROCESSES) is None
     assert inquiry.failures == ["malformed"]
     assert inquiry.ask("nvmlDeviceGetPowerUsage") is not None
+
+
+class Growing:
+    """A function whose list has other lengths by the time it is fetched, one a fetch, the last one from then on."""
+
+    def __init__(self, *lengths: int) -> None:
+        self._lengths = list(lengths)
+
+    def __call__(self, *arguments: Any) -> int:
+        buffer = next((argument for argument in arguments if hasattr(argument, "_length_")), None)
+        count = [argument._obj for argument in arguments if hasattr(argument, "_obj")][-1]
+        room, count.value = count.value, self._lengths[0]
+        if buffer is not None and len(self._lengths) > 1:
+            count.value = self._lengths.pop(0)
+        enough = buffer is not None and room >= self._lengths[0]
+        return int(pynvml.NVML_SUCCESS if enough else pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+
+
+@pytest.mark.parametrize("function", LISTS)
+def test_a_list_that_outgrew_its_buffer_is_fetched_anew(h100: Bench, function: str) -> None:
+    h100.answer(function, Growing(3, 100))
+    assert len(read_list(function, h100.devices[0].handle, *LISTS[function])) == 100
+
+
+@pytest.mark.parametrize("function", LISTS)
+def test_a_list_that_never_fits_is_given_up(h100: Bench, function: str) -> None:
+    h100.answer(function, pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+    with pytest.raises(pynvml.NVMLError_InsufficientSize):
+        read_list(function, h100.devices[0].handle, *LISTS[function])
+
+
+class WideProcess(ctypes.Structure):
+    """An entry as the headers of 535.43 to 535.86 have it."""
+
+    _fields_ = (
+        ("pid", ctypes.c_uint),
+        ("usedGpuMemory", ctypes.c_ulonglong),
+        ("gpuInstanceId", ctypes.c_uint),
+        ("computeInstanceId", ctypes.c_uint),
+        ("usedGpuCcProtectedMemory", ctypes.c_ulonglong),
+    )
+
+
+def wide_list(_handle: object, count: Any, buffer: Any) -> int:
+    """Three processes in wide entries."""
+    if buffer is None:
+        count._obj.value = 3
+        return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+    for i in range(3):
+        place = ctypes.addressof(buffer) + i * ctypes.sizeof(WideProcess)
+        ctypes.memmove(place, ctypes.byref(WideProcess(100 + i, 5000 + i, 0xFFFFFFFF, 0xFFFFFFFF, 7)), 32)
+    count._obj.value = 3
+    return int(pynvml.NVML_SUCCESS)
+
+
+def test_the_wide_entries_of_early_535_drivers_are_told_by_what_the_library_exports(h100: Bench) -> None:
+    h100.answer("nvmlDeviceGetConfComputeMemSizeInfo", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    h100.answer(PROCESSES, wide_list)
+    entries = read_list(PROCESSES, h100.devices[0].handle)
+    assert [(entry.pid, entry.usedGpuMemory) for entry in entries] == [(100, 5000), (101, 5001), (102, 5002)]
+
+
+def test_later_drivers_have_the_wide_entries_in_another_list(h100: Bench) -> None:
+    h100.clock.advance(10)
+    before = [entry.pid for entry in read_list(PROCESSES, h100.devices[0].handle)]
+    h100.answer("nvmlDeviceGetConfComputeMemSizeInfo", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    h100.answer("nvmlDeviceGetRunningProcessDetailList", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    assert [entry.pid for entry in read_list(PROCESSES, h100.devices[0].handle)] == before != []

@@ -15,6 +15,7 @@ from gpu_triage.hardware.limits import read_limits
 from gpu_triage.hardware.media import read_media
 from gpu_triage.hardware.memory_repair import read_memory_repair
 from gpu_triage.hardware.modes import read_modes
+from gpu_triage.hardware.power import PowerReader
 from gpu_triage.hardware.thermal import read_thermal
 
 if TYPE_CHECKING:
@@ -243,10 +244,33 @@ def test_being_refused_a_question_for_root_is_no_failure(bench: BenchMaker) -> N
 def test_a_state_that_is_neither_on_nor_off_is_none(bench: BenchMaker) -> None:
     nvml = bench("h100-8")
     nvml.answer("nvmlDeviceGetEccMode", says(5, 1))
-    nvml.answer("nvmlDeviceGetRemappedRows", says(0xFFFFFFFF, 1, 0xFFFFFFFF, 0))
+    nvml.answer("nvmlDeviceGetRemappedRows", says(0xFFFFFFFE, 1, 2, 0))
     round_ = nvml.round()
     reading = read_memory_repair(round_)
     assert (reading.ecc_mode, reading.ecc_mode_pending) == (None, True)
     assert reading.remapped_rows == {"uncorrectable": 1}
     assert (reading.row_remap_pending, reading.row_remap_failure) == (None, False)
     assert round_.inquiry.failures == ["implausible"] * 3
+
+
+def test_a_driver_that_does_not_count_the_fans_tells_of_them_as_one(bench: BenchMaker) -> None:
+    nvml = bench("rtx-4070-ti-super")
+    nvml.answer("nvmlDeviceGetNumFans", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    nvml.answer("nvmlDeviceGetFanSpeed", says(45))
+    assert read_thermal(nvml.round()).fan_ratios == (0.45,)
+    nvml = bench("h100-8")
+    nvml.answer("nvmlDeviceGetNumFans", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    nvml.answer("nvmlDeviceGetFanSpeed", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    assert read_thermal(nvml.round()).fan_ratios == ()
+
+
+def test_a_power_cap_of_nothing_is_no_cap(bench: BenchMaker) -> None:
+    nvml = bench("dual-a10")
+    nvml.answer("nvmlDeviceGetEnforcedPowerLimit", says(0))
+    nvml.answer("nvmlDeviceGetPowerManagementDefaultLimit", says(0))
+    nvml.answer("nvmlDeviceGetPowerManagementLimitConstraints", says(0, 0xFFFFFFFF))
+    round_ = nvml.round()
+    limits = read_limits(round_)
+    assert (limits.power_default_watts, limits.power_max_watts) == (None, None)
+    assert PowerReader().read(round_).limit_watts is None
+    assert round_.inquiry.failures == []

@@ -54,3 +54,38 @@ def test_a_handle_refused_over_versions_asks_for_a_restart(tmp_path: Path) -> No
         running.run_to(30)
         assert running.sampler.fatal is not None
         assert running.series("gpu_driver_error_info")[0][0]["error"] == "version_mismatch"
+
+
+@pytest.mark.parametrize("gone", ["lost", "removed"])
+@pytest.mark.parametrize("function", ["", ', function = "nvmlEventSetWait_v2"'])
+def test_a_call_that_hangs_while_a_gpu_is_gone_costs_the_others_nothing(
+    tmp_path: Path, gone: str, function: str
+) -> None:
+    # Only a new session could bring the one back, and only once the other's call returns: nobody else may wait for it.
+    hang = f'at = "18s"\nuntil = "130s"\ngpu = 2\neffect = {{ kind = "hang"{function} }}'
+    lost = f'at = "20s"\nuntil = "60s"\ngpu = 6\neffect = {{ kind = "{gone}" }}'
+    with rig(scenario_with(tmp_path, "h100-8", hang, lost)) as running:
+        for second in (40, 60, 90, 125):
+            running.run_to(second)
+            assert running.value("gpu_power_watts", gpu="0") is not None, second
+            assert running.value("gpu_temperature_celsius", gpu="0", sensor="gpu") is not None, second
+        running.run_to(160)
+        assert {value for _, value in running.series("gpu_up")} == {1.0}
+
+
+@pytest.mark.parametrize("function", ["nvmlShutdown", "nvmlInitWithFlags"])
+def test_a_session_that_does_not_come_back_is_a_stalled_driver(tmp_path: Path, function: str) -> None:
+    # Opened anew for the one GPU that is lost: the others are asked nothing meanwhile, and are not up.
+    lost = 'at = "20s"\nuntil = "60s"\ngpu = 6\neffect = { kind = "lost" }'
+    hang = f'at = "25s"\nuntil = "130s"\neffect = {{ kind = "hang", function = "{function}" }}'
+    with rig(scenario_with(tmp_path, "h100-8", lost, hang)) as running:
+        running.run_to(60)
+        assert running.value("gpu_power_watts", gpu="0") is None
+        assert running.value("gpu_driver_up") == 0
+        assert running.series("gpu_driver_error_info")[0][0]["error"] == "stalled"
+        assert {value for _, value in running.series("gpu_up")} == {0.0}
+        assert (running.error_of("0"), running.error_of("6")) == ("stalled", "lost")
+        running.run_to(140)
+        assert running.value("gpu_driver_up") == 1
+        assert running.value("gpu_up", gpu="0") == 1
+        assert running.value("gpu_power_watts", gpu="0") is not None

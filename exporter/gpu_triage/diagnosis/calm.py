@@ -119,14 +119,16 @@ def _work(host: HostView) -> str:
     counts: dict[int, list[str]] = defaultdict(list)
     nodes: dict[str, list[str]] = defaultdict(list)
     for gpu in host.answering:
-        counts[gpu.compute_processes].append(gpu.gpu)
+        if gpu.processes_reported:
+            counts[gpu.compute_processes].append(gpu.gpu)
         nodes[gpu.node or "unknown"].append(gpu.gpu)
     processes = ", ".join(
         f"{count or 'no'} compute process{_es(count)} on GPU {ranges(counts[count])}" for count in counts
     )
     busy = _span((gpu.busy_share for gpu in host.answering), "{:.0%}", "busy")
     located = ", ".join(f"GPU {ranges(gpus)} on NUMA node {node}" for node, gpus in sorted(nodes.items()))
-    return "; ".join(part for part in (processes, busy, located) if part) or "no GPU"
+    unknown = "" if processes or not host.answering else "processes not reported"
+    return "; ".join(part for part in (processes or unknown, busy, located) if part) or "no GPU"
 
 
 def _es(count: int) -> str:
@@ -145,8 +147,8 @@ def ranges(indices: Iterable[str]) -> str:
 
 
 def _settings(host: HostView) -> str:
-    persistent = [gpu for gpu in host.answering if gpu.last(catalogue.PERSISTENCE_MODE) == 1]
-    told = [f"persistence mode on for {len(persistent)} of {len(host.answering)}"]
+    modes = [mode for gpu in host.answering if (mode := gpu.last(catalogue.PERSISTENCE_MODE)) is not None]
+    told = [f"persistence mode on for {modes.count(1)} of {len(modes)}" if modes else "persistence mode not reported"]
     partitioned = [gpu.gpu for gpu in host.answering if gpu.partitioned]
     if partitioned:
         told.append(f"MIG on GPU {ranges(partitioned)}")

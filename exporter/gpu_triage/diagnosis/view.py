@@ -89,6 +89,11 @@ class GpuView:
         return self.compute_processes > 0
 
     @property
+    def processes_reported(self) -> bool:
+        """Whether the driver lists compute processes at all."""
+        return any(self.last(catalogue.PROCESSES, type=kind) is not None for kind in _INVOLVED)
+
+    @property
     def compute_processes(self) -> int:
         """How many compute processes are on it, those of MPS included."""
         return int(sum(self.last(catalogue.PROCESSES, type=kind) or 0 for kind in _INVOLVED))

@@ -11,6 +11,8 @@ from gpu_triage.hardware.rounds import GpuRound
 _NOT_SUPPORTED: Final = 0
 """What the driver says of state and health on systems that have no fabric."""
 _COMPLETED: Final = 3
+_JOINED: Final = 0
+_UNHEALTHY: Final = 2
 _LIMITED_CAPACITY: Final = 3
 
 
@@ -20,7 +22,8 @@ class FabricReading:
 
     Attributes:
         state: 1 not started, 2 in progress, 3 completed (nvmlGpuFabricState_t).
-        health: 1 healthy, 2 unhealthy, 3 limited capacity (NVML_GPU_FABRIC_HEALTH_SUMMARY_*).
+        health: 1 healthy, 2 unhealthy, 3 limited capacity (NVML_GPU_FABRIC_HEALTH_SUMMARY_*); 2 too where joining
+            the fabric is completed, but with an error.
     """
 
     state: int | None
@@ -35,6 +38,8 @@ def read_fabric(gpu: GpuRound) -> FabricReading:
         return FabricReading(None, None)
     state = inquiry.within(info.state, _NOT_SUPPORTED, _COMPLETED)
     health = inquiry.within(info.health_summary or None, _NOT_SUPPORTED, _LIMITED_CAPACITY)
+    if state == _COMPLETED and info.status != _JOINED:
+        health = _UNHEALTHY
     return FabricReading(
         state=None if state is None else int(state),
         health=None if health is None else int(health),

@@ -52,9 +52,9 @@ def read_limits(gpu: GpuRound) -> LimitsReading:
         clock_default_hertz=read_clock_table(
             inquiry, "nvmlDeviceGetDefaultApplicationsClock", APPLICATION_CLOCKS, least_mhz=1
         ),
-        power_default_watts=watts(inquiry, inquiry.ask("nvmlDeviceGetPowerManagementDefaultLimit")),
+        power_default_watts=watts(inquiry, inquiry.ask("nvmlDeviceGetPowerManagementDefaultLimit")) or None,
         power_min_watts=watts(inquiry, constraints[0]) if constraints else None,
-        power_max_watts=watts(inquiry, constraints[1]) if constraints else None,
+        power_max_watts=watts(inquiry, constraints[1]) or None if constraints else None,
         threshold_celsius=_thresholds(inquiry),
     )
 

@@ -156,7 +156,7 @@ class Session:
 
 def _device(index: int) -> Device:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    uuid = pynvml.nvmlDeviceGetUUID(handle)
+    uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
     try:
         bus_id = normalise_bus_id(_text(pynvml.nvmlDeviceGetPciInfo(handle).busId))
     except (pynvml.NVMLError, *MALFORMED):

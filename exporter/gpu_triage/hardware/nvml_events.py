@@ -22,6 +22,9 @@ from gpu_triage.machine import Clock
 ROUND_EVENTS: Final = 64
 """Most events fetched in one round; the driver keeps the rest for the next."""
 
+MOST_XID: Final = 99_999
+"""There are some hundred. More digits are no Xid, nor are they one in the kernel log."""
+
 _XID: Final[int] = pynvml.nvmlEventTypeXidCriticalError
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 60.0
@@ -126,6 +129,10 @@ class XidEvents:
     def _report(self, event: Any) -> XidReport | None:
         if not event.eventType & _XID:
             return None
+        if event.eventData > MOST_XID:
+            # Each made-up number would be a series of its own, for good.
+            self.failures.append("implausible")
+            return None
         now = self._clock.now()
         device = self._gpus.get(_address(event.device))
         uuid = None if device is None else device.uuid
@@ -166,8 +173,11 @@ class XidEvents:
 
 
 def _address(handle: Any) -> int:
-    """Where a handle points: handles of one GPU are distinct objects."""
-    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+    """Where a handle points: handles of one GPU are distinct objects. Of one that is no pointer, the object."""
+    try:
+        return ctypes.cast(handle, ctypes.c_void_p).value or 0
+    except ctypes.ArgumentError:
+        return id(handle)
 
 
 def _name(error: Exception) -> str:

@@ -24,6 +24,9 @@ from gpu_triage.hardware.nvml_lists import read_list
 _NO_VALUE: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 """NVML_VALUE_NOT_AVAILABLE in its two widths."""
 
+_NO_SIGNED_VALUE: Final = -1
+"""The same as a signed number. No field asked for here is ever -1 otherwise."""
+
 _MOST_FIELDS: Final = 128  # in one call; drivers take more
 
 FieldId = int | tuple[int, int]
@@ -80,7 +83,7 @@ class Inquiry:
             self._malformed(error, question)
             return None
         self.answered += 1
-        return None if isinstance(answer, int) and answer in _NO_VALUE else answer
+        return _told(answer)
 
     def ask_pair(self, function: str, peer: Device, *args: Any) -> Any | None:
         """As `ask`, of this GPU and a peer at once: a GPU that is gone may be the peer, and is noted as ``peer_…``."""
@@ -139,8 +142,14 @@ class Inquiry:
         return values
 
     def _field_values(self, wanted: list[FieldId]) -> dict[FieldId, float]:
-        answers = self.ask("nvmlDeviceGetFieldValues", wanted)
+        question = ("field", wanted[0]) if len(wanted) == 1 else ("fields", *wanted)
+        answers = self._ask("nvmlDeviceGetFieldValues", (self.device.handle, wanted), question)
         values: dict[FieldId, float] = {}
+        if answers is None and question in self.device.unsupported and len(wanted) > 1:
+            # A call may be refused as a whole when it could tell nothing; one of other fields may still tell something.
+            for field in wanted:
+                values |= self._field_values([field])
+            return values
         for wanted_id, answer in zip(wanted, answers or (), strict=False):
             code = answer.nvmlReturn
             if code == pynvml.NVML_SUCCESS:
@@ -148,7 +157,7 @@ class Inquiry:
                     self.failures.append("malformed")
                     continue
                 value: float = getattr(answer.value, _VALUE_MEMBERS[answer.valueType])
-                if value not in _NO_VALUE:
+                if value not in _NO_VALUE and value != _NO_SIGNED_VALUE:
                     values[wanted_id] = value
             elif code in UNSUPPORTED or code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
                 # A driver older than the field calls its id an invalid argument.
@@ -190,6 +199,15 @@ class Inquiry:
             self.device.unsupported.add(question)
             return
         self.failures.append("malformed")
+
+
+def _told(answer: Any) -> Any:
+    """An answer as text where pynvml leaves it as bytes, and without what NVML writes for "not available"."""
+    if isinstance(answer, (list, tuple)):
+        return [_told(part) for part in answer]
+    if isinstance(answer, bytes):
+        return answer.decode("utf-8", "replace")
+    return None if isinstance(answer, int) and answer in _NO_VALUE else answer
 
 
 def _question(function: str, args: tuple[Any, ...]) -> tuple[object, ...]:

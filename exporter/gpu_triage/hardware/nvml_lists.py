@@ -6,7 +6,8 @@ pynvml's own wrappers reserve whatever the driver counts: a count that is junk, 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from ctypes import byref, c_uint, c_ulonglong
+from contextlib import suppress
+from ctypes import Structure, byref, c_uint, c_ulonglong
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +15,16 @@ import pynvml
 
 MOST_ENTRIES: Final = 1 << 16
 """More than any list has: a GPU keeps some hundred samples and runs some thousand processes. More are junk."""
+
+
+_TRIES: Final = 3
+"""How often a list that has outgrown its buffer is fetched anew."""
+
+
+class _WideProcess(Structure):
+    """An entry of a process list of drivers 535.43 to 535.86: c_nvmlProcessInfo_v3_t with one member more."""
+
+    _fields_ = (*pynvml.c_nvmlProcessInfo_v3_t._fields_, ("usedGpuCcProtectedMemory", c_ulonglong))
 
 
 class _Shape(NamedTuple):
@@ -75,8 +86,21 @@ def read_list(function: str, handle: Any, *args: Any) -> list[Any]:
         pynvml.NVMLError: as the function answers.
         ValueError: it counts more than MOST_ENTRIES.
     """
+    try:
+        pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - pynvml has no public way to a plain function
+    except pynvml.NVMLError_Uninitialized:
+        return _asked_of_pynvml(function, handle, args)
     shape = _SHAPES[function]
-    call = pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - pynvml has no public way to a plain function
+    if function.endswith("_v3") and _processes_are_wide():
+        shape = shape._replace(entry=_WideProcess)
+    for _ in range(_TRIES - 1):
+        with suppress(pynvml.NVMLError_InsufficientSize):
+            return _read(function, shape, handle, args)
+    return _read(function, shape, handle, args)
+
+
+def _read(function: str, shape: _Shape, handle: Any, args: tuple[Any, ...]) -> list[Any]:
+    call = pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - as above
     count = c_uint(0)
     code = call(handle, *shape.arguments(byref(count), None, *args))
     if code not in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_INSUFFICIENT_SIZE):
@@ -94,3 +118,30 @@ def read_list(function: str, handle: Any, *args: Any) -> list[Any]:
     if count.value > room:
         raise ValueError(f"{function} wrote {count.value} entries where there was room for {room}")
     return list(buffer[: count.value])
+
+
+def _asked_of_pynvml(function: str, handle: Any, args: tuple[Any, ...]) -> list[Any]:
+    """As pynvml's own wrapper answers: with no library below it, somebody may have put theirs in its place."""
+    if function == "nvmlDeviceGetSamples":
+        kind, since_us, value_type = args
+        value_type.value, samples = pynvml.nvmlDeviceGetSamples(handle, kind, since_us)
+        return list(samples)
+    unversioned = function.partition("_")[0]
+    return list(getattr(pynvml, unversioned)(handle, *args))
+
+
+def _processes_are_wide() -> bool:
+    """Whether this library's third version of the process lists has the wide entries, which it says nowhere.
+
+    Drivers 535.43 to 535.86 changed the entry and not the version; 535.98 took that back, and has the new member in
+    nvmlDeviceGetRunningProcessDetailList (github.com/XuehaiPan/nvitop, pull requests 79, 89 and 94).
+    """
+    return _exported("nvmlDeviceGetConfComputeMemSizeInfo") and not _exported("nvmlDeviceGetRunningProcessDetailList")
+
+
+def _exported(function: str) -> bool:
+    try:
+        pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - as above
+    except pynvml.NVMLError:
+        return False
+    return True

@@ -15,6 +15,9 @@ MEMORY_V2: Final[int] = pynvml.nvmlMemory_v2
 _BUSES: Final = 256
 """Of one PCI domain."""
 
+_BYTE: Final = 0xFF
+"""nvmlGpuFabricState_t is a byte in C. pynvml reads four, of which the others are padding that nobody need clear."""
+
 
 def sram_threshold_exceeded(inquiry: Inquiry) -> bool | None:
     """Whether uncorrected SRAM errors passed the board's threshold (nvmlDeviceGetSramEccErrorStatus).
@@ -33,10 +36,12 @@ class FabricInfo:
 
     Attributes:
         state: nvmlGpuFabricState_t.
+        status: nvmlReturn_t with which joining the fabric ended; to be looked at once the state is "completed".
         health_summary: NVML_GPU_FABRIC_HEALTH_SUMMARY_*; None from drivers that give none.
     """
 
     state: int
+    status: int
     health_summary: int | None
 
 
@@ -47,10 +52,10 @@ def fabric_info(inquiry: Inquiry) -> FabricInfo | None:
     """
     latest = pynvml.c_nvmlGpuFabricInfo_v3_t()
     if inquiry.ask("nvmlDeviceGetGpuFabricInfoV", latest) is not None:
-        return FabricInfo(latest.state, latest.healthSummary)
+        return FabricInfo(latest.state & _BYTE, latest.status, latest.healthSummary)
     older = pynvml.c_nvmlGpuFabricInfo_v2_t()
     if inquiry.ask("nvmlDeviceGetGpuFabricInfoV", older) is not None:
-        return FabricInfo(older.state, None)
+        return FabricInfo(older.state & _BYTE, older.status, None)
     return None
 
 

@@ -43,7 +43,8 @@ class PowerReader:
         energy_mj = inquiry.ask("nvmlDeviceGetTotalEnergyConsumption")
         return PowerReading(
             power_watts=_power_watts(inquiry),
-            limit_watts=watts(inquiry, inquiry.ask("nvmlDeviceGetEnforcedPowerLimit")),
+            # Boards whose power is not managed by the driver, as in laptops and under WSL, answer with no watts at all.
+            limit_watts=watts(inquiry, inquiry.ask("nvmlDeviceGetEnforcedPowerLimit")) or None,
             energy_joules=None if energy_mj is None else self._energy.add(energy_mj / 1000),
         )
 

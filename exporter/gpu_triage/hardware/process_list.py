@@ -91,7 +91,8 @@ def _by_pid(inquiry: Inquiry, entries: list[Any], *, is_compute: bool) -> dict[i
             continue
         told = entry.usedGpuMemory != _NOT_TOLD
         used = inquiry.within(entry.usedGpuMemory, 0, _MOST_BYTES) if told else None
-        instance = (entry.gpuInstanceId, entry.computeInstanceId)
+        # Not in the entries of the first version of these lists.
+        instance = getattr(entry, "gpuInstanceId", _NO_INSTANCE), getattr(entry, "computeInstanceId", _NO_INSTANCE)
         instances = frozenset() if _NO_INSTANCE in instance else frozenset({instance})
         known = found.get(entry.pid)
         if known is not None:

@@ -40,7 +40,7 @@ class ThermalReading:
 
 
 def read_thermal(gpu: GpuRound) -> ThermalReading:
-    """Heat now (nvmlDeviceGetTemperatureV, field 82, nvmlDeviceGetMarginTemperature, nvmlDeviceGetFanSpeed_v2)."""
+    """Heat now (nvmlDeviceGetTemperatureV, field 82, nvmlDeviceGetMarginTemperature, nvmlDeviceGetFanSpeed[_v2])."""
     inquiry = gpu.inquiry
     die = inquiry.first("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", args=(GPU_SENSOR,))
     # Boards without a memory sensor answer 0 rather than "not supported".
@@ -54,15 +54,19 @@ def read_thermal(gpu: GpuRound) -> ThermalReading:
         gpu_celsius=inquiry.within(die, _COLDEST_CELSIUS, _HOTTEST_CELSIUS),
         memory_celsius=inquiry.within(memory, _COLDEST_CELSIUS, _HOTTEST_CELSIUS),
         margin_celsius=inquiry.within(margin, -_HOTTEST_CELSIUS, _HOTTEST_CELSIUS),
-        fan_ratios=tuple(_fan_ratio(inquiry, fan) for fan in range(_fans(inquiry))),
+        fan_ratios=_fan_ratios(inquiry),
     )
 
 
-def _fans(inquiry: Inquiry) -> int:
+def _fan_ratios(inquiry: Inquiry) -> tuple[float | None, ...]:
     count = inquiry.within(inquiry.ask("nvmlDeviceGetNumFans"), 0, _MOST_FANS)
-    return 0 if count is None else int(count)
+    if count is None:
+        # Older drivers do not count the fans: they tell of one, or of all of them as one.
+        lone = _ratio(inquiry, inquiry.ask("nvmlDeviceGetFanSpeed"))
+        return () if lone is None else (lone,)
+    return tuple(_ratio(inquiry, inquiry.ask("nvmlDeviceGetFanSpeed_v2", fan)) for fan in range(count))
 
 
-def _fan_ratio(inquiry: Inquiry, fan: int) -> float | None:
-    percent = inquiry.within(inquiry.ask("nvmlDeviceGetFanSpeed_v2", fan), 0, _MOST_FAN_PERCENT)
+def _ratio(inquiry: Inquiry, answer: float | None) -> float | None:
+    percent = inquiry.within(answer, 0, _MOST_FAN_PERCENT)
     return None if percent is None else percent / 100

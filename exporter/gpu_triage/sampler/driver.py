@@ -75,6 +75,15 @@ class DriverWatch:
         return self.session.versions if self._open else None
 
     @property
+    def due_on_bus(self) -> int | None:
+        """GPUs on the PCI bus that the driver should show to this process; None where sysfs has no bus."""
+        if self.bus is None:
+            return None
+        own, given = sum(not gpu.lent for gpu in self.bus), self._machine.gpus_given
+        # A container sees the whole bus, and with the driver only what it was given.
+        return own if given is None else min(own, given)
+
+    @property
     def ending_session(self) -> bool:
         """Whether NVML is being shut down right now, to be opened again or not: its handles are dead or dying."""
         return self._ending and self.lane.busy_since is not None

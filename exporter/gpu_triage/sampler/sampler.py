@@ -168,7 +168,9 @@ class Sampler:
         self._driver.close()
 
     def _submit_driver_and_gpus(self, now: float) -> None:
-        closing, reopening = self._driver.wants_closing, self._driver.wants_reopening(now)
+        closing = self._driver.wants_closing
+        # While somebody's call hangs, the others cannot be made to wait for a session that cannot end.
+        reopening = self._driver.wants_reopening(now) and not self._call_hangs(now)
         if closing or reopening:
             # All handles die with the session, and the event set before it: no GPU may be asked meanwhile.
             if not self._gpus_idle() or not self._xid.let_go():
@@ -185,6 +187,12 @@ class Sampler:
             self._submit_gpu(record, now)
         present = (record.device for record in self._fleet if record.device is not None)
         self._xid.submit_nvml(present, session=self._driver.versions is not None)
+
+    def _call_hangs(self, now: float) -> bool:
+        """Whether a call that uses the NVML session has been out for longer than the deadline."""
+        lanes = (*(record.lane for record in self._fleet), self._xid.session_lane, self._driver.lane)
+        since = [lane.busy_since for lane in lanes]
+        return any(at is not None and now - at > self._config.sample_deadline_seconds for at in since)
 
     def _gpus_idle(self) -> bool:
         return all(record.lane.busy_since is None for record in self._fleet)
@@ -312,6 +320,12 @@ class Sampler:
             since = record.lane.busy_since
             if since is not None and now - since > deadline and record.device is not None:
                 self._fleet.fail(record, STALLED)
+        since = self._driver.lane.busy_since
+        if self._driver.ending_session and since is not None and now - since > deadline:
+            # Between two sessions nobody is asked: where the next does not come, nobody answers.
+            for record in self._fleet:
+                if record.error is None:
+                    self._fleet.fail(record, STALLED)
 
     def _expire(self, now: float) -> None:
         for collector in self.store.collectors:

@@ -99,14 +99,13 @@ class Status:
         error = driver.error.reason if driver.error else None
         if self._driver_stalled(fleet, driver, now):
             error = STALLED
-        bus = driver.bus
         return PresenceReading(
             gpus=tuple(GpuPresence(r.labels, self._name_of(store, r.key), r.error) for r in fleet),
             driver_error=error,
             driver_known=driver.looked or error is not None,
             versions=driver.versions,
             nvml_count=driver.inventory.count if driver.inventory else None,
-            pci_count=None if bus is None else sum(not gpu.lent for gpu in bus),
+            pci_count=driver.due_on_bus,
             expected_count=recorded.gpu_count if count is None else count,
             expected_p2p=recorded.p2p if p2p is None else p2p,
         )
@@ -129,7 +128,7 @@ class Status:
             own: of those that there always are.
         """
         listed = [*(self._host_health(c, hanging) for c in self._host_collectors), *own]
-        if (len(fleet) or any(not gpu.lent for gpu in driver.bus or ())) and not driver.released:
+        if (len(fleet) or driver.due_on_bus) and not driver.released:
             # Without an NVIDIA device, or with none in hand on purpose, there is nothing for the others to fail at.
             listed += [self._gpu_health(c, fleet) for c in self._gpu_collectors]
             listed += pushed

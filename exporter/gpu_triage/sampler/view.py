@@ -72,10 +72,9 @@ class HostView:
         return f"GPUs: of {count}, {len(present)} are told apart" if len(present) < count else None
 
     def _ill(self, count: int) -> str | None:
-        bus = self.driver.bus
+        on_bus = self.driver.due_on_bus
         if not count:
             return "a GPU: the driver has none"
-        on_bus = None if bus is None else sum(not gpu.lent for gpu in bus)
         if on_bus is not None and on_bus != count:
             return f"GPUs: the PCI bus has {on_bus} of NVIDIA, the driver {count}"
         for record in self.fleet:

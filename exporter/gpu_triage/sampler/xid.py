@@ -62,6 +62,7 @@ class XidWatch:
     Attributes:
         enabled: whether it runs at all; if not, every call does nothing.
         lanes: where its rounds run.
+        session_lane: that of them which calls NVML.
     """
 
     def __init__(
@@ -69,8 +70,8 @@ class XidWatch:
     ) -> None:
         self.enabled = collector_enabled(config, xid.NAME, default=True)
         self._kmsg_lane = make_lane("xid-kmsg")
-        self._nvml_lane = make_lane("xid-nvml")
-        self.lanes: tuple[Lane, ...] = (self._kmsg_lane, self._nvml_lane)
+        self.session_lane = make_lane("xid-nvml")
+        self.lanes: tuple[Lane, ...] = (self._kmsg_lane, self.session_lane)
         self._clock = machine.clock
         self._config = config
         self._report = report
@@ -107,17 +108,17 @@ class XidWatch:
             self._owners.claim(device, now)
         if not session:
             self.let_go()
-        elif _idle(self._nvml_lane):
-            self._nvml_lane.submit(lambda: self._take_events(devices))
+        elif _idle(self.session_lane):
+            self.session_lane.submit(lambda: self._take_events(devices))
 
     def let_go(self) -> bool:
         """Whether this holds nothing of NVML, which may then be shut down; lets go of what it holds if not."""
-        if not _idle(self._nvml_lane):
+        if not _idle(self.session_lane):
             return False
         self._heard[XidSource.NVML] = False
         if self._events.open:
-            self._nvml_lane.submit(self._events.close)
-        return _idle(self._nvml_lane) and not self._events.open
+            self.session_lane.submit(self._events.close)
+        return _idle(self.session_lane) and not self._events.open
 
     def close(self) -> None:
         """Free what it holds, in whatever lane; only while its own are idle."""

@@ -1,0 +1,118 @@
+"""The exporter over a library written from NVIDIA's documentation alone, for hosts unlike those it was made on.
+
+``hosts/NAME.txt`` is what the library answers, ``NAME.prom`` what the page must say of it, to be reviewed beside each
+other. Regenerate with ``pytest tests/drivers --regenerate`` and read the diff.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HERE = Path(__file__).parent
+WAIT_SECONDS = 60.0
+"""Far more than anything here takes on an idle machine: only a broken program waits so long."""
+SETTLED_SECONDS = 15.0
+
+HOSTS: Mapping[str, tuple[str, ...]] = {
+    "geforce-450": ("-DDRIVER=450", "-DNO_EVENTS"),
+    "vgpu-535": ("-DDRIVER=535", "-DWIDE_PROCESSES"),
+    "eight-550": ("-DDRIVER=550",),
+    "l4-550": ("-DDRIVER=550",),
+    "wsl-570": ("-DDRIVER=570", "-DNO_EVENTS"),
+    "gb200-580": ("-DDRIVER=580",),
+}
+"""Host to how its library is compiled."""
+
+OF_THE_DRIVER = re.compile(
+    r'gpu_\w+\{[^}]*\buuid="|gpu_(driver_\w+|devices)\b|gpu_exporter_xid_source_up\{source="nvml"|gpu_exporter_errors_total'
+)
+GROWS = re.compile(r"gpu_(busy_seconds_total|exporter_errors_total)\b")
+"""What depends on how long the exporter has run: that it is there is compared, not its value."""
+
+
+def told(page: str) -> list[str]:
+    """What a page says of GPUs and driver."""
+    lines = sorted(line for line in page.splitlines() if OF_THE_DRIVER.match(line))
+    return [line.rpartition(" ")[0] if GROWS.match(line) else line for line in lines]
+
+
+def compile_library(host: str, folder: Path) -> None:
+    """The witness as this host's driver exports it."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler here to make libraries with")
+    options = ("-shared", "-fPIC", "-Wall", "-Werror", *HOSTS[host])
+    subprocess.run([compiler, *options, "-o", folder / "libnvidia-ml.so.1", HERE / "witness.c"], check=True)
+
+
+def play(host: str, folder: Path, until: list[str] | None) -> list[str]:
+    """What the page of a daemon on this host says once it says what it shall, else in the end."""
+    folder.mkdir()
+    (folder / "sys").mkdir()
+    compile_library(host, folder)
+    command = [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", "127.0.0.1:0"]
+    command += ["--path.sysfs", str(folder / "sys"), "--sample.deadline", "1s"]
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "NVML_WITNESS": str(HERE / "hosts" / f"{host}.txt")}
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log, env=environment)
+    try:
+        return _settled(process, folder / "log", until)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(WAIT_SECONDS)
+
+
+def _settled(process: subprocess.Popen[bytes], log: Path, until: list[str] | None) -> list[str]:
+    said: list[str] = []
+    limit = time.monotonic() + (SETTLED_SECONDS if until is None else WAIT_SECONDS)
+    while said != until and process.poll() is None and time.monotonic() < limit:
+        time.sleep(0.2)
+        found = re.search(r"http://([0-9.:]+)/metrics", log.read_text())
+        if found is not None:
+            client = http.client.HTTPConnection(found[1], timeout=WAIT_SECONDS)
+            client.request("GET", "/metrics")
+            said = told(client.getresponse().read().decode())
+            client.close()
+    return said
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Mapping[str, list[str]]:
+    """Every host's page, all at work at once, since waiting is what takes long."""
+    folder = tmp_path_factory.mktemp("drivers")
+    regenerate = request.config.getoption("--regenerate")
+
+    def played(host: str) -> list[str]:
+        return play(host, folder / host, None if regenerate else reviewed(host))
+
+    with ThreadPoolExecutor(len(HOSTS)) as pool:
+        said = dict(zip(HOSTS, pool.map(played, HOSTS), strict=True))
+    if regenerate:
+        for host, lines in said.items():
+            (HERE / "hosts" / f"{host}.prom").write_text("".join(f"{line}\n" for line in lines))
+    return said
+
+
+def reviewed(host: str) -> list[str]:
+    """What the page must say."""
+    return (HERE / "hosts" / f"{host}.prom").read_text().splitlines()
+
+
+@pytest.mark.parametrize("host", HOSTS)
+def test_the_page_says_what_the_library_answers_and_nothing_else(pages: Mapping[str, list[str]], host: str) -> None:
+    assert pages[host] == reviewed(host)
