@@ -28,8 +28,9 @@ run: $(RUNTIME) ## serve on :9836, a simulated host where no NVIDIA driver answe
 	@if $(BIN)/python -c 'import pynvml; pynvml.nvmlInit(); pynvml.nvmlShutdown()' 2>/dev/null; then \
 	    exec $(BIN)/gpu-triage serve $(ARGS); \
 	else \
-	    echo 'make run: no NVIDIA driver answers on this host, so this serves the simulated host' \
-	        '$(DEMO_SCENARIO): every reading is made up and gpu_exporter_simulated is 1.' >&2; \
+	    echo 'make run: no NVIDIA driver answers on this host, so this serves a simulated one,' \
+	        '$(DEMO_SCENARIO) unless ARGS names another: every reading is made up and' \
+	        'gpu_exporter_simulated is 1.' >&2; \
 	    exec $(BIN)/gpu-triage serve --simulate $(DEMO_SCENARIO) $(ARGS); \
 	fi
 

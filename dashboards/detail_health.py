@@ -73,7 +73,7 @@ def power() -> Row:
             ),
             lines(
                 "Clock settings",
-                "Application or locked clocks and their defaults. No data: this driver has none.",
+                "Application clocks and their defaults. No data: this driver has none.",
                 [
                     Query(gpu("gpu_clock_target_hertz"), _named("{{clock}} set")),
                     Query(gpu("gpu_clock_default_hertz"), _named("{{clock}} default")),

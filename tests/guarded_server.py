@@ -11,13 +11,14 @@ from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.web_sources import Host
+
 from gpu_triage.collectors.exporter import WebConfigHealth
 from gpu_triage.web.app import WebApp
 from gpu_triage.web.crowd import Limits
 from gpu_triage.web.passwords import hashed
 from gpu_triage.web.security import SecuritySource
 from gpu_triage.web.server import WebServer
-from gpu_triage.web.status import Document, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,31 +26,6 @@ if TYPE_CHECKING:
 REQUEST = b"GET /-/healthy HTTP/1.1\r\nHost: h\r\n\r\n"
 MTLS = ("client_auth_type: RequireAndVerifyClientCert", "client_ca_file: ca.pem")
 PASSWORDS = f"basic_auth_users:\n  prometheus: {hashed(b'scrape', 4)}\n"
-
-
-class Encoded(NamedTuple):
-    body: bytes = b"gpu_up 1\n"
-    content_type: str = "text/plain"
-    gzipped: bool = False
-
-
-class Host:
-    """All three sources of a host where all is well."""
-
-    def page(self, accept: str, names: tuple[str, ...], gzip: bool) -> Encoded:  # noqa: ARG002, FBT001 - contract
-        return Encoded()
-
-    def scraped(self) -> None: ...
-
-    def alive(self) -> str | None: ...
-
-    def ready(self) -> str | None: ...
-
-    def status_page(self) -> Document:
-        return Document(b"<!DOCTYPE html>", b"default-src 'none'")
-
-    def verdict(self) -> Verdict:
-        return Verdict(b"{}", given=True)
 
 
 class Running(NamedTuple):

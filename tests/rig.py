@@ -86,6 +86,19 @@ class Rig:
         assert len(series) <= 1, series
         return series[0][1] if series else None
 
+    @property
+    def kmsg(self) -> Path:
+        """The kernel log's device, a file."""
+        path = self.simulated.machine.kmsg
+        assert path is not None
+        return path
+
+    def kernel_logs(self, sequence: int, text: str, ago: float = 0.0) -> None:
+        """Write to the kernel log what the simulated kernel does not, as if so many seconds ago."""
+        stamp = round((self.clock.now().monotonic - ago) * 1e6)
+        with self.kmsg.open("a") as log:
+            log.write(f"4,{sequence},{stamp},-;{text}\n")
+
     def error_of(self, gpu: str) -> str | None:
         """Why a GPU does not answer."""
         series = self.series("gpu_error_info", gpu=gpu)

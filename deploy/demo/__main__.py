@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
+from types import FrameType
 
 import click
 from deploy.demo.pager import Notification, pager
-from deploy.demo.stack import StackError, find_programs, stack
+from deploy.demo.stack import Stack, StackError, find_programs, stack
+
+from gpu_triage.errors import ScenarioError
+from gpu_triage.simulator import Scenario, load_scenario
 
 _COLOURS = {"critical": "red", "warning": "yellow", "info": "blue"}
 
@@ -31,36 +36,63 @@ def demo(scenario: str, pace: int, seconds: int | None) -> None:
     Everything listens on 127.0.0.1, is made up, and is gone when the demonstration ends.
     """
     begun = time.monotonic()
+    for number in _ENDINGS:
+        signal.signal(number, _end_in_order)
 
     def show(notification: Notification) -> None:
         _print_page(notification, (time.monotonic() - begun) * pace)
 
     ended = threading.Event()
     try:
+        told = load_scenario(scenario)
         with tempfile.TemporaryDirectory(prefix="gpu-triage-demo-") as folder, pager(show) as webhook:
             click.echo(f"starting {scenario} at {pace} times its pace ...", err=True)
             with stack(Path(folder), scenario, pace, webhook, find_programs()) as running:
                 begun = time.monotonic()
-                click.echo(f"  metrics       {running.exporter}/metrics")
-                click.echo(f"  alerts        {running.prometheus}/alerts")
-                click.echo(f"  bottleneck    {running.prometheus}/graph?{_BOTTLENECK}")
-                click.echo(f"  Alertmanager  {running.alertmanager}/#/alerts")
-                click.echo("pages and tickets follow, with the scenario's time; Ctrl-C ends everything\n")
+                _introduce(told, running, pace)
                 ended.wait(seconds)
-    except StackError as error:
+    except (ScenarioError, StackError) as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         click.echo("\nended", err=True)
 
 
+_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def _end_in_order(_number: int, _frame: FrameType | None) -> None:
+    """End as Ctrl-C does; a closed terminal or an impatient second signal must leave no server running."""
+    for number in _ENDINGS:
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 _BOTTLENECK = "g0.tab=0&g0.range_input=10m&g0.expr=instance_gpu%3Agpu_bottleneck%3Aactive%20%3D%3D%201"
+
+
+def _introduce(told: Scenario, running: Stack, pace: int) -> None:
+    """What is played, where to look, and how long it stays quiet."""
+    click.echo(f"  metrics       {running.exporter}/metrics")
+    click.echo(f"  alerts        {running.prometheus}/alerts")
+    click.echo(f"  bottleneck    {running.prometheus}/graph?{_BOTTLENECK}")
+    click.echo(f"  Alertmanager  {running.alertmanager}/#/alerts")
+    click.echo(told.description)
+    later = [event.at for event in told.events if event.at > 0]
+    if later:
+        first = min(later)
+        click.echo(f"All is well until {_clock(first).strip()}, in {first / pace:.0f} s; an alert then waits its time.")
+    click.echo("Pages and tickets follow, with the scenario's time. Ctrl-C ends everything.\n")
+
+
+def _clock(scenario_seconds: float) -> str:
+    minutes, seconds = divmod(int(scenario_seconds), 60)
+    return f"{minutes:3d}:{seconds:02d}"
 
 
 def _print_page(notification: Notification, scenario_seconds: float) -> None:
     severity = notification.labels.get("severity", "none")
     firing = notification.status == "firing"
-    minutes, seconds = divmod(int(scenario_seconds), 60)
-    head = f"{minutes:3d}:{seconds:02d}  {notification.receiver.upper() if firing else 'RESOLVED':<8}  "
+    head = f"{_clock(scenario_seconds)}  {notification.receiver.upper() if firing else 'RESOLVED':<8}  "
     head += f"{severity:<8}  {notification.labels['alertname']}"
     click.echo(click.style(head, fg=_COLOURS.get(severity) if firing else "green", bold=firing))
     if firing:

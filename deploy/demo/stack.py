@@ -94,6 +94,8 @@ def stack(
                 f"--config.file={directory / 'alertmanager.yml'}",
                 f"--storage.path={directory / 'alertmanager'}",
                 f"--web.listen-address={alertmanager}",
+                # Links in its pages lead to where it listens, not to the host's name.
+                f"--web.external-url=http://{alertmanager}",
                 "--cluster.listen-address=",
             ],
             f"http://{alertmanager}/-/ready",
@@ -105,6 +107,7 @@ def stack(
                 f"--config.file={directory / 'prometheus.yml'}",
                 f"--storage.tsdb.path={directory / 'prometheus'}",
                 f"--web.listen-address={prometheus}",
+                f"--web.external-url=http://{prometheus}",
             ],
             f"http://{prometheus}/-/ready",
         )

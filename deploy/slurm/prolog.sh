@@ -22,8 +22,9 @@ case $status in
     0) exit 0 ;;
     1) log "job ${SLURM_JOB_ID:-?}: a critical finding, this node is drained" ;;
     124 | 137) log "job ${SLURM_JOB_ID:-?}: no answer in $limit_seconds s: the driver hangs" ;;
-    2) log "job ${SLURM_JOB_ID:-?}: the GPUs cannot be looked at" ;;
-    # The program is not there or broken: that says nothing about the GPUs, and must not drain the cluster.
+    3) log "job ${SLURM_JOB_ID:-?}: the GPUs cannot be looked at" ;;
+    # The program is not there, was asked wrongly or is broken: that says nothing about the GPUs, and must not drain
+    # the cluster.
     *) log "job ${SLURM_JOB_ID:-?}: gpu-triage ended with $status, nothing was checked: $report"; exit 0 ;;
 esac
 log "$report"

@@ -687,7 +687,7 @@ XID_ERRORS = _gpu(
     _C,
     _E,
     "nvmlEventSetWait_v2; /dev/kmsg, NVRM: Xid",
-    "Xid errors of the GPU by code, each counted once though NVML and the kernel log report it. Starts with what the kernel log still holds; absent until there is one. Codes beyond the first 64 of a GPU are counted as other.",
+    "Xid errors of the GPU by code, each counted once though NVML and the kernel log report it. Starts with what the kernel log still holds. The codes that a program causes (13, 31, 32, 43, 45, 68, 69) start at 0 once Xids are heard, the others are absent until there is one. Codes beyond the first 64 of a GPU are counted as other.",
     "xid",
 )
 XID_LAST_TIMESTAMP = _gpu(

@@ -63,14 +63,15 @@ class Commands(click.Group):
             from gpu_triage.diagnosis.advise_command import advise_command  # noqa: PLC0415 - see the class
             from gpu_triage.diagnosis.baseline_command import baseline_command  # noqa: PLC0415 - likewise
             from gpu_triage.diagnosis.check_command import check_command  # noqa: PLC0415 - likewise
-            from gpu_triage.diagnosis.looking import Surroundings  # noqa: PLC0415 - likewise
+            from gpu_triage.options.looking import Surroundings  # noqa: PLC0415 - likewise
             from gpu_triage.recording.command import record_command  # noqa: PLC0415 - likewise
 
-            surroundings = Surroundings(COLLECTOR_SWITCHES, _scenario_options, _open_machine)
-            self.add_command(advise_command(surroundings))
-            self.add_command(baseline_command(_machine_to_look_at))
-            self.add_command(check_command(surroundings))
-            self.add_command(record_command(_machine_to_look_at))
+            stepped = Surroundings(COLLECTOR_SWITCHES, _scenario_options, _open_machine)
+            live = Surroundings(COLLECTOR_SWITCHES, _scenario_options, _machine)
+            self.add_command(advise_command(stepped))
+            self.add_command(baseline_command(live))
+            self.add_command(check_command(stepped))
+            self.add_command(record_command(live))
         return super().get_command(ctx, cmd_name)
 
 
@@ -114,7 +115,7 @@ def serve(config: Config) -> int:
 @click.option("--job", metavar="NAME", help="The target's label job.  [default: gpu-triage]")
 @click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="Another label of it; can be repeated.")
 def simulate(name: str | None, list_all: bool, **history: Any) -> int:  # noqa: FBT001 - click's way
-    r"""Describe simulated hosts, or write their history for a Prometheus.
+    """Describe simulated hosts, or write their history for a Prometheus.
 
     NAME is a scenario that --list shows, or the path of a TOML file. To run one live, give it to the exporter:
 
@@ -133,7 +134,7 @@ def simulate(name: str | None, list_all: bool, **history: Any) -> int:  # noqa: 
     that a series has ended, as a scrape does, so queries see it for the lookback time longer: a little more than the
     step is right. What rules record of the past, promtool tsdb create-blocks-from rules adds; alerts are evaluated
     for the present only.
-    """
+    """  # noqa: D301 - click reads the backspaces: as it stands
     # Here and not above: the simulator is no part of a daemon on a real host, nor of its memory.
     from gpu_triage.simulator import describe_scenario, list_scenarios, load_scenario  # noqa: PLC0415
 
@@ -161,14 +162,27 @@ def simulate(name: str | None, list_all: bool, **history: Any) -> int:  # noqa: 
 @group.command("web-password")
 @click.option("--cost", type=click.IntRange(4, HIGHEST_COST), default=10, show_default=True, help="Work a check takes.")
 def web_password(cost: int) -> int:
-    """Ask for a password and print its bcrypt hash, for basic_auth_users in the file of --web.config.file."""
-    password = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True).encode()
+    """Ask for a password and print its bcrypt hash, for basic_auth_users in the file of --web.config.file.
+
+    Where standard input is no terminal, its first line is the password.
+    """
+    password = _password()
     if len(password) > LONGEST_PASSWORD:
         raise click.UsageError(
             f"bcrypt looks at {LONGEST_PASSWORD} bytes of a password and no further; choose a shorter one"
         )
     click.echo(hashed(password, cost))
     return 0
+
+
+def _password() -> bytes:
+    if sys.stdin.isatty():
+        typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        return typed.encode()
+    piped = sys.stdin.buffer.readline(LONGEST_PASSWORD + len(b"\r\n") + 1).rstrip(b"\r\n")
+    if not piped:
+        raise click.UsageError("no password on standard input; type one at a terminal, or pipe one in")
+    return piped
 
 
 def _open_machine(config: Config, stack: ExitStack, scenario_seconds: float) -> Opened:
@@ -182,11 +196,6 @@ def _open_machine(config: Config, stack: ExitStack, scenario_seconds: float) -> 
     clock = VirtualClock()
     simulated = simulated_machine(_scenario(config), clock=clock, starting_at=scenario_seconds)
     return Opened(stack.enter_context(simulated).machine, clock)
-
-
-def _machine_to_look_at(config: Config, stack: ExitStack, starting_at: float) -> Machine:
-    configure(config.log_level, config.log_format)
-    return _machine(config, stack, starting_at)
 
 
 def main() -> None:

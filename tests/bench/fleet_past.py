@@ -21,7 +21,7 @@ def past_of(series: list[FleetSeries]) -> list[Past]:
         by_name.setdefault(one.name, []).append(one)
     gpus = by_name["gpu_up"]
 
-    def recorded(name: str, seconds: int, step: int, value: float, **more: list[str]) -> Past:
+    def recorded(name: str, seconds: int, step: int, value: float, /, **more: list[str]) -> Past:
         labels = [""]
         for key, choices in more.items():
             labels = [f'{had}{key}="{choice}",' for had in labels for choice in choices]
@@ -44,8 +44,6 @@ def past_of(series: list[FleetSeries]) -> list[Past]:
         for name, seconds, step in (
             ("gpu_devices", 6 * HOUR, 60),
             ("gpu_memory_used_bytes", HOUR, 60),
-            ("gpu_throttle_seconds_total", HOUR, 60),
-            ("gpu_energy_joules_total", HOUR, 60),
             ("gpu_ecc_volatile_errors_total", DAY, 300),
             ("gpu_sm_utilization_ratio", DAY, 300),
         )
@@ -57,12 +55,14 @@ def past_of(series: list[FleetSeries]) -> list[Past]:
         recorded("instance_gpu:gpu_compute_processes:sum", 2 * HOUR, 60, 8.0),
         recorded("instance_gpu:gpu_allocated_idle:active", HOUR, 60, 0.0),
         recorded("instance_gpu:gpu_bottleneck:active", HOUR, 60, 0.0, **{"class": classes}),
-        recorded("instance_gpu:gpu_busy:avg1h", DAY, HOUR, 0.95),
+        recorded("instance_gpu:gpu_busy_seconds:increase1h", DAY, HOUR, 3420.0),
+        recorded("instance_gpu:gpu_observed_seconds:increase1h", DAY, HOUR, 3600.0),
+        recorded("instance_gpu_name:gpu_info:present", DAY, 300, 1.0, name=["NVIDIA H100 80GB HBM3"]),
         recorded("instance_gpu:gpu_memory_used:max1h", DAY, HOUR, 6e10),
-        recorded("instance_gpu:gpu_energy_joules:increase1h", DAY, HOUR, 2e6),
+        recorded("instance_gpu:gpu_energy_joules:last5m", DAY, 300, 2e6),
         recorded("instance_gpu:gpu_allocated_idle_seconds:increase1h", DAY, HOUR, 0.0),
         recorded("instance_gpu_class:gpu_bottleneck_seconds:increase1h", DAY, HOUR, 0.0, **{"class": classes}),
-        recorded("instance_gpu_reason:gpu_throttle_seconds:increase1h", DAY, HOUR, 0.0, reason=reasons),
+        recorded("instance_gpu_reason:gpu_throttle_seconds:last5m", DAY, 300, 0.0, reason=reasons),
     ]
 
 

@@ -32,11 +32,12 @@ def _prolog(repository: Path, tmp_path: Path, program: str, **job: str) -> subpr
     [
         ("exit 0", GO, ""),
         ("echo 'GPU 3 is lost'; exit 1", DRAIN, "GPU 3 is lost"),
-        ("echo 'the driver is missing' >&2; exit 2", DRAIN, "the driver is missing"),
+        ("echo 'the driver is missing' >&2; exit 3", DRAIN, "the driver is missing"),
+        ("echo 'unknown variable' >&2; exit 2", GO, "unknown variable"),
         ("exec sleep 60", DRAIN, "no answer in 1 s"),
         ("echo Traceback >&2; exit 70", GO, "Traceback"),
     ],
-    ids=["sound", "critical", "cannot look", "hangs", "broken program"],
+    ids=["sound", "critical", "cannot look", "wrong options", "hangs", "broken program"],
 )
 def test_the_prolog_drains_for_what_the_check_says(
     repository: Path, tmp_path: Path, program: str, outcome: int, said: str

@@ -57,7 +57,7 @@ def test_the_examples_take_every_file_of_rules(repository: Path) -> None:
 
 def test_the_rules_know_the_exporter_by_the_examples_jobs(repository: Path) -> None:
     text = (repository / "rules/alerts-exporter.yml").read_text(encoding="utf-8")
-    (selector,) = re.findall(r'up\{job=~"([^"]+)"\}', text)
+    (selector,) = set(re.findall(r'up\{job=~"([^"]+)"\}', text))
     for name in CONFIGURATIONS:
         config = yaml.safe_load((repository / "deploy" / name).read_bytes())
         jobs = [each["job_name"] for each in config["scrape_configs"] if each["job_name"] != "prometheus"]

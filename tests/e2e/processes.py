@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import time
 import urllib.parse
 import urllib.request
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,15 +58,17 @@ class Exporter:
         return self.get("/metrics")[2].decode()
 
 
+PROGRAM = (sys.executable, "-m", "gpu_triage")
+"""How the exporter is called."""
+
+
 @contextmanager
-def exporter(
-    tmp_path: Path, *flags: str, program: Sequence[str] = (sys.executable, "-m", "gpu_triage")
-) -> Iterator[Exporter]:
-    """The exporter on a port of its own, for the length of a ``with`` block; `program` is how it is called."""
+def exporter(tmp_path: Path, *flags: str, program: Sequence[str] = PROGRAM) -> Iterator[Exporter]:
+    """The exporter on a port of its own, for the length of a ``with`` block; all that `program` starts ends with it."""
     log = tmp_path / "exporter.log"
     command = [*program, "serve", "--web.listen-address", "127.0.0.1:0", *flags]
     with log.open("wb") as stderr:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr, start_new_session=True)
     try:
         wait_for(lambda: re.search(r"http://([0-9.:]+)/", log.read_text()) or process.poll() is not None)
         found = re.search(r"http://([0-9.:]+)/", log.read_text())
@@ -73,7 +77,7 @@ def exporter(
         wait_for(lambda: running.get("/-/ready")[0] == 200)
         yield running
     finally:
-        end(process)
+        end(process, group=True)
 
 
 @contextmanager
@@ -113,9 +117,13 @@ def wait_for(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> 
         time.sleep(0.05)
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process that this test started."""
-    process.terminate()
+def end(process: subprocess.Popen[bytes], *, group: bool = False) -> None:
+    """End a process that this test started; with its group if it leads one."""
+    if group:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+    else:
+        process.terminate()
     try:
         process.wait(WAIT_SECONDS)
     except subprocess.TimeoutExpired:

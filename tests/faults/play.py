@@ -159,7 +159,8 @@ class Play:
 
     def _miscounted(self, page: Page) -> tuple[str, ...]:
         """Xids that the page counts, if they are not those that the row says."""
-        counted = {labels["xid"]: value for labels, value in pages.found(page, "gpu_xid_errors_total")}
+        found = pages.found(page, "gpu_xid_errors_total")
+        counted = {labels["xid"]: value for labels, value in found if value}
         as_said = self._row.xids is None or counted == self._row.xids
         return () if as_said else (f"gpu_xid_errors_total: {counted}",)
 

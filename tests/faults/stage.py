@@ -73,9 +73,7 @@ class Stage(Rig):
 
     def log_to_kernel(self, content: bytes) -> None:
         """Write to the kernel log what the simulated kernel does not."""
-        kmsg = self.simulated.machine.kmsg
-        assert kmsg is not None
-        with kmsg.open("ab") as log:
+        with self.kmsg.open("ab") as log:
             log.write(content)
 
     def read_kernel_log(self, read: Callable[[int, int], bytes]) -> None:

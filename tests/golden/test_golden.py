@@ -112,9 +112,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         running.sampler.status.web_config = WebConfigHealth(success=True, loaded_at=START_OF_TIME)
         if name == "no-driver":
             # As in a container without rights.
-            kernel_log = running.simulated.machine.kmsg
-            assert kernel_log is not None
-            kernel_log.unlink()
+            running.kmsg.unlink()
         running.run_to(seconds)
         return name, scraped(running).decode()
 

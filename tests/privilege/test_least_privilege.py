@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
-import sys
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.e2e.processes import WAIT_SECONDS, Exporter, exporter, wait_for
+from tests.e2e.processes import PROGRAM, Exporter, exporter, wait_for
 from tests.privilege import confinement
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from tests.conftest import RequiresTool
 
@@ -39,22 +35,9 @@ def open_folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@contextmanager
-def _confined(prefix: list[str], log: Path, *flags: str) -> Iterator[Exporter]:
-    """The exporter behind these words; its whole process group ends with the block."""
-    command = [*prefix, sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", "127.0.0.1:0", *flags]
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr, start_new_session=True)
-    try:
-        wait_for(lambda: re.search(r"http://([0-9.:]+)/", log.read_text()) or process.poll() is not None)
-        found = re.search(r"http://([0-9.:]+)/", log.read_text())
-        assert found, log.read_text()
-        running = Exporter(process, found[1], log)
-        wait_for(lambda: running.get("/-/ready")[0] == 200)
-        yield running
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(WAIT_SECONDS)
+def _confined(prefix: list[str], tmp_path: Path, *flags: str) -> AbstractContextManager[Exporter]:
+    """The exporter behind these words."""
+    return exporter(tmp_path, *flags, program=[*prefix, *PROGRAM])
 
 
 def _families(page: str) -> set[str]:
@@ -83,15 +66,14 @@ def test_a_host_is_watched_as_well_without_rights(
     with exporter(tmp_path, "--simulate", "h100-8") as free:
         wait_for(lambda: "gpu_topology_info" in free.metrics())
         expected = _families(free.metrics())
-    log = tmp_path / "confined.log"
-    with _confined(prefix, log, "--simulate", "h100-8") as running:
+    with _confined(prefix, tmp_path, "--simulate", "h100-8") as running:
         wait_for(lambda: _families(running.metrics()) >= expected)
         page, status = running.metrics(), _daemon_status(running)
         mounts = Path(f"/proc/{running.process.pid}/mountinfo").read_text()
     assert _families(page) == expected
     assert "gpu_exporter_errors_total{" not in page
     assert DEGRADED.findall(page) == []
-    assert "level=error" not in log.read_text()
+    assert "level=error" not in running.log.read_text()
     assert re.search(r"^CapEff:\s+0+$", status, re.MULTILINE)
     assert re.search(r"^NoNewPrivs:\s+1$", status, re.MULTILINE)
     if way == "read-only root":
@@ -107,8 +89,7 @@ def test_what_lacks_a_right_is_logged_once_and_published(tmp_path: Path, open_fo
     flags = ["--collector.process_memory_locality", "--collector.textfile.directory", str(closed)]
     flags += ["--kubernetes.pod-resources-socket", str(open_folder / "kubelet.sock"), "--sample.slow", "1s"]
     flags += ["--sample.medium", "1s"]
-    log = tmp_path / "confined.log"
-    with _confined(confinement.unprivileged(), log, *flags) as running:
+    with _confined(confinement.unprivileged(), tmp_path, *flags) as running:
         wait_for(lambda: "gpu_exporter_degraded_info{" in running.metrics())
         # Several rounds of the collector: a lack that lasts is not told again.
         first = float(_value(running.metrics(), "gpu_exporter_collector_last_success_timestamp_seconds"))
@@ -119,7 +100,7 @@ def test_what_lacks_a_right_is_logged_once_and_published(tmp_path: Path, open_fo
     assert {("textfile", "no_permission"), ("pod_names", "missing")} <= set(published)
     if Path("/proc/1/numa_maps").exists():
         assert ("process_memory_locality", "no_permission") in published
-    logged = LOGGED.findall(log.read_text())
+    logged = LOGGED.findall(running.log.read_text())
     assert sorted(logged) == sorted(published)
 
 
@@ -135,9 +116,8 @@ def _value(page: str, metric: str) -> str:
     ids=["its own /proc", "the host's /proc"],
 )
 def test_a_container_is_told_what_it_does_not_see(tmp_path: Path, own_procfs: bool, lacking: set[str]) -> None:  # noqa: FBT001
-    log = tmp_path / "confined.log"
     prefix = confinement.own_pid_namespace(own_procfs=own_procfs)
-    with _confined(prefix, log, "--sample.slow", "5s") as running:
+    with _confined(prefix, tmp_path, "--sample.slow", "5s") as running:
         wait_for(lambda: "gpu_exporter_degraded_info{" in running.metrics())
         page = running.metrics()
     found = {feature for feature, reason in DEGRADED.findall(page) if reason == "other_pid_namespace"}

@@ -65,6 +65,49 @@ def labels_of(expr: str, series: Callable[[str], frozenset[str]]) -> frozenset[s
     return _labels(promql.parse(expr), series)
 
 
+def windows_matched_as_one(expr: str) -> tuple[str, ...]:
+    """Metrics of which a window stands on the one side of a many-to-one match, by no aggregation made one series.
+
+    A target that gets another label has two series there for as long as the window reaches back, and a match with two
+    fails for all targets.
+    """
+    return tuple(_windows_matched_as_one(promql.parse(expr)))
+
+
+def _windows_matched_as_one(node: promql.Expr) -> Iterator[str]:
+    if isinstance(node, promql.BinaryExpr):
+        modifier = node.modifier
+        if modifier is not None and modifier.card == promql.VectorMatchCardinality.ManyToOne:
+            yield from _windows(node.rhs)
+        elif modifier is not None and modifier.card == promql.VectorMatchCardinality.OneToMany:
+            yield from _windows(node.lhs)
+    for part in _parts(node):
+        yield from _windows_matched_as_one(part)
+
+
+def _windows(node: promql.Expr) -> Iterator[str]:
+    if isinstance(node, promql.MatrixSelector):
+        yield node.vector_selector.name or ""
+    elif isinstance(node, promql.SubqueryExpr):
+        yield from (use.metric for use in _uses(node, ()))
+    elif isinstance(node, promql.AggregateExpr):
+        if node.modifier is not None and node.modifier.type != promql.AggModifierType.By:
+            yield from _windows(node.expr)
+    else:
+        for part in _parts(node):
+            yield from _windows(part)
+
+
+def _parts(node: promql.Expr) -> list[promql.Expr]:
+    if isinstance(node, promql.BinaryExpr):
+        return [node.lhs, node.rhs]
+    if isinstance(node, promql.Call):
+        return list(node.args)
+    if isinstance(node, (promql.AggregateExpr, promql.ParenExpr, promql.UnaryExpr, promql.SubqueryExpr)):
+        return [node.expr]
+    return []
+
+
 def _uses(node: promql.Expr, inside: tuple[str, ...]) -> Iterator[Use]:
     if isinstance(node, promql.VectorSelector):
         yield _use(node, inside, ranged=False)

@@ -56,6 +56,7 @@ ALERTS: Final = frozenset(
         ("GpuExporterDown", "critical", "5m"),
         ("GpuExporterCollectorFailing", "warning", "10m"),
         ("GpuExporterStale", "warning", "5m"),
+        ("GpuExporterWebConfigReloadFailed", "warning", "5m"),
         ("GpuExporterSimulated", "info", "0"),
         ("GpuTriageWatchdog", "none", "0"),
     }

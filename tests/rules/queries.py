@@ -14,7 +14,13 @@ _COUNTER_FUNCTIONS = frozenset({"rate", "increase", "irate", "resets"})
 _PRESENCE_FUNCTIONS = frozenset({"absent", "absent_over_time", "present_over_time"})
 _LEVELS = frozenset({"gpu_ecc_volatile_errors_total"})
 """Counters that say something as they stand: one error counts until the reset that clears it."""
+_COPY = "last_over_time"
+"""What records a counter as it stands, once in a while, for a long window to read."""
+_COPIED = re.compile(r"\w+:gpu_\w+:last5m")
+"""Names of such copies: counters, too."""
 _BANNED = frozenset({"topk", "bottomk"})
+_IDENTITIES = frozenset({"instance_gpu_name:gpu_info:present"})
+"""Series of which topk may keep one a GPU: they are alike, and whichever stays joins the same GPU."""
 _ALTERNATIVES = re.compile(r"[A-Za-z0-9_]+(\|[A-Za-z0-9_]+)*")
 
 
@@ -51,13 +57,15 @@ def _unknown(use: Use, labels: Callable[[str], frozenset[str]]) -> Iterator[str]
 
 def _misused(use: Use) -> Iterator[str]:
     around = use.inside[0] if use.inside else "nothing"
-    counter = kinds().get(use.metric) is Kind.COUNTER
+    copied = bool(_COPIED.fullmatch(use.metric))
+    counter = kinds().get(use.metric) is Kind.COUNTER or copied
     level = use.metric in _LEVELS and around in {"nothing", "max", "min"}
-    if counter and not level and around not in _COUNTER_FUNCTIONS | _PRESENCE_FUNCTIONS:
+    sound = _COUNTER_FUNCTIONS | _PRESENCE_FUNCTIONS | (frozenset() if copied else frozenset({_COPY}))
+    if counter and not level and around not in sound:
         yield f"{use.metric} is a counter under {around}; it means something under rate or increase"
     if not counter and any(function in _COUNTER_FUNCTIONS for function in use.inside[:2]):
         yield f"{use.metric} is a gauge under {around}; use delta or an average"
-    for function in sorted(_BANNED.intersection(use.inside)):
+    for function in sorted(_BANNED.intersection(use.inside) if use.metric not in _IDENTITIES else ()):
         yield f"{use.metric} is under {function}, whose series come and go"
 
 

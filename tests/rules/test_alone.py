@@ -56,6 +56,52 @@ def test_hosts_of_different_jobs_may_have_different_drivers(fires: Fires) -> Non
     assert not fires("GpuDriverVersionDrift", series, 110)
 
 
+def counted(instance: str, values: list[float], source: str = "nvml", **target: str) -> dict[str, list[float]]:
+    """GPUs of a host by who counts them."""
+    pairs = [("instance", instance), ("job", "gpu-triage"), ("source", source), *target.items()]
+    return {selector("gpu_devices", pairs): values}
+
+
+def test_a_missing_gpu_is_told_though_another_target_got_a_label(fires: Fires) -> None:
+    series = {
+        **counted("a", [8.0] * 30 + [7.0] * 30),
+        **counted("b", [4.0] * 20 + [math.nan] * 40),
+        **counted("b", [math.nan] * 20 + [4.0] * 40, workload="serving"),
+    }
+    assert fires("GpuMissing", series, 50)
+
+
+def test_a_host_whose_bus_is_empty_after_a_reboot_misses_its_gpus(fires: Fires) -> None:
+    """Without a GPU no driver loads, and nobody counts."""
+    bus = counted("a", [8.0] * 20 + [math.nan] * 3 + [0.0] * 37, "pci")
+    driver_up = {selector("gpu_driver_up", [("instance", "a"), ("job", "gpu-triage")]): [1.0] * 20 + [0.0] * 40}
+    history = {**counted("a", [8.0] * 20 + [math.nan] * 40), **bus, **driver_up}
+    declared = {**counted("a", [8.0] * 60, "expected"), **bus, **driver_up}
+    assert fires("GpuMissing", history, 40)
+    assert fires("GpuMissing", declared, 40)
+    assert not fires("GpuMissing", {**bus, **driver_up}, 40)
+
+
+def test_a_driver_that_is_unavailable_counts_no_gpu_as_missing(fires: Fires) -> None:
+    bus = counted("a", [8.0] * 60, "pci")
+    assert not fires("GpuMissing", {**counted("a", [8.0] * 20 + [math.nan] * 40), **bus}, 40)
+
+
+def test_a_gpu_that_was_taken_out_and_is_no_longer_expected_is_not_missing(fires: Fires) -> None:
+    series = {
+        **counted("a", [8.0] * 20 + [7.0] * 40),
+        **counted("a", [8.0] * 20 + [7.0] * 40, "pci"),
+        **counted("a", [8.0] * 20 + [7.0] * 40, "expected"),
+    }
+    assert not any(fires("GpuMissing", series, minute) for minute in (26, 50))
+
+
+def test_a_host_that_only_got_a_label_misses_no_gpu(fires: Fires) -> None:
+    before, after = [4.0] * 20 + [math.nan] * 40, [math.nan] * 20 + [4.0] * 40
+    series = {**counted("b", before), **counted("b", after, workload="serving")}
+    assert not any(fires("GpuMissing", series, minute) for minute in (22, 30, 50))
+
+
 def test_a_field_that_differs_from_the_baseline_for_five_minutes_drifts(fires: Fires) -> None:
     series = {
         **mismatch("gpu_count", [0.0] * 5 + [1.0] * 15),
@@ -67,3 +113,25 @@ def test_a_field_that_differs_from_the_baseline_for_five_minutes_drifts(fires: F
 def test_a_field_that_differs_for_four_minutes_or_never_does_not_drift(fires: Fires) -> None:
     series = {**mismatch("gpu_count", [0.0] * 5 + [1.0] * 4 + [0.0] * 11), **mismatch("iommu", [0.0] * 20)}
     assert not any(fires("GpuBaselineDrift", series, minute) for minute in (9, 12, 19))
+
+
+def web_config(values: list[float]) -> dict[str, list[float]]:
+    """Whether the web configuration of a host was taken, over time; NaN while nothing is scraped."""
+    return {selector("gpu_exporter_web_config_reload_success", [("instance", "a"), ("job", "gpu-triage")]): values}
+
+
+def test_a_web_configuration_that_cannot_be_used_for_five_minutes_is_told_of_until_it_is_mended(fires: Fires) -> None:
+    series = web_config([1.0] * 10 + [0.0] * 10 + [1.0] * 10)
+    assert not fires("GpuExporterWebConfigReloadFailed", series, 14)
+    assert fires("GpuExporterWebConfigReloadFailed", series, 16)
+    assert not fires("GpuExporterWebConfigReloadFailed", series, 21)
+
+
+def test_certificate_and_key_renewed_minutes_apart_are_no_failure(fires: Fires) -> None:
+    series = web_config([1.0] * 10 + [0.0] * 4 + [1.0] * 10)
+    assert not any(fires("GpuExporterWebConfigReloadFailed", series, minute) for minute in (13, 15, 20))
+
+
+def test_a_web_configuration_says_nothing_once_its_exporter_is_gone(fires: Fires) -> None:
+    series = web_config([1.0] * 10 + [0.0] * 3 + [math.nan] * 20)
+    assert not any(fires("GpuExporterWebConfigReloadFailed", series, minute) for minute in (16, 19, 25))

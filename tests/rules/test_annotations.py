@@ -28,6 +28,39 @@ class Told:
 TOLD = [
     Told(
         "h100-8-bad-night",
+        55,
+        "GpuPcieAerErrors",
+        {"gpu": "5"},
+        (
+            r"reported \d{3} PCIe errors",
+            r"and 0 nonfatal or fatal ones within 30 minutes",
+            r"drain the host now",
+            r"at the next chance",
+        ),
+    ),
+    Told(
+        "missing",
+        30,
+        "GpuMissing",
+        {},
+        (r"missing shows 2 GPUs\.", r"bus has 2\. The driver showed 3 within 6 hours\.", r"Drain the host"),
+    ),
+    Told(
+        "path",
+        40,
+        "GpuPcieGenerationDowntrained",
+        {"gpu": "0"},
+        (r"GPU 0 of path", r"PCIe generation 2 instead of \d for 10 minutes", r"Check BIOS settings"),
+    ),
+    Told(
+        "sick-fabric",
+        55,
+        "GpuRecoveryActionNeeded",
+        {"gpu": "1"},
+        (r"recovery action 1 on GPU 1 of sick-fabric: end its processes and reset it\.", r"Drain it and do that"),
+    ),
+    Told(
+        "h100-8-bad-night",
         33,
         "GpuHwThermalThrottling",
         {"gpu": "3"},
@@ -38,7 +71,7 @@ TOLD = [
         75,
         "GpuPcieWidthDowntrained",
         {"gpu": "0", "severity": "critical"},
-        (r"GPU 0 of dual-a10", r"\b8 PCIe lanes", r"reseat card and riser"),
+        (r"GPU 0 of dual-a10", r"\b8 of 16 PCIe lanes", r"reseat card and riser"),
     ),
     Told(
         "dual-a10",
@@ -62,6 +95,13 @@ TOLD = [
         (r"The GPU at 0000:b3:00\.0 of lost-before-start", r"Xid 79 at ", r"Drain it"),
     ),
     Told(
+        "lost-before-start",
+        5,
+        "GpuLost",
+        {},
+        (r"^GPU 1 of lost-before-start", r"gpu_error_info: lost\b", r"then power it off and on"),
+    ),
+    Told(
         "no-driver",
         60,
         "GpuDriverUnavailable",
@@ -73,7 +113,12 @@ TOLD = [
         90,
         "GpuPowerCapped",
         {"gpu": "0"},
-        (r"GPU 0 of a100-power-capped", r"\b(9\d(\.\d+)?|100)% of the last 5 minutes", r"nvidia-smi -pl"),
+        (
+            r"GPU 0 of a100-power-capped",
+            r"\b(9\d(\.\d+)?|100)% of the last 5 minutes",
+            r"power limit \(\d+ W\)",
+            r"nvidia-smi -i 0 -pl 400,",
+        ),
     ),
     Told(
         "sick-memory",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.rules.expressions import LabelError, Use, labels_of, recorded_labels, uses
+from tests.rules.expressions import LabelError, Use, labels_of, recorded_labels, uses, windows_matched_as_one
 
 SERIES = {
     "power": {"instance", "gpu"},
@@ -73,6 +73,22 @@ def test_the_labels_of_a_result_are_known(expr: str, labels: str) -> None:
 def test_a_label_that_is_not_there_is_an_error(expr: str, message: str) -> None:
     with pytest.raises(LabelError, match=message):
         labels_of(expr, series)
+
+
+@pytest.mark.parametrize(
+    ("expr", "metrics"),
+    [
+        ("rate(throttle_total[5m]) / on (gpu) group_left () power", ()),
+        ("power / on (gpu) group_left () max_over_time(limit[6h])", ("limit",)),
+        ("3 * (power / on (gpu) group_left () (max without (name) (max_over_time(limit[6h])) > 1))", ("limit",)),
+        ("max_over_time(limit[1h]) / on (gpu) group_right () power", ("limit",)),
+        ("power / on (gpu) group_left () max by (gpu) (max_over_time(limit[6h]))", ()),
+        ("power and on (gpu) max_over_time(limit[6h]) > 1", ()),
+        ("max(power / on (gpu) group_left () avg_over_time(limit[1h:1m]))", ("limit",)),
+    ],
+)
+def test_a_window_that_may_be_two_series_where_one_is_asked_for_is_found(expr: str, metrics: tuple[str, ...]) -> None:
+    assert windows_matched_as_one(expr) == metrics
 
 
 def test_recorded_series_have_the_labels_of_all_their_rules() -> None:

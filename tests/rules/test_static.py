@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.conftest import RequiresTool
-from tests.rules.expressions import labels_of
+from tests.rules.expressions import labels_of, windows_matched_as_one
 from tests.rules.playbook import ALERTS, NAMES
 from tests.rules.queries import faults
 from tests.rules.rulefile import Rule, alerts, read_rules, rule_files
@@ -45,6 +45,11 @@ def text_of(rule: Rule, annotation: str) -> str:
 @every_rule
 def test_an_expression_talks_of_series_labels_and_words_that_exist(rule: Rule) -> None:
     assert faults(rule.expr, LABELS) == []
+
+
+@every_rule
+def test_a_target_that_gets_a_label_stops_no_rule(rule: Rule) -> None:
+    assert windows_matched_as_one(rule.expr) == ()
 
 
 @every_alert

@@ -1,4 +1,4 @@
-"""What the tests of the hardware's readers share."""
+"""What the tests of the hardware's readers and of recordings share."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pynvml
 import pytest
 from tests.nvml_bench import Bench, BenchMaker
+from tests.recorded import record
 from tests.rig import scenario_with
 
+from gpu_triage.recording.bundle import Recording, write_recording
 from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
 
 if TYPE_CHECKING:
@@ -34,3 +36,16 @@ def bench(tmp_path: Path) -> Iterator[BenchMaker]:
         finally:
             pynvml.nvmlLib, pynvml._nvmlLib_refcount = before
             pynvml._nvmlGetFunctionPointer_cache.clear()
+
+
+@pytest.fixture(scope="session")
+def recording() -> Recording:
+    """Some seconds of a host with two A10."""
+    return record(load_scenario("dual-a10"))[0]
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, recording: Recording) -> Path:
+    """The folder it is written to."""
+    write_recording(recording, tmp_path / "recorded")
+    return tmp_path / "recorded"

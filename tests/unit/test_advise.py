@@ -124,7 +124,10 @@ def test_a_number_of_parameters_reads_as_people_write_it(text: str, count: float
     assert parse_count(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "M", "6,9M", "-1M", "0", "7 B", "1e6", "nan"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "M", "6,9M", "-1M", "0", "7 B", "1e6", "nan", "7\N{KELVIN SIGN}", "\N{ARABIC-INDIC DIGIT SEVEN}B"],
+)
 def test_a_wrong_number_of_parameters_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"write 258K, 6\.9M or 7B"):
         parse_count(text)
@@ -146,7 +149,7 @@ def test_the_answer_comes_as_text_and_as_json(capsys: pytest.CaptureFixture[str]
 
 def test_without_a_driver_it_could_not_look(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["advise", "--simulate", "no-driver", "--parameters", "6.9M", "--batch-size", "32"]
-    assert run_cli(group, arguments) == 2
+    assert run_cli(group, arguments) == 3
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("gpu-triage: could not look: driver_not_loaded")

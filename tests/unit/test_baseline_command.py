@@ -57,7 +57,7 @@ def test_a_host_as_recorded_ends_with_0(tmp_path: Path, scenario: str, capsys: p
 
 
 def test_a_swapped_motherboard_is_explained(recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert _diff(recorded, "--simulate", scenario, "--at", "15m") == 1
+    assert _diff(recorded, "--simulate", scenario, "--simulate-at", "15m") == 1
     said = capsys.readouterr().out
     assert "5 differences from the baseline" in said
     assert "GPU 0000:65:00.0 GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee NVIDIA A10\n  pcie_width: x16 -> x8\n" in said
@@ -67,7 +67,7 @@ def test_a_swapped_motherboard_is_explained(recorded: str, scenario: str, capsys
 
 def test_programs_get_the_same_as_json(recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
-    assert _diff(recorded, "--simulate", scenario, "--at", "15m", "--format", "json") == 1
+    assert _diff(recorded, "--simulate", scenario, "--simulate-at", "15m", "--format", "json") == 1
     said = json.loads(capsys.readouterr().out)
     assert (said["format"], said["version"], said["equal"], said["lacks"]) == (
         "gpu-triage-baseline-diff",
@@ -83,7 +83,7 @@ def test_programs_get_the_same_as_json(recorded: str, scenario: str, capsys: pyt
 def test_a_gpu_that_does_not_answer_is_a_difference(
     recorded: str, scenario: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _diff(recorded, "--simulate", scenario, "--at", "25m") == 1
+    assert _diff(recorded, "--simulate", scenario, "--simulate-at", "25m") == 1
     assert "The recorded GPU is gone or does not answer" in capsys.readouterr().out
 
 
@@ -120,12 +120,23 @@ def test_a_file_that_cannot_be_used_ends_with_2(tmp_path: Path, capsys: pytest.C
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--at", "5m"], "give --simulate as well"),
-        (["--at", "soon", "--simulate", "dual-a10"], "--at: "),
+        (["--simulate-at", "5m"], "name one with --simulate"),
+        (["--simulate-at", "soon", "--simulate", "dual-a10"], "--simulate-at: "),
         (["--within", "1", "--simulate", "dual-a10"], "--within: "),
+        (["--within", "99999999h", "--simulate", "dual-a10"], "write a duration from 1s to 1h"),
+        (["--path.sysfs", "/nowhere"], "--path.sysfs: '/nowhere' is no folder here"),
         (["--simulate", "nowhere"], "no scenario 'nowhere'"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(group, ["baseline", "write", *arguments]) == 2
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [["record", "somewhere"], ["baseline", "write"], ["baseline", "diff", "file"]])
+def test_a_host_is_where_its_exporter_is_told_that_it_is(
+    command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GPU_TRIAGE_PATH_PROCFS", "/nowhere")
+    assert run_cli(group, command) == 2
+    assert "GPU_TRIAGE_PATH_PROCFS: '/nowhere' is no folder here" in capsys.readouterr().err

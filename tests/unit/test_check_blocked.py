@@ -10,11 +10,13 @@ from tests.rig import scenario_with
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.check_command import check_command, exit_code
 from gpu_triage.diagnosis.codes import Severity
-from gpu_triage.diagnosis.looking import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Opened, Surroundings
+from gpu_triage.diagnosis.looking import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Opened
 from gpu_triage.diagnosis.obstacles import obstacle
 from gpu_triage.diagnosis.report import Fitness, report_of
 from gpu_triage.diagnosis.watch import watch
 from gpu_triage.options import run_cli
+from gpu_triage.options.looking import Surroundings
+from gpu_triage.options.run import EXIT_BROKEN, EXIT_USAGE
 from gpu_triage.options.sources import no_options
 from gpu_triage.simulator import load_scenario, simulated_machine
 
@@ -100,5 +102,9 @@ def test_a_bug_never_reads_as_a_sick_host(capsys: pytest.CaptureFixture[str]) ->
         raise ZeroDivisionError
 
     program = click.Group(commands=[check_command(Surroundings((), no_options, broken))])
-    assert run_cli(program, ["check"]) == EXIT_COULD_NOT_LOOK
+    assert run_cli(program, ["check"]) == EXIT_BROKEN
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_no_exit_code_means_two_things() -> None:
+    assert len({EXIT_SOUND, EXIT_FINDINGS, EXIT_USAGE, EXIT_COULD_NOT_LOOK, EXIT_BROKEN}) == 5

@@ -19,6 +19,7 @@ NEED_MORE_THAN_A_WATCH = {
     "GpuExporterDown": "a daemon",
     "GpuExporterCollectorFailing": "a daemon; the report says what could not be read",
     "GpuExporterStale": "a daemon",
+    "GpuExporterWebConfigReloadFailed": "a daemon",
     "GpuExporterSimulated": "a daemon; the report says that a host is simulated",
     "GpuTriageWatchdog": "an Alertmanager",
 }

@@ -10,8 +10,9 @@ import yaml
 
 from gpu_triage.diagnosis import thresholds as ours
 from gpu_triage.diagnosis.advice import CRITICAL_XIDS
-from gpu_triage.diagnosis.codes import APPLICATION_XIDS, CONTAINED_XIDS
+from gpu_triage.diagnosis.codes import CONTAINED_XIDS
 from gpu_triage.diagnosis.ladder import LADDER
+from gpu_triage.hardware.xid_events import APPLICATION_XIDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +24,7 @@ SAME = [
     (ours.LOADED_SHARE, "instance_gpu:gpu_under_load:active", r"ratio5m >= bool "),
     (ours.LOADED_P_STATE, "instance_gpu:gpu_under_load:active", r"performance_state <= bool "),
     (ours.WAITING_BELOW_SHARE, "instance_gpu:gpu_waiting:active", r"ratio5m < bool "),
-    (ours.WORKING_SHARE, "instance_gpu:gpu_waiting:active", r"\[1h\]\) >= bool "),
+    (ours.WORKING_SHARE, "instance_gpu:gpu_waiting:active", r"\[1h\]\)\)\s*>= bool "),
     (ours.BUSY_SHARE, "class compute", r"ratio5m >= "),
     (ours.THERMAL_SHARE, "class thermal", r"sw_thermal\"\}\) > "),
     (ours.BUSY_SHARE, "class thermal", r"gpu_busy:ratio5m >= "),
@@ -43,15 +44,15 @@ SAME = [
     (ours.IO_PRESSURE_SHARE, "instance:gpu_host_storage:saturated", r"\}\s*\) >= bool "),
     (ours.DISK_BUSY_SHARE, "instance:gpu_host_storage:saturated", r"disk:ratio5m\) >= bool "),
     (ours.NFS_SECONDS, "instance:gpu_host_storage:saturated", r"mean5m\) >= bool "),
-    (ours.NFS_OPERATIONS_PER_SECOND, "instance_mount:gpu_host_nfs_operation_seconds:mean5m", r"\[5m\]\)\) >= "),
+    (ours.NFS_OPERATIONS_PER_SECOND, "instance_mount:gpu_host_nfs_operation_seconds:mean5m", r"\[5m\]\)\)\)\s*>= "),
     (ours.NODE_CPU_SHARE, "instance_numa_node:gpu_host_cpu:saturated", r"ratio5m >= bool "),
-    (ours.BUSIEST_CPU_SHARE, "instance_numa_node:gpu_host_cpu:saturated", r"\[5m\]\) >= bool "),
+    (ours.BUSIEST_CPU_SHARE, "instance_numa_node:gpu_host_cpu:saturated", r"\[5m\]\)\) >= bool "),
     (ours.LINE_RATE_SHARE, "instance:gpu_host_network:saturated", r"ratio5m\) >= (?:bool )?"),
     (ours.THERMAL_SHARE, "GpuHwThermalThrottling", r"hw_thermal\"\}\) > "),
     (ours.SW_THERMAL_SHARE, "GpuSwThermalThrottling", r"sw_thermal\"\}\[10m\]\)\) > "),
     (ours.NEAR_SLOWDOWN_CELSIUS, "GpuTemperatureNearSlowdown", r"margin_celsius\[5m\]\) < "),
     (ours.POWER_CAP_SHARE, "GpuPowerCapped", r"sw_power_cap\"\}\) > "),
-    (ours.LINK_TRANSITIONS, "GpuPcieLinkFlapping", r"\[15m\]\)\) > "),
+    (ours.LINK_TRANSITIONS, "GpuPcieLinkFlapping", r"\)\s*\) > "),
     (ours.REPLAYS, "GpuPcieReplaysRising", r"\[15m\]\) > "),
     (ours.CORRECTABLE_AER_ERRORS, "GpuPcieAerErrors", r"correctable\"\}\[15m\]\)\) > "),
     (ours.NVLINK_REPLAYS_AND_RECOVERIES, "GpuNvlinkErrorsRising", r"recovery\"\}\[15m\]\)\) > "),

@@ -6,6 +6,7 @@ import platform
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -54,6 +55,7 @@ def program(seen: list[Config]) -> click.Group:
             "interrupt": KeyboardInterrupt(),
             "pipe": BrokenPipeError(32, "Broken pipe"),
             "file": click.FileError("a.toml", "is a folder"),
+            "fault": ZeroDivisionError(),
         }
         raise errors[how]
 
@@ -154,6 +156,28 @@ def test_other_failures_of_the_program_are_one_line_and_exit_code_1(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_a_fault_of_the_program_is_told_apart_from_what_it_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(program([]), ["fail", "fault"]) == 70
+    said = capsys.readouterr().err
+    assert said.startswith("gpu-triage: this is a bug, please report it:\nTraceback")
+    assert "ZeroDivisionError" in said
+
+
+def test_output_that_cannot_be_written_is_one_line_and_no_finding() -> None:
+    script = "import sys, click\nfrom gpu_triage.options import run_cli\n"
+    for write in ("click.echo('line')", "sys.stdout.write('line')"):
+        talk = f"@click.command()\ndef talk():\n    {write}\nsys.exit(run_cli(talk, []))\n"
+        with Path("/dev/full").open("w") as full:
+            ended = subprocess.run(
+                [sys.executable, "-c", script + talk], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            )
+        assert ended.returncode == 70
+        assert ended.stderr == (
+            "gpu-triage: error: the output cannot be written: No space left on device; "
+            "make room, or send it elsewhere\n"
+        )
+
+
 def test_an_interrupt_ends_with_130() -> None:
     assert run_cli(program([]), ["fail", "interrupt"]) == 130
 
@@ -222,5 +246,5 @@ def test_help_is_grouped_by_subject(capsys: pytest.CaptureFixture[str]) -> None:
         "Logging",
         "Simulation",
         "Configuration file",
-        "Other",
+        "Options",
     ]

@@ -58,8 +58,8 @@ def test_a_restart_hears_the_kernels_old_xids_again(tmp_path: Path) -> None:
     xid = 'at = "2m"\ngpu = 0\neffect = { kind = "xid", code = 31, message = "MMU fault", reported_by = "kmsg" }'
     restart = 'at = "5m"\neffect = { kind = "exporter_restart" }'
     history = history_of(scenario_with(tmp_path, "dual-a10", xid, restart))
-    assert at(history, 4.5, "gpu_xid_errors_total", xid="31") == 1.0
-    assert at(history, 5.5, "gpu_xid_errors_total", xid="31") == 1.0
+    assert at(history, 4.5, "gpu_xid_errors_total", gpu="0", xid="31") == 1.0
+    assert at(history, 5.5, "gpu_xid_errors_total", gpu="0", xid="31") == 1.0
     happened = history.start_seconds + 120
     assert at(history, 5.5, "gpu_xid_last_timestamp_seconds", xid="31") == pytest.approx(happened, abs=0.01)
 

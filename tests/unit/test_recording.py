@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,15 @@ from tests.recorded import KEY, SECONDS, record, replayed
 from tests.rig import scenario_with
 
 from gpu_triage.cli import group
+from gpu_triage.config import Config
+from gpu_triage.machine import Machine
 from gpu_triage.options import run_cli
+from gpu_triage.options.looking import Surroundings
+from gpu_triage.options.sources import no_options
 from gpu_triage.recording import Recorder
-from gpu_triage.recording.bundle import Answer, Recording, read_recording, write_recording
+from gpu_triage.recording.bundle import Answer, Recording, make_room, read_recording, write_recording
 from gpu_triage.recording.calls import CallKeys
+from gpu_triage.recording.command import record_command
 from gpu_triage.recording.masking import Masker
 from gpu_triage.recording.replay import ReplayedNvml
 from gpu_triage.simulator import Scenario, VirtualClock, load_scenario, simulated_machine
@@ -70,17 +76,6 @@ def test_a_replay_stays_as_the_recording_ended(recorded: Path) -> None:
         assert host.value("gpu_up", gpu="0") == 1
         assert host.value("gpu_exporter_simulated") == 1
         assert host.value("gpu_memory_used_bytes", gpu="0") is not None
-
-
-@pytest.fixture(scope="module")
-def recording() -> Recording:
-    return record(load_scenario("dual-a10"))[0]
-
-
-@pytest.fixture
-def recorded(tmp_path: Path, recording: Recording) -> Path:
-    write_recording(recording, tmp_path / "recorded")
-    return tmp_path / "recorded"
 
 
 def test_an_archive_holds_what_a_folder_does(tmp_path: Path, recorded: Path, recording: Recording) -> None:
@@ -193,7 +188,7 @@ def test_the_command_records_what_serve_replays(tmp_path: Path, capsys: pytest.C
         (["taken/file/below", "--watch", "1s"], "cannot be written"),
         (["nowhere/x.tar.gz", "--watch", "1s"], "cannot be written"),
         (["new", "--watch", "1"], "--watch: '1' has no unit"),
-        (["new", "--watch", "1h"], "--watch: 1h is not from 1s to 600s"),
+        (["new", "--watch", "1h"], "--watch: '1h' is out of range; write a duration from 1s to 10m"),
     ],
 )
 def test_what_cannot_be_recorded_is_said_with_the_next_step(
@@ -204,3 +199,27 @@ def test_what_cannot_be_recorded_is_said_with_the_next_step(
     target, *rest = arguments
     assert run_cli(group, ["record", str(tmp_path / target), *rest, "--simulate", "dual-a10"]) == 2
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("target", ["taken", "taken/file/below", "nowhere/x.tar.gz", "folder.tar.gz"])
+def test_a_place_that_will_not_do_is_refused_before_the_host_is_watched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str
+) -> None:
+    def nobody(_config: Config, _stack: ExitStack, _at: float) -> Machine:
+        raise AssertionError("watched")
+
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "file").touch()
+    (tmp_path / "folder.tar.gz").mkdir()
+    command = record_command(Surroundings((), no_options, nobody))
+    assert run_cli(command, [str(tmp_path / target)]) == 2
+    assert str(tmp_path / target) in capsys.readouterr().err
+
+
+def test_what_stands_where_a_recording_goes_is_left_alone_until_there_is_one(tmp_path: Path) -> None:
+    old, new = tmp_path / "old.tar.gz", tmp_path / "new.tar.gz"
+    old.write_bytes(b"old")
+    for path in (old, new):
+        make_room(path)
+    assert old.read_bytes() == b"old"
+    assert not new.exists()

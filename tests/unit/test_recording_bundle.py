@@ -14,23 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.recorded import record
 
 from gpu_triage.errors import RecordingError
-from gpu_triage.recording.bundle import FileState, Recording, read_recording, write_recording
+from gpu_triage.recording.bundle import FileState, read_recording
 from gpu_triage.recording.replay import ReplayedTree
-from gpu_triage.simulator import load_scenario
-
-
-@pytest.fixture(scope="module")
-def recording() -> Recording:
-    return record(load_scenario("dual-a10"))[0]
-
-
-@pytest.fixture
-def recorded(tmp_path: Path, recording: Recording) -> Path:
-    write_recording(recording, tmp_path / "recorded")
-    return tmp_path / "recorded"
 
 
 def _rewritten(recorded: Path, part: str, change: Callable[[str], str]) -> Path:
@@ -136,7 +123,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
         "holds 'recording/kmsg'",
     ),
     "a part too few": (lambda path: _archive(path, (tarfile.TarInfo("recording/kmsg"), b"")), "has no recording.json"),
-    "nothing": (lambda path: path, "cannot be read"),
+    "nothing": (lambda path: path, "cannot be read: No such file or directory; name what"),
 }
 
 

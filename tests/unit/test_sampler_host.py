@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.rig import Rig
+from tests.rig import Rig, rig
 from tests.watched_paths import watched
 
 from gpu_triage.collectors.registry import HOST_COLLECTORS
@@ -75,3 +75,17 @@ def test_only_collectors_that_ask_hardware_have_a_lane_of_their_own(running: tup
     assert [collector.name for collector in HOST_COLLECTORS if collector.own_lane] == ["host_infiniband"]
     rig, _ = running
     assert len(rig.sampler._host.lanes) == 2
+
+
+def test_the_log_of_a_failing_collector_has_no_empty_fields(caplog: pytest.LogCaptureFixture) -> None:
+    with rig(load_scenario("idle-downshift")) as running:
+        running.run(5)
+        modules = running.simulated.machine.procfs / "modules"
+        modules.unlink()
+        modules.mkdir()
+        running.run(70)
+    (failed,) = (record for record in caplog.records if record.getMessage() == "collector failed")
+    fields = failed.__dict__["fields"]
+    assert fields["collector"] == "modules"
+    assert "gpu" not in fields
+    assert None not in fields.values()

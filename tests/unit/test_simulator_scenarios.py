@@ -146,6 +146,20 @@ def test_a_wrong_event_says_which_key_and_what_would_be_right(tmp_path: Path, ev
     assert message in str(error.value)
 
 
+def test_a_file_that_cannot_be_read_is_named_with_the_next_step(tmp_path: Path) -> None:
+    missing, folder, latin = (tmp_path / f"{name}.toml" for name in ("missing", "folder", "latin"))
+    folder.mkdir()
+    latin.write_bytes(b"a = '\xff'")
+    for path, message in (
+        (missing, "cannot be read: No such file or directory; name a readable file"),
+        (folder, "cannot be read: Is a directory; name a readable file"),
+        (latin, "is not UTF-8 at byte 5; save it as UTF-8"),
+    ):
+        with pytest.raises(ScenarioError) as error:
+            load_scenario(str(path))
+        assert str(error.value) == f"{path}: {message}"
+
+
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(ScenarioError, match="no scenario 'h100'; known are a100-power-capped, dual-a10"):
         load_scenario("h100")

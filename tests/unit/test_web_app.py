@@ -2,71 +2,21 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPResponse
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.web_sources import OPENMETRICS, PAGE, Host
 
 from gpu_triage.errors import ConfigError
 from gpu_triage.web.app import WebApp
 from gpu_triage.web.server import WebServer
-from gpu_triage.web.status import Document, Verdict
+from gpu_triage.web.status import Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
-OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-VERDICT = Verdict(b'{"verdict": "keep"}', given=True)
-PAGE = Document(b"<!DOCTYPE html><p>Keep</p>", b"default-src 'none'")
-
-
-class Encoded(NamedTuple):
-    body: bytes
-    content_type: str
-    gzipped: bool
-
-
-@dataclass
-class Host:
-    """All three sources, with what they were asked."""
-
-    asked: list[tuple[str, tuple[str, ...], bool]] = field(default_factory=list)
-    scrapes: int = 0
-    dead: str | None = None
-    unready: str | None = None
-    given: Verdict = VERDICT
-    judged: list[str] = field(default_factory=list)
-    broken: bool = False
-    hold: Callable[[], object] = lambda: None
-
-    def page(self, accept: str, names: tuple[str, ...], gzip: bool) -> Encoded:  # noqa: FBT001 - the contract's
-        self.asked.append((accept, names, gzip))
-        if self.broken:
-            raise RuntimeError("secret of the encoder")
-        if names:
-            self.hold()
-        return Encoded(b"gpu_up 1\n" * 100, OPENMETRICS, gzip)
-
-    def scraped(self) -> None:
-        self.scrapes += 1
-
-    def alive(self) -> str | None:
-        return self.dead
-
-    def ready(self) -> str | None:
-        return self.unready
-
-    def status_page(self) -> Document:
-        self.judged.append("page")
-        if self.broken:
-            raise RuntimeError("secret of the judges")
-        return PAGE
-
-    def verdict(self) -> Verdict:
-        self.judged.append("verdict")
-        self.hold()
-        return self.given
+BODY = b"gpu_up 1\n" * 100
 
 
 @contextmanager
@@ -86,7 +36,7 @@ def serving(host: Host, max_requests: int = 40) -> Iterator[int]:
 
 @pytest.fixture
 def host() -> Host:
-    return Host()
+    return Host(BODY)
 
 
 @pytest.fixture
@@ -105,7 +55,7 @@ def ask(client: HTTPConnection, path: str, method: str = "GET", **headers: str) 
 
 def test_a_scrape_gets_the_page_of_the_source_and_is_counted_once(client: HTTPConnection, host: Host) -> None:
     response, body = ask(client, "/metrics", Accept=OPENMETRICS)
-    assert (response.status, body) == (200, b"gpu_up 1\n" * 100)
+    assert (response.status, body) == (200, BODY)
     assert response.headers["Content-Type"] == OPENMETRICS
     assert response.headers["Vary"] == "accept, accept-encoding"
     assert response.headers["Cache-Control"] == "no-store"
@@ -247,7 +197,7 @@ def test_scrapes_beyond_the_limit_are_told_to_come_back_and_probes_are_still_ans
         encoding.set()
         done.wait(10)
 
-    host = Host(hold=hold)
+    host = Host(BODY, hold)
     with serving(host, max_requests=1) as port:
         slow, quick = (HTTPConnection("127.0.0.1", port, timeout=5) for _ in range(2))
         slow.request("GET", "/metrics?name[]=gpu_up")
@@ -255,7 +205,7 @@ def test_scrapes_beyond_the_limit_are_told_to_come_back_and_probes_are_still_ans
         busy, _ = ask(quick, "/metrics")
         healthy, _ = ask(quick, "/-/healthy")
         done.set()
-        assert slow.getresponse().read() == b"gpu_up 1\n" * 100
+        assert slow.getresponse().read() == BODY
         again, _ = ask(quick, "/metrics")
         slow.close()
         quick.close()

@@ -4,14 +4,14 @@ import socket
 import threading
 import time
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import pytest
+from tests.web_sources import PAGE, Host
 
 from gpu_triage.web.app import WebApp
 from gpu_triage.web.crowd import Limits
 from gpu_triage.web.server import WebServer
-from gpu_triage.web.status import Document, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,37 +19,6 @@ if TYPE_CHECKING:
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
 LAST_SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
 SELECTION = b"GET /metrics?name[]=gpu_up HTTP/1.1\r\nHost: h\r\n\r\n"
-
-
-class Encoded(NamedTuple):
-    body: bytes
-    content_type: str = "text/plain"
-    gzipped: bool = False
-
-
-class Host:
-    """All three sources of a host where all is well."""
-
-    def __init__(self, body: bytes = b"gpu_up 1\n", hold: Callable[[], object] = lambda: None) -> None:
-        self._body = body
-        self._hold = hold
-
-    def page(self, accept: str, names: tuple[str, ...], gzip: bool) -> Encoded:  # noqa: ARG002, FBT001 - contract
-        if names:
-            self._hold()
-        return Encoded(self._body)
-
-    def scraped(self) -> None: ...
-
-    def alive(self) -> str | None: ...
-
-    def ready(self) -> str | None: ...
-
-    def status_page(self) -> Document:
-        return Document(b"<!DOCTYPE html>", b"default-src 'none'")
-
-    def verdict(self) -> Verdict:
-        return Verdict(b"{}", given=True)
 
 
 @contextmanager
@@ -212,7 +181,7 @@ def test_pipelined_requests_are_answered_in_order() -> None:
         client.sendall(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
         answers = read_all(client).split(b"HTTP/1.1 ")[1:]
     assert [int(answer[:3]) for answer in answers] == [200, 404, 200, 200, 200]
-    assert answers[-1].endswith(b"<!DOCTYPE html>")
+    assert answers[-1].endswith(PAGE.body)
 
 
 def test_more_pipelined_requests_than_fit_end_the_connection() -> None:

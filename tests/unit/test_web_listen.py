@@ -70,7 +70,8 @@ def test_a_port_in_use_is_named_and_nothing_stays_open() -> None:
         free_port = other.getsockname()[1]
         other.close()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        with pytest.raises(ConfigError, match=rf"--web\.listen-address '{address}': Address already in use"):
+        refusal = f"--web.listen-address '{address}': Address already in use; end what is served there"
+        with pytest.raises(ConfigError, match=refusal):
             open_listeners([f"127.0.0.1:{free_port}", address])
         with socket.create_server(("127.0.0.1", free_port)):
             pass
@@ -99,7 +100,7 @@ def test_a_text_that_is_no_address_is_named(address: str) -> None:
 
 
 def test_an_address_of_another_host_is_named() -> None:
-    with pytest.raises(ConfigError, match=r"'192\.0\.2\.1:0': Cannot assign requested address"):
+    with pytest.raises(ConfigError, match=r"'192\.0\.2\.1:0': Cannot assign requested address; write another"):
         open_listeners(["192.0.2.1:0"])
 
 

@@ -6,55 +6,24 @@ import socket
 import threading
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection, HTTPSConnection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tests.certificates import Authority, trusting_context
+from tests.web_sources import Host
 
 from gpu_triage.web.app import WebApp
 from gpu_triage.web.crowd import Limits
 from gpu_triage.web.security import SecuritySource
 from gpu_triage.web.server import WebServer
-from gpu_triage.web.status import Document, Verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     import pytest
 
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: h\r\n\r\n"
 SELECTION = b"GET /metrics?name[]=gpu_up HTTP/1.1\r\nHost: h\r\n\r\n"
-
-
-class Encoded(NamedTuple):
-    body: bytes
-    content_type: str = "text/plain"
-    gzipped: bool = False
-
-
-class Host:
-    """All three sources of a host where all is well; a selection takes as long as `hold`."""
-
-    def __init__(self, body: bytes = b"gpu_up 1\n", hold: Callable[[], object] = lambda: None) -> None:
-        self._body = body
-        self._hold = hold
-
-    def page(self, accept: str, names: tuple[str, ...], gzip: bool) -> Encoded:  # noqa: ARG002, FBT001 - contract
-        if names:
-            self._hold()
-        return Encoded(self._body)
-
-    def scraped(self) -> None: ...
-
-    def alive(self) -> str | None: ...
-
-    def ready(self) -> str | None: ...
-
-    def status_page(self) -> Document:
-        return Document(b"<!DOCTYPE html>", b"default-src 'none'")
-
-    def verdict(self) -> Verdict:
-        return Verdict(b"{}", given=True)
 
 
 def bound(

@@ -27,20 +27,13 @@ def host(tmp_path: Path, *events: str) -> Scenario:
 
 
 def counts(running: Rig) -> dict[tuple[str, str], float]:
-    return {(labels["uuid"], labels["xid"]): value for labels, value in running.series("gpu_xid_errors_total")}
+    series = running.series("gpu_xid_errors_total")
+    return {(labels["uuid"], labels["xid"]): value for labels, value in series if value}
 
 
 def unassigned(running: Rig) -> dict[tuple[str, str], float]:
     series = running.series("gpu_xid_unassigned_errors_total")
     return {(labels["pci_bus_id"], labels["xid"]): value for labels, value in series}
-
-
-def log(running: Rig, sequence: int, text: str, ago: float = 0.0) -> None:
-    kmsg = running.simulated.machine.kmsg
-    assert kmsg is not None
-    stamp = round((running.clock.now().monotonic - ago) * 1e6)
-    with kmsg.open("a") as file:
-        file.write(f"4,{sequence},{stamp},-;{text}\n")
 
 
 def restarted(running: Rig) -> Rig:
@@ -67,8 +60,7 @@ def test_without_the_kernel_log_too_an_xid_stays_with_the_card_that_had_it(tmp_p
     scenario = host(tmp_path, xid(20, 48, "nvml"), REPLACED, xid(200, 31, "nvml"))
     old, new = scenario.gpus[1].uuid, scenario.card(1, 40).uuid
     with rig(scenario) as running:
-        assert running.simulated.machine.kmsg is not None
-        running.simulated.machine.kmsg.unlink()
+        running.kmsg.unlink()
         running.run_to(220)
         assert running.value("gpu_up", uuid=new) == 1
         assert counts(running) == {(old, "48"): 1, (new, "31"): 1}
@@ -117,8 +109,8 @@ def test_finding_the_cards_at_boot_takes_nothing_from_them(tmp_path: Path) -> No
     scenario = host(tmp_path, xid(20, 48))
     uuid = scenario.gpus[1].uuid
     with rig(scenario) as running:
-        log(running, 1, FOUND, ago=50)
-        log(running, 2, f"NVRM: Xid (PCI:{ADDRESS}): 62, 2351 (d0f)", ago=40)
+        running.kernel_logs(1, FOUND, ago=50)
+        running.kernel_logs(2, f"NVRM: Xid (PCI:{ADDRESS}): 62, 2351 (d0f)", ago=40)
         running.run_to(30)
         assert counts(running) == {(uuid, "62"): 1, (uuid, "48"): 1}
         again = restarted(running)
@@ -132,8 +124,8 @@ def test_a_driver_that_is_loaded_and_bound_anew_takes_no_xid_from_its_card(tmp_p
     uuid = scenario.gpus[1].uuid
     with rig(scenario) as running:
         running.run_to(30)
-        log(running, 9001, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.14")
-        log(running, 9002, f"nvidia {ADDRESS}: enabling device (0000 -> 0002)")
+        running.kernel_logs(9001, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.14")
+        running.kernel_logs(9002, f"nvidia {ADDRESS}: enabling device (0000 -> 0002)")
         again = restarted(running)
         again.run(5)
         assert counts(again) == {(uuid, "48"): 1}
@@ -143,14 +135,13 @@ def test_a_kernel_log_that_is_readable_late_still_tells_the_cards_apart(tmp_path
     scenario = host(tmp_path, REPLACED)
     old, new = scenario.gpus[1].uuid, scenario.card(1, 40).uuid
     with rig(scenario) as running:
-        assert running.simulated.machine.kmsg is not None
-        running.simulated.machine.kmsg.unlink()
+        running.kmsg.unlink()
         running.run_to(150)
-        log(running, 1, f"NVRM: Xid (PCI:{ADDRESS}): 62, 2351 (d0f)", ago=1000)
-        log(running, 2, FOUND, ago=900)
-        log(running, 3, f"NVRM: Xid (PCI:{ADDRESS}): 79, GPU has fallen off the bus.", ago=130)
-        log(running, 4, FOUND, ago=110)
-        log(running, 5, f"NVRM: Xid (PCI:{ADDRESS}): 31, pid=1", ago=10)
+        running.kernel_logs(1, f"NVRM: Xid (PCI:{ADDRESS}): 62, 2351 (d0f)", ago=1000)
+        running.kernel_logs(2, FOUND, ago=900)
+        running.kernel_logs(3, f"NVRM: Xid (PCI:{ADDRESS}): 79, GPU has fallen off the bus.", ago=130)
+        running.kernel_logs(4, FOUND, ago=110)
+        running.kernel_logs(5, f"NVRM: Xid (PCI:{ADDRESS}): 31, pid=1", ago=10)
         running.run_to(250)
         assert counts(running) == {(old, "79"): 1, (new, "31"): 1}
         assert unassigned(running) == {(ADDRESS, "62"): 1}

@@ -9,6 +9,7 @@ from typing import Final
 from gpu_triage import catalogue
 from gpu_triage.catalogue import Sample
 from gpu_triage.collectors.contract import GpuLabels
+from gpu_triage.hardware.xid_events import APPLICATION_XIDS
 from gpu_triage.hardware.xid_ledger import XidCount
 
 NAME: Final = "xid"
@@ -27,18 +28,28 @@ class XidReading:
     """All Xids known now; a GPU or a code without one is not in it.
 
     Attributes:
+        counted: every GPU that had none so far of the codes that are not in `gpus`: its Xids are heard, and those
+            from before are known. Empty while that cannot be said.
         gpus: by GPU ever seen by this process, then by Xid.
         unassigned: by the PCI bus id of a GPU never seen, as it is when it fell off the bus before; then by Xid.
         sources: whether each source of Xids is heard.
     """
 
+    counted: tuple[GpuLabels, ...]
     gpus: Mapping[GpuLabels, Mapping[str, XidCount]]
     unassigned: Mapping[str, Mapping[str, XidCount]]
     sources: Mapping[str, bool]
 
 
 def render(reading: XidReading) -> Iterator[Sample]:
-    """Samples of all Xids."""
+    """Samples of all Xids.
+
+    What a program causes is told by its number within minutes. Such a counter has to be seen before its first Xids, for
+    an increase starts with the first value that is scraped: so it starts at 0 on every GPU.
+    """
+    for gpu in reading.counted:
+        seen = reading.gpus.get(gpu, {})
+        yield from (catalogue.XID_ERRORS.sample(0, *gpu, str(x)) for x in APPLICATION_XIDS if str(x) not in seen)
     for gpu, xids in reading.gpus.items():
         for xid, count in xids.items():
             yield catalogue.XID_ERRORS.sample(count.count, *gpu, xid)

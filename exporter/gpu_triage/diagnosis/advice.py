@@ -33,7 +33,7 @@ CRITICAL_XIDS: Final = MappingProxyType(
         110: Advice("The GPU reported a security fault.", _RESET_IT),
         119: Advice("The GPU's system processor (GSP) did not answer in time.", _RESET_IT),
         120: Advice("The GPU's system processor (GSP) reported an error.", _RESET_IT),
-        136: Advice("The training of a link failed.", _RESET_IT),
+        136: Advice("The training of an NVLink failed.", _RESET_IT),
         140: Advice("The GPU had an ECC error it could not recover from.", _RESET_IT),
         143: Advice("The GPU could not be initialised.", _RESET_IT),
         **dict.fromkeys(
@@ -150,8 +150,8 @@ ADVICE: Final = MappingProxyType(
             "Restore the limit if nobody wants it so (nvidia-smi -pl).",
         ),
         "clock.policy": Advice(
-            "Application or locked clocks are below their default: every job here is slower than elsewhere.",
-            "Reset them (nvidia-smi -rac, -rgc), or write down why they are so.",
+            "Application clocks are below their default: every job here is slower than elsewhere.",
+            "Reset them (nvidia-smi -rac), or write down why they are so.",
         ),
         "clock.straggler": Advice(
             "The GPU runs slower than its siblings under the same work, and a synchronous job runs at its pace.",

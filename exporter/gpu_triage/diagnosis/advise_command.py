@@ -18,11 +18,8 @@ from gpu_triage.diagnosis.looking import (
     PATIENCE,
     WATCH,
     Opened,
-    Surroundings,
     applies,
     observe,
-    scenario_time,
-    seconds_of,
 )
 from gpu_triage.diagnosis.obstacles import obstacle
 from gpu_triage.diagnosis.report import report_of
@@ -31,15 +28,16 @@ from gpu_triage.diagnosis.view import view_of
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import configure
 from gpu_triage.options import OptionsCommand, serve_options
+from gpu_triage.options.looking import Surroundings, scenario_time, seconds_of, simulate_at_option
 
 FORMAT: Final = "gpu-triage-advice"
 VERSION: Final = 1
 
-_COUNT: Final = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMBT]?)", re.IGNORECASE)
+_COUNT: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMBTkmbt]?)")
 _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
-def advise_command(surroundings: Surroundings) -> click.Command:
+def advise_command(surroundings: Surroundings[Opened]) -> click.Command:
     """The command, for the group."""
 
     @click.command("advise", cls=OptionsCommand)
@@ -64,9 +62,16 @@ def advise_command(surroundings: Surroundings) -> click.Command:
         show_default=True,
         help="What the job does.",
     )
-    @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
+    @click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="For people, for programs.",
+    )
     @click.option("--watch", "watch_for", metavar="DURATION", default="5s", show_default=True, help="How long to look.")
-    @click.option("--simulate-at", metavar="DURATION", help="Scenario time at which to look at a simulated host.")
+    @simulate_at_option
     @serve_options(surroundings.switches, surroundings.of_scenario, applies)
     def advise(
         *,
@@ -84,7 +89,7 @@ def advise_command(surroundings: Surroundings) -> click.Command:
         Looks at the host for some seconds: paths between GPUs, peer access, NVLink, PCIe links, what the host can feed.
         Says where its evidence ends.
 
-        Exit code: 0 with a recommendation, 2 when the GPUs could not be looked at.
+        Exit code: 0 with a recommendation, 2 the options cannot be used, 3 the GPUs could not be looked at.
         """
         job = Job(parse_count(parameters), batch_size, gpus, Workload(workload))
         begin = scenario_time(simulate_at, config)

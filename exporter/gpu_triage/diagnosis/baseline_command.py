@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import click
 
 from gpu_triage.config import Config
 from gpu_triage.diagnosis import baseline
+from gpu_triage.log import configure
 from gpu_triage.machine import Machine
-from gpu_triage.options.values import parse_duration
+from gpu_triage.options import OptionsCommand, serve_options
+from gpu_triage.options.looking import Surroundings, scenario_time, seconds_of, simulate_at_option
+from gpu_triage.options.values import duration
 
-MachineOpener = Callable[[Config, ExitStack, float], Machine]
-"""Opens the machine of a configuration for as long as the stack; the number is a simulated host's time in seconds."""
+_WITHIN: Final = duration("1s", "1h")
+_OPTIONS: Final = frozenset({"sample.deadline", "path.procfs", "path.sysfs", "replay", "simulate", "config.file"})
 
 
-def baseline_command(open_machine: MachineOpener) -> click.Group:
+def baseline_command(surroundings: Surroundings[Machine]) -> click.Group:
     """The command ``baseline`` with ``write`` and ``diff``."""
+    flags = partial(_flags, surroundings)
 
     @click.group("baseline")
     def group() -> None:
@@ -28,62 +33,60 @@ def baseline_command(open_machine: MachineOpener) -> click.Group:
         The exporter compares with it all the time: gpu-triage serve --baseline.file FILE
         """
 
-    @group.command("write")
+    @group.command("write", cls=OptionsCommand)
     @click.argument("file", required=False, type=Path)
-    @_options
-    def write(file: Path | None, within: str, **where: Any) -> int:
+    @flags
+    def write(*, config: Config, file: Path | None, within: str, simulate_at: str | None) -> int:
         """Record this host into FILE, or print what would be in it.
 
         Only a host that is whole and well is recorded: every GPU of its PCI bus answers, every NVLink is up.
         """
+        seconds = seconds_of("--within", within, _WITHIN)
         with ExitStack() as stack:
-            config, machine = _host(stack, open_machine, **where)
-            click.echo(baseline.record(machine, config, file, _seconds("--within", within)), nl=False)
+            machine = _open(surroundings, config, stack, simulate_at)
+            click.echo(baseline.record(machine, config, file, seconds), nl=False)
         return 0
 
-    @group.command("diff")
+    @group.command("diff", cls=OptionsCommand)
     @click.argument("file", type=Path)
-    @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True)
-    @_options
-    def diff(file: Path, form: str, within: str, **where: Any) -> int:
+    @click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="For people, for programs.",
+    )
+    @flags
+    def diff(*, config: Config, file: Path, form: str, within: str, simulate_at: str | None) -> int:
         """Say what differs from the baseline in FILE, and what that means.
 
         Exit code 0: nothing. 1: something. 2: the file cannot be used, or the host cannot be looked at.
         """
+        seconds = seconds_of("--within", within, _WITHIN)
         with ExitStack() as stack:
-            config, machine = _host(stack, open_machine, **where)
-            found = baseline.differences(machine, config, file, _seconds("--within", within))
+            machine = _open(surroundings, config, stack, simulate_at)
+            found = baseline.differences(machine, config, file, seconds)
             click.echo(baseline.as_json(*found) if form == "json" else baseline.as_text(*found), nl=False)
         return 1 if found[2] else 0
 
     return group
 
 
-def _options(command: Callable[..., int]) -> Callable[..., int]:
-    real = Config()
-    for option in (
-        click.option("--simulate", metavar="SCENARIO", help="Look at this simulated host instead."),
-        click.option("--at", metavar="DURATION", help="The simulated host's time to look at, such as 10m."),
+def _flags(surroundings: Surroundings[Machine], command: Callable[..., int]) -> Callable[..., int]:
+    for decorate in (
+        serve_options(surroundings.switches, surroundings.of_scenario, lambda option: option.name in _OPTIONS),
+        simulate_at_option,
         # A driver without persistence needs seconds to wake each GPU.
         click.option(
             "--within", metavar="DURATION", default="20s", show_default=True, help="How long reading it all may take."
         ),
-        click.option("--path.sysfs", "path_sysfs", type=Path, default=real.path_sysfs, show_default=True),
-        click.option("--path.procfs", "path_procfs", type=Path, default=real.path_procfs, show_default=True),
     ):
-        command = option(command)
+        command = decorate(command)
     return command
 
 
-def _host(stack: ExitStack, open_machine: MachineOpener, at: str | None, **where: Any) -> tuple[Config, Machine]:
-    config = Config(log_level="error", **where)
-    if at is not None and config.simulate is None:
-        raise click.UsageError("--at is a time of a simulated host; give --simulate as well")
-    return config, open_machine(config, stack, 0.0 if at is None else _seconds("--at", at))
-
-
-def _seconds(flag: str, text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise click.UsageError(f"{flag}: {error}") from error
+def _open(surroundings: Surroundings[Machine], config: Config, stack: ExitStack, simulate_at: str | None) -> Machine:
+    begin = scenario_time(simulate_at, config)
+    configure("error", config.log_format)
+    return surroundings.open_machine(config, stack, begin)

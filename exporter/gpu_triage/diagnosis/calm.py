@@ -43,7 +43,7 @@ def _health(host: HostView) -> str:
     protected = f"ECC on for {ecc} of {len(host.answering)}" if ecc else "no ECC"
     xids = {
         track.labels["xid"]
-        for spec in (catalogue.XID_ERRORS, catalogue.XID_UNASSIGNED_ERRORS)
+        for spec in (catalogue.XID_LAST_TIMESTAMP, catalogue.XID_UNASSIGNED_LAST_TIMESTAMP)
         for track in host.evidence.series(spec)
     }
     heard = [t.labels["source"] for t in host.evidence.series(catalogue.EXPORTER_XID_SOURCE_UP) if t.last]

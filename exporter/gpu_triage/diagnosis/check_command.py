@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import sys
-import traceback
 from contextlib import ExitStack
 
 import click
@@ -19,22 +18,19 @@ from gpu_triage.diagnosis.looking import (
     PATIENCE,
     WATCH,
     Opened,
-    Surroundings,
     applies,
     observe,
-    scenario_time,
-    seconds_of,
 )
 from gpu_triage.diagnosis.machine_readable import render_json, render_junit
 from gpu_triage.diagnosis.obstacles import obstacle
 from gpu_triage.diagnosis.report import Report, report_of
 from gpu_triage.diagnosis.text import render_text
-from gpu_triage.errors import GpuTriageError
 from gpu_triage.log import configure
 from gpu_triage.options import OptionsCommand, serve_options
+from gpu_triage.options.looking import Surroundings, scenario_time, seconds_of, simulate_at_option
 
 
-def check_command(surroundings: Surroundings) -> click.Command:
+def check_command(surroundings: Surroundings[Opened]) -> click.Command:
     """The command, for the group."""
 
     @click.command("check", cls=OptionsCommand)
@@ -63,7 +59,7 @@ def check_command(surroundings: Surroundings) -> click.Command:
         show_default=True,
         help="The least severe finding that makes the exit code 1.",
     )
-    @click.option("--simulate-at", metavar="DURATION", help="Scenario time at which to look at a simulated host.")
+    @simulate_at_option
     @click.option("--verbose", "-v", is_flag=True, help="Log to stderr what the sampler says.")
     @serve_options(surroundings.switches, surroundings.of_scenario, applies)
     def check(
@@ -81,20 +77,15 @@ def check_command(surroundings: Surroundings) -> click.Command:
         Prints what was measured, what it means and what to do, then for each GPU its bottleneck and whether it should
         go on taking work: keep, watch or drain. Needs no root; says what it could not read.
 
-        Exit code: 0 sound, 1 findings as severe as --fail-on, 2 the GPUs could not be looked at.
+        Exit code: 0 sound, 1 findings as severe as --fail-on, 2 the options cannot be used, 3 the GPUs could not be
+        looked at, 70 a fault of this program.
         """
         begin = scenario_time(simulate_at, config)
         seconds = seconds_of("--watch", watch_for, WATCH)
         deadline = seconds_of("--patience", patience, PATIENCE)
         configure(config.log_level if verbose else "critical", config.log_format)
-        try:
-            with ExitStack() as stack:
-                report = look(surroundings.open_machine(config, stack, begin), config, seconds, deadline)
-        except GpuTriageError:
-            raise
-        except Exception:  # noqa: BLE001 - exit code 1 takes nodes out of service: a bug must not say that they are sick
-            click.echo(f"gpu-triage: could not look, this is a bug:\n{traceback.format_exc()}", err=True)
-            return EXIT_COULD_NOT_LOOK
+        with ExitStack() as stack:
+            report = look(surroundings.open_machine(config, stack, begin), config, seconds, deadline)
         severity = Severity(fail_on)
         _write(report, form, severity)
         return exit_code(report, severity)
@@ -117,7 +108,7 @@ def look(opened: Opened, config: Config, watch_seconds: float, patience_seconds:
 
 
 def exit_code(report: Report, fail_on: Severity) -> int:
-    """0 sound, 1 findings at least as severe as `fail_on`, 2 the GPUs could not be looked at."""
+    """0 sound, 1 findings at least as severe as `fail_on`, 3 the GPUs could not be looked at."""
     if report.blocked is not None:
         return EXIT_COULD_NOT_LOOK
     return EXIT_FINDINGS if report.reaches(fail_on) else EXIT_SOUND

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.diagnosis.advice import ADVICE, APPLICATION_XID, CONTAINED_XID, CRITICAL_XIDS, Advice
+from gpu_triage.hardware.xid_events import APPLICATION_XIDS
 
 CONTAINED_XIDS: Final = (61, 63, 92, 94, 121, 122, 123, 137, 154, 156, 157)
-APPLICATION_XIDS: Final = (13, 31, 32, 43, 45, 68, 69)
 
 
 class Severity(Enum):

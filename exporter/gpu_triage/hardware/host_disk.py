@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from gpu_triage.hardware.bounds import MOST_DEVICES, Bound
 from gpu_triage.hardware.host_inquiry import HostInquiry
 from gpu_triage.hardware.kernel_files import is_present, parse_count
 from gpu_triage.hardware.monotone import MonotoneCounters
@@ -77,6 +78,7 @@ class HostDiskReader:
     def __init__(self) -> None:
         """Start without a last reading."""
         self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
+        self._bound = Bound(MOST_DEVICES, "too_many_disks")
 
     def read(self, round_: HostRound) -> HostDiskReading:
         """Disks of the host: physical ones, and the md and dm devices built on them.
@@ -91,13 +93,12 @@ class HostDiskReader:
         inquiry.finish()
         blocks = round_.machine.sysfs / "class" / "block"
         known_to_sysfs = is_present(blocks)
-        return HostDiskReading(
-            disks=tuple(
-                self._disk(name, counts)
-                for name, counts in sorted(dict(lines or ()).items())
-                if (_is_whole(blocks, name) if known_to_sysfs else is_named_like_a_disk(name))
-            )
-        )
+        disks = [
+            (name, counts)
+            for name, counts in sorted(dict(lines or ()).items())
+            if (_is_whole(blocks, name) if known_to_sysfs else is_named_like_a_disk(name))
+        ]
+        return HostDiskReading(tuple(self._disk(*disk) for disk in self._bound.kept(disks, round_.failures)))
 
     def _disk(self, name: str, counts: DiskCounts) -> Disk:
         now = DiskCounts(*(self._counters.published((name, field), value) for field, value in counts._asdict().items()))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.hardware.bounds import MOST_DEVICES, Bound, is_virtual_function
 from gpu_triage.hardware.host_inquiry import HostInquiry
 from gpu_triage.hardware.kernel_files import parse_count, read_names
 from gpu_triage.hardware.monotone import MonotoneCounters
@@ -59,6 +60,7 @@ class HostInfinibandReader:
 
     def __init__(self) -> None:
         self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
+        self._bound = Bound(MOST_DEVICES, "too_many_ports")
 
     def read(self, round_: HostRound) -> HostInfinibandReading:
         """InfiniBand and RoCE ports of the host.
@@ -70,11 +72,9 @@ class HostInfinibandReader:
         """
         inquiry = HostInquiry(round_.failures)
         adapters = round_.machine.sysfs / "class" / "infiniband"
-        ports = tuple(
-            self._port(inquiry, device, port, adapters / device / "ports" / port)
-            for device in read_names(adapters) or ()
-            for port in _ports(round_, adapters / device)
-        )
+        found = [(device, port) for device in read_names(adapters) or () for port in _ports(round_, adapters / device)]
+        kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(adapters / each[0]))
+        ports = tuple(self._port(inquiry, *each, adapters / each[0] / "ports" / each[1]) for each in kept)
         inquiry.finish()
         return HostInfinibandReading(ports)
 

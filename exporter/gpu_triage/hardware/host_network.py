@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.hardware.bounds import MOST_DEVICES, Bound, is_virtual_function
 from gpu_triage.hardware.host_inquiry import HostInquiry
 from gpu_triage.hardware.kernel_files import is_present, parse_count, read_int, read_text
 from gpu_triage.hardware.monotone import MonotoneCounters
@@ -77,6 +78,7 @@ class HostNetworkReader:
     def __init__(self) -> None:
         """Start without a last reading."""
         self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
+        self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
 
     def read(self, round_: HostRound) -> HostNetworkReading:
         """Physical interfaces of the host, virtual functions among them, and bonds.
@@ -90,11 +92,13 @@ class HostNetworkReader:
         lines = _statistics(inquiry, round_.machine.procfs)
         classes = round_.machine.sysfs / "class" / "net"
         known_to_sysfs = is_present(classes)
-        interfaces = tuple(
-            self._interface(inquiry, classes / name, name, counts)
+        found = [
+            (name, counts)
             for name, counts in sorted(dict(lines or ()).items())
             if (_carries_data(classes / name) if known_to_sysfs else is_named_like_hardware(name))
-        )
+        ]
+        kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(classes / each[0]))
+        interfaces = tuple(self._interface(inquiry, classes / name, name, counts) for name, counts in kept)
         inquiry.finish()
         return HostNetworkReading(interfaces=interfaces)
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.hardware.bounds import Bound
 from gpu_triage.hardware.host_inquiry import HostInquiry
 from gpu_triage.hardware.kernel_files import parse_count, read_text
 from gpu_triage.hardware.monotone import MonotoneCounters
@@ -95,7 +96,7 @@ class HostNfsReader:
     def __init__(self) -> None:
         # By mount, least recently seen first: mount points named after pods would grow without end.
         self._counters: dict[str, MonotoneCounters[str]] = {}
-        self._told_of_surplus = False
+        self._bound = Bound(MOST_MOUNTS, "too_many_mounts")
 
     def read(self, round_: HostRound) -> HostNfsReading:
         """NFS mounts of the host. The mounts themselves are never touched: with a dead server that would hang.
@@ -114,10 +115,8 @@ class HostNfsReader:
                 # Of two on one mount point only the later can be seen, and it is the one listed last.
                 found[mount] = counts
         inquiry.finish()
-        if len(found) > MOST_MOUNTS and not self._told_of_surplus:
-            self._told_of_surplus = True
-            round_.failures.append("too_many_mounts")
-        return HostNfsReading(tuple(self._mount(mount, found[mount]) for mount in list(found)[:MOST_MOUNTS]))
+        kept = self._bound.kept(list(found), round_.failures)
+        return HostNfsReading(tuple(self._mount(mount, found[mount]) for mount in kept))
 
     def _mount(self, mount: str, counts: MountCounts) -> NfsMount:
         counters = self._counters.pop(mount) if mount in self._counters else MonotoneCounters()

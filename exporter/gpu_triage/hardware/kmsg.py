@@ -172,6 +172,11 @@ class KernelXids:
         self._log = log
         self._clock = KernelClock()
 
+    @property
+    def drained(self) -> bool:
+        """Whether the last round reached the end of the log."""
+        return self._log.drained
+
     def read(self, now: Moment) -> tuple[XidReport | CardFound, ...]:
         """What was logged since the last call, in order; wall times suppose that the host was not suspended since.
 

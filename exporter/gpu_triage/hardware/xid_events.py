@@ -22,6 +22,9 @@ from gpu_triage.hardware.pci_bus import normalise_bus_id
 OFF_THE_BUS: Final = 79
 """The Xid of a GPU that fell off the bus."""
 
+APPLICATION_XIDS: Final = (13, 31, 32, 43, 45, 68, 69)
+"""Xids that a program causes. One is nothing; several within minutes are told, by their number."""
+
 _ADDRESS: Final = r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(\.[0-7])?"
 _XID: Final = re.compile(rf"NVRM: Xid \({_ADDRESS}[^)]{{0,60}}\): ([0-9]{{1,5}})\b")
 # The driver's probe breaks its sentence over several lines, each with the prefix again.

@@ -52,12 +52,13 @@ class OptionsCommand(click.Command):
             raise
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each option once, under its section."""
+        """Write each option once, under its section; the command's own beside them under "Options"."""
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
+            # The usage line names the arguments, and newer versions of click give them a record too.
+            record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
             if record is not None:
-                section = parameter.option.section if isinstance(parameter, OptionFlag) else "Other"
+                section = parameter.option.section if isinstance(parameter, OptionFlag) else "Options"
                 sections.setdefault(section, []).append(record)
         for section, records in sections.items():
             with formatter.section(section):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import traceback
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -19,15 +20,20 @@ if TYPE_CHECKING:
 PROGRAM = "gpu-triage"
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+EXIT_BROKEN = 70
+"""As EX_SOFTWARE of sysexits.h: what goes wrong unforeseen must not read as a finding (1) or a mistake (2)."""
 EXIT_INTERRUPTED = 130
+
+_NO_OUTPUT = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def run_cli(command: click.Command, argv: Sequence[str]) -> int:
     """The process's exit code after running the command with the arguments (without the program's name).
 
     The code is what the command returns if that is a number, else 0; 2 for arguments or a configuration that
-    cannot be used, 1 for another failure this program raises on purpose, 130 after an interrupt. Every
-    failure is one line on stderr. A reader that closes stdout early is no failure worth a word.
+    cannot be used, 1 for another failure this program raises on purpose, 130 after an interrupt. Every such
+    failure is one line on stderr. A reader that closes stdout early is no failure worth a word. 70 is an output that
+    cannot be written, or a fault of this program, whose traceback is then on stderr.
     """
     try:
         result = command.main(args=list(argv), prog_name=PROGRAM, standalone_mode=False)
@@ -37,22 +43,30 @@ def run_cli(command: click.Command, argv: Sequence[str]) -> int:
     except SystemExit as stop:
         # click ends so on a closed stdout.
         return stop.code if isinstance(stop.code, int) else EXIT_FAILED
-    except click.ClickException as error:
-        return _report_click(error)
-    except GpuTriageError as error:
-        usage = isinstance(error, (BaselineError, ConfigError, RecordingError, ScenarioError))
-        return _report(str(error), EXIT_USAGE if usage else EXIT_FAILED)
-    except OSError as error:
-        if error.errno != errno.EPIPE:
-            raise
-        _drop_stdout()
-        return EXIT_FAILED
+    except Exception as error:  # noqa: BLE001 - Python's own exit code for it, 1, is that of a finding
+        return _explain(error)
     return result if isinstance(result, int) else 0
 
 
 def _drop_stdout() -> None:
     # What is still buffered would raise again when the interpreter flushes it at exit.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _explain(error: Exception) -> int:
+    if isinstance(error, click.ClickException):
+        return _report_click(error)
+    if isinstance(error, GpuTriageError):
+        usage = isinstance(error, (BaselineError, ConfigError, RecordingError, ScenarioError))
+        return _report(str(error), EXIT_USAGE if usage else EXIT_FAILED)
+    if isinstance(error, OSError) and error.filename is None and error.errno in _NO_OUTPUT:
+        _drop_stdout()
+        if error.errno == errno.EPIPE:
+            return EXIT_FAILED
+        return _report(f"the output cannot be written: {error.strerror}; make room, or send it elsewhere", EXIT_BROKEN)
+    trace = "".join(traceback.format_exception(error))
+    click.echo(f"{PROGRAM}: this is a bug, please report it:\n{trace}", err=True)
+    return EXIT_BROKEN
 
 
 def _report(message: str, code: int) -> int:

@@ -94,12 +94,33 @@ class Recording:
     kmsg: str | None
 
 
+def make_room(path: Path) -> None:
+    """Make sure, before there is a recording, that it can be written to this path; makes the folder.
+
+    Raises:
+        RecordingError: it cannot be written there.
+    """
+    try:
+        if path.name.endswith(_ARCHIVE):
+            known = path.exists()
+            path.open("ab").close()
+            if not known:
+                path.unlink()
+            return
+        path.mkdir(parents=True, exist_ok=True)
+        if any(path.iterdir()):
+            raise RecordingError(f"{path}: is not empty; name a new folder, or a file ending in {_ARCHIVE}")
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
 def write_recording(recording: Recording, path: Path) -> None:
     """Write a recording: one file if its name ends in ``.tar.gz``, else a new or empty folder.
 
     Raises:
         RecordingError: it cannot be written there.
     """
+    make_room(path)
     parts = dict(zip(_PARTS, _texts(recording), strict=True))
     try:
         if path.name.endswith(_ARCHIVE):
@@ -110,13 +131,14 @@ def write_recording(recording: Recording, path: Path) -> None:
                     member.size, member.mtime = len(raw), int(recording.wall)
                     archive.addfile(member, io.BytesIO(raw))
             return
-        path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
-            raise RecordingError(f"{path}: is not empty; name a new folder, or a file ending in {_ARCHIVE}")
         for name, text in parts.items():
             (path / name).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise RecordingError(f"{path}: cannot be written: {error.strerror or error}; name another place") from error
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> RecordingError:
+    return RecordingError(f"{path}: cannot be written: {error.strerror or error}; name another place")
 
 
 def read_recording(path: Path) -> Recording:
@@ -128,7 +150,8 @@ def read_recording(path: Path) -> Recording:
     try:
         parts = _parts_of_folder(path) if path.is_dir() else _parts_of_archive(path)
     except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
-        raise RecordingError(f"{path}: cannot be read: {error}; name what gpu-triage record wrote") from error
+        why = getattr(error, "strerror", None) or error
+        raise RecordingError(f"{path}: cannot be read: {why}; name what gpu-triage record wrote") from error
     lacking = [name for name in _PARTS if name not in parts]
     if lacking:
         raise RecordingError(f"{path}: has no {lacking[0]}; name what gpu-triage record wrote")

@@ -46,8 +46,8 @@ class Fleet:
         """The other GPUs that answer now: asking about a pair asks both."""
         return tuple(r.device for r in self if r is not record and r.device is not None and r.error is None)
 
-    def take(self, inventory: Inventory, now: float, *, opened: bool) -> None:
-        """Take in what NVML counts."""
+    def take(self, inventory: Inventory, now: float, *, opened: bool) -> tuple[str, ...]:
+        """Take in what NVML counts; returns the keys of the GPUs that are remembered no longer."""
         present: set[str] = set()
         before = {record.key: (record.labels, record.device is None) for record in self}
         for device in inventory.devices:
@@ -67,10 +67,11 @@ class Fleet:
             record.device = None
             record.absent_since = now if record.absent_since is None else record.absent_since
             self.fail(record, MISSING)
-        self._forget_surplus()
+        forgotten = self._forget_surplus()
         if opened or before != {record.key: (record.labels, record.device is None) for record in self}:
             # Labels name indices and peers: what was read under other ones is read again.
             self._read_all_again()
+        return forgotten
 
     def fail(self, record: GpuRecord, error: str) -> None:
         """Note why a GPU does not answer, and log it if that is news."""
@@ -132,12 +133,14 @@ class Fleet:
         for record in self:
             record.schedule.all_due()
 
-    def _forget_surplus(self) -> None:
+    def _forget_surplus(self) -> tuple[str, ...]:
         """Bound what is remembered: a driver that invents UUIDs must not grow this process."""
         gone = sorted((r for r in self if r.absent_since is not None), key=lambda r: r.absent_since or 0)
-        for record in gone[: max(0, len(self._records) - MAX_GPUS)]:
+        surplus = gone[: max(0, len(self._records) - MAX_GPUS)]
+        for record in surplus:
             record.lane.close()
             del self._records[record.key]
+        return tuple(record.key for record in surplus)
 
 
 def _nameless_key(index: int) -> str:

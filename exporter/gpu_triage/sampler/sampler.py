@@ -103,7 +103,8 @@ class Sampler:
         pushed: tuple[CollectorHealth, ...] = ()
         if self._xid.enabled:
             pushed = (self._xid.health(now.monotonic),)
-            xids = self._xid.reading(self._labels_of, now.monotonic)
+            known = (record.labels for record in self._fleet)
+            xids = self._xid.reading(known, self._labels_of, now.monotonic)
             self._put_own(xid.NAME, checked(xid.render(xids), frozenset(xid.METRICS)), now)
         own: tuple[CollectorHealth, ...] = ()
         if self._baseline.enabled:
@@ -277,7 +278,10 @@ class Sampler:
         if self._driver.error is not None or not self._driver.looked:
             log.info("driver answers", extra={"fields": {"gpus": look.inventory.count}})
         self._driver.take(look, now)
-        self._fleet.take(look.inventory, now, opened=look.opened)
+        for key in self._fleet.take(look.inventory, now, opened=look.opened):
+            self.status.forget(key)
+            for collector in self._kept:
+                self.store.withdraw(collector, key)
         for record in self._fleet:
             if record.device is None:
                 self._withdraw(record)

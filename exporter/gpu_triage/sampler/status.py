@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,7 +19,7 @@ from gpu_triage.machine import Machine
 from gpu_triage.sampler.baseline import Expected
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.fleet import STALLED, Fleet
-from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.sampler.schedule import interval_seconds
 
 log = logging.getLogger(__name__)
@@ -82,7 +83,7 @@ class Status:
             self._errors[series] += 1
 
     def forget(self, subject: str) -> None:
-        """Forget how rounds of a GPU went that takes no more part."""
+        """Forget how rounds of a GPU went that is remembered no longer."""
         for fates in self._fates.values():
             fates.pop(subject, None)
 
@@ -142,8 +143,10 @@ class Status:
             web_config=self.web_config,
         )
 
-    def _health(self, collector: AnyGpuCollector | AnyHostCollector) -> CollectorHealth:
-        fates = self._fates.get(collector.name, {}).values()
+    def _health(
+        self, collector: AnyGpuCollector | AnyHostCollector, subjects: Collection[str] = (HOST,)
+    ) -> CollectorHealth:
+        fates = [fate for subject, fate in self._fates.get(collector.name, {}).items() if subject in subjects]
         return CollectorHealth(
             name=collector.name,
             interval_seconds=interval_seconds(self._config, collector.tier),
@@ -153,11 +156,12 @@ class Status:
         )
 
     def _gpu_health(self, collector: AnyGpuCollector, fleet: Fleet) -> CollectorHealth:
-        health = self._health(collector)
-        if any(record.error is None for record in fleet):
-            return health
+        # What one that is gone answered last says nothing of now.
+        answering = {record.key for record in fleet if record.error is None}
+        if answering:
+            return self._health(collector, answering)
         # With no GPU that answers, what worked last no longer does.
-        return replace(health, success=False)
+        return replace(self._health(collector, {record.key for record in fleet}), success=False)
 
     def _driver_stalled(self, fleet: Fleet, driver: DriverWatch, now: float) -> bool:
         """Whether NVML as a whole hangs: its lane is stuck, and no GPU answers past it."""
@@ -170,12 +174,14 @@ class Status:
         return identity.samples[0].labels[_NAME_LABEL] if identity and identity.samples else ""
 
     def _log_turn(self, outcome: Outcome) -> None:
-        fields = {
+        named = {
             "collector": outcome.collector,
-            "gpu": outcome.subject or None,
+            "gpu": outcome.subject,
             "errors": ",".join(sorted(set(outcome.errors))),
+            "cause": "" if outcome.success else outcome.detail,
         }
+        fields = {name: text for name, text in named.items() if text}
         if outcome.success:
             log.info("collector works again", extra={"fields": fields})
         else:
-            log.warning("collector failed", extra={"fields": {**fields, "cause": outcome.detail or None}})
+            log.warning("collector failed", extra={"fields": fields})

@@ -43,6 +43,7 @@ class XidNews:
         source: which one.
         reports: Xids heard, and cards found, in order.
         heard: at the end of a round, whether the source can be heard; None before.
+        past_told: at the end of a round, whether it has told all that it will of what was before.
         failures: names of what failed.
         duration_seconds: at the end of a round, how long it took.
     """
@@ -50,6 +51,7 @@ class XidNews:
     source: XidSource
     reports: tuple[XidReport | CardFound, ...]
     heard: bool | None = None
+    past_told: bool = True
     failures: tuple[str, ...] = ()
     duration_seconds: float = 0.0
 
@@ -81,6 +83,7 @@ class XidWatch:
         self._heard = dict.fromkeys(XidSource, False)
         self._durations = dict.fromkeys(XidSource, 0.0)
         self._ever_heard = False
+        self._past_told = self._kernel is None
         self._last_success_at: float | None = None
 
     def submit_kmsg(self, now: float) -> None:
@@ -136,14 +139,27 @@ class XidWatch:
         if news.source is XidSource.KMSG and not news.heard:
             self._kernel_at = now.monotonic + _RETRY_SECONDS
         self._heard[news.source] = news.heard
+        if news.source is XidSource.KMSG and news.past_told:
+            self._past_told = True
         if news.heard:
             self._ever_heard = True
             self._last_success_at = now.wall
 
-    def reading(self, labels_of: Callable[[str], GpuLabels | None], now: float) -> XidReading:
-        """All Xids known, with the labels that GPUs have now."""
+    def reading(
+        self, known: Iterable[GpuLabels], labels_of: Callable[[str], GpuLabels | None], now: float
+    ) -> XidReading:
+        """All Xids known, with the labels that GPUs have now.
+
+        Args:
+            known: the labels of every GPU that is remembered.
+            labels_of: the labels of a card by its UUID; None for one that is not remembered.
+            now: monotonic seconds.
+        """
         gpus, unassigned = self._owners.counts(labels_of)
-        return XidReading(gpus, unassigned, {source.value: heard for source, heard in self._sources(now).items()})
+        sources = {source.value: heard for source, heard in self._sources(now).items()}
+        cards = self._owners.cards() if self._ever_heard and self._past_told else ()
+        counted = tuple(labels for labels in known if labels.uuid in cards)
+        return XidReading(counted, gpus, unassigned, sources)
 
     def health(self, now: float) -> CollectorHealth:
         """How it fares: it succeeds while any source is heard, and says nothing of it where none ever was."""
@@ -190,7 +206,9 @@ class XidWatch:
             refusal, failures = "exception", ("exception",)
             log.warning("Xids of the kernel log failed", extra={"fields": {"cause": traceback.format_exc()}})
         self._kernel_refusal = refusal
-        self._report(XidNews(XidSource.KMSG, reports, refusal is None, failures, self._since(began.monotonic)))
+        past_told = refusal is not None or kernel.drained
+        took = self._since(began.monotonic)
+        self._report(XidNews(XidSource.KMSG, reports, refusal is None, past_told, failures, took))
 
     def _take_events(self, devices: tuple[Device, ...]) -> None:
         began = self._clock.now().monotonic
@@ -205,7 +223,7 @@ class XidWatch:
             log.warning("NVML's Xid events failed", extra={"fields": {"cause": traceback.format_exc()}})
         failures.extend(self._events.take_failures())
         heard = self._events.listening
-        self._report(XidNews(XidSource.NVML, (), heard, tuple(failures), self._since(began)))
+        self._report(XidNews(XidSource.NVML, (), heard, failures=tuple(failures), duration_seconds=self._since(began)))
 
     def _since(self, began: float) -> float:
         return self._clock.now().monotonic - began

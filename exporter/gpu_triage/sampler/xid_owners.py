@@ -112,6 +112,10 @@ class XidOwners:
             _merge(unassigned.setdefault(address, {}) if labels is None else gpus.setdefault(labels, {}), present)
         return gpus, unassigned
 
+    def cards(self) -> frozenset[str]:
+        """UUIDs of the cards that NVML has shown, now or before: what happens to them is theirs."""
+        return frozenset(claim.uuid for claims in self._claims.values() for claim in claims)
+
     def _owner(self, address: str) -> _Claim | None:
         """The claim of the card that is there now; None if the kernel found one later than NVML."""
         claims = self._claims.get(address)

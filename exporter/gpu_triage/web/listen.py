@@ -180,4 +180,6 @@ def _tuned(listener: socket.socket) -> socket.socket:
 
 def _refused(address: str, error: OSError | None) -> ConfigError:
     why = "no such address on this host" if error is None else error.strerror or str(error)
-    return ConfigError(f"--web.listen-address {address!r}: {why}")
+    taken = error is not None and error.errno == errno.EADDRINUSE
+    next_step = "end what is served there, or write another" if taken else "write another"
+    return ConfigError(f"--web.listen-address {address!r}: {why}; {next_step}")

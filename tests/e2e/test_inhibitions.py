@@ -1,0 +1,96 @@
+"""A real Alertmanager holds back what the inhibitions say, and nothing beside it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.conftest import RequiresTool
+from tests.e2e.processes import end, free_port, wait_for
+
+Labels = dict[str, str]
+
+LOST: Labels = {"alertname": "GpuLost", "gpu": "6", "uuid": "GPU-6"}
+LOST_BEFORE_START: Labels = {"alertname": "GpuLost", "gpu": "1"}
+"""A GPU that the driver has no handle for has no UUID."""
+XID_BY_ADDRESS: Labels = {"alertname": "GpuXidCritical", "pci_bus_id": "0000:b3:00.0", "xid": "79"}
+NARROW: Labels = {"alertname": "GpuPcieWidthDowntrained", "gpu": "5", "uuid": "GPU-5", "severity": "critical"}
+
+HELD_BACK = [
+    (LOST, {"alertname": "GpuXidCritical", "gpu": "6", "uuid": "GPU-6", "xid": "79"}),
+    (LOST_BEFORE_START, XID_BY_ADDRESS),
+    ({"alertname": "GpuExporterDown"}, LOST),
+    ({"alertname": "GpuDriverUnavailable"}, {"alertname": "GpuMissing"}),
+    (NARROW, NARROW | {"severity": "warning"}),
+    (NARROW, {"alertname": "GpuStarvedByStorage"}),
+    ({"alertname": "GpuMissing"}, {"alertname": "GpuBaselineDrift", "field": "gpu_count"}),
+]
+TOLD = [
+    (LOST, {"alertname": "GpuXidCritical", "gpu": "2", "uuid": "GPU-2", "xid": "48"}),
+    # Another card than the one that is known to be lost.
+    (LOST, XID_BY_ADDRESS),
+    (LOST_BEFORE_START, {"alertname": "GpuMissing"}),
+    (LOST_BEFORE_START, {"alertname": "GpuPcieReplaysRising", "gpu": "0", "uuid": "GPU-0"}),
+    ({"alertname": "GpuExporterDown"}, {"alertname": "GpuDriverUnavailable"}),
+    ({"alertname": "GpuMissing"}, {"alertname": "GpuBaselineDrift", "field": "power_limit"}),
+]
+
+
+@contextmanager
+def _alertmanager(program: Path, directory: Path, config: Path) -> Iterator[str]:
+    """The URL of an Alertmanager with this configuration, for the length of a ``with`` block."""
+    address = f"127.0.0.1:{free_port()}"
+    flags = [
+        f"--config.file={config}",
+        f"--storage.path={directory / 'data'}",
+        f"--web.listen-address={address}",
+        "--cluster.listen-address=",
+    ]
+    with (directory / "alertmanager.log").open("wb") as log:
+        process = subprocess.Popen([program, *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        wait_for(lambda: process.poll() is not None or _ready(address))
+        yield f"http://{address}/api/v2/alerts"
+    finally:
+        end(process)
+
+
+def _ready(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{address}/-/ready", timeout=10):
+            return True
+    except OSError:
+        return False
+
+
+def _fire(url: str, alerts: list[Labels]) -> None:
+    body = json.dumps([{"labels": labels} for labels in alerts]).encode()
+    with urllib.request.urlopen(
+        urllib.request.Request(url, body, {"Content-Type": "application/json"}), timeout=10
+    ) as answer:
+        assert answer.status == 200
+
+
+def _held_back(url: str) -> set[frozenset[tuple[str, str]]]:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        found: list[Any] = json.load(answer)
+    return {frozenset(alert["labels"].items()) for alert in found if alert["status"]["inhibitedBy"]}
+
+
+def test_symptoms_go_quiet_while_their_cause_fires_and_nothing_else_does(
+    repository: Path, tmp_path: Path, requires_tool: RequiresTool
+) -> None:
+    """Every pair is a host of its own, so that pairs cannot hold each other back; those that must not come first."""
+    told = [({"instance": f"told-{i}"}, *pair) for i, pair in enumerate(TOLD)]
+    held = [({"instance": f"held-{i}"}, *pair) for i, pair in enumerate(HELD_BACK)]
+    wanted = {frozenset((host | symptom).items()) for host, _, symptom in held}
+    config = repository / "deploy/alertmanager/alertmanager.yml"
+    with _alertmanager(requires_tool("prometheus-alertmanager"), tmp_path, config) as url:
+        _fire(url, [host | labels for host, *both in (*told, *held) for labels in both])
+        wait_for(lambda: len(_held_back(url)) >= len(wanted))
+        assert _held_back(url) == wanted

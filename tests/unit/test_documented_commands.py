@@ -1,0 +1,80 @@
+"""The commands that the documents show: a shell takes them, and nvidia-smi knows what it is asked for."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+FENCE = re.compile(r"^ *```console\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+CONTINUED = re.compile(r"\\\n\s*")
+NVIDIA_SMI = re.compile(r"nvidia-smi (.*?)(?=[|;`\n]|$)", re.MULTILINE)
+
+# Of nvidia-smi's manual page and `nvidia-smi --help-query-gpu`, as far as the documents need them.
+DISPLAYS = {
+    *("MEMORY", "UTILIZATION", "ECC", "TEMPERATURE", "POWER", "CLOCK", "COMPUTE", "PIDS", "PERFORMANCE"),
+    *("SUPPORTED_CLOCKS", "PAGE_RETIREMENT", "ACCOUNTING", "ENCODER_STATS", "VOLTAGE", "FBC_STATS", "ROW_REMAPPER"),
+}
+FIELDS = {
+    *("index", "uuid", "name", "driver_version", "vbios_version", "persistence_mode", "pstate", "temperature.gpu"),
+    *("pcie.link.gen.current", "pcie.link.gen.max", "pcie.link.width.current", "pcie.link.width.max"),
+    *("memory.total", "memory.used", "memory.free", "clocks.sm", "clocks.mem", "power.draw"),
+    *("power.limit", "enforced.power.limit", "power.default_limit"),
+    *("clocks.applications.graphics", "clocks.default_applications.graphics"),
+}
+COMPUTE_APPS = {"pid", "process_name", "used_memory", "gpu_uuid"}
+DMON = set("pucvmet")
+"""Power and temperature, utilisation, clocks, violations, memory, ECC and replays, PCIe throughput."""
+
+
+def _documents(repository: Path) -> list[Path]:
+    return [*repository.glob("*.md"), *repository.glob("docs/**/*.md"), *repository.glob("deploy/**/*.md")]
+
+
+def _commands(page: Path) -> Iterator[str]:
+    for body in FENCE.findall(page.read_text(encoding="utf-8")):
+        for line in CONTINUED.sub(" ", body).splitlines():
+            if line.strip().startswith("$ "):
+                yield line.strip().removeprefix("$ ")
+
+
+def test_a_shell_can_read_every_command(repository: Path) -> None:
+    found = [(page.name, command) for page in _documents(repository) for command in _commands(page)]
+    assert len(found) > 100
+    script = "\n".join(command for _, command in found)
+    result = subprocess.run(["bash", "-n"], input=script, check=False, capture_output=True, text=True)
+    assert result.stderr == "", [found[int(line) - 1] for line in re.findall(r"line (\d+)", result.stderr)]
+
+
+@pytest.mark.parametrize(
+    ("option", "known"),
+    [
+        (r"-d ([A-Z_,]+)", DISPLAYS),
+        (r"--query-gpu=(\S+)", FIELDS),
+        (r"--query-compute-apps=(\S+)", COMPUTE_APPS),
+        (r"topo -p2p (\w)", set("rwnap")),
+    ],
+)
+def test_nvidia_smi_is_asked_for_what_it_has(repository: Path, option: str, known: set[str]) -> None:
+    asked = [
+        (page.name, word)
+        for page in _documents(repository)
+        for arguments in NVIDIA_SMI.findall(page.read_text(encoding="utf-8"))
+        for words in re.findall(option, arguments)
+        for word in words.split(",")
+    ]
+    assert asked
+    assert [(page, word) for page, word in asked if word not in known] == []
+
+
+def test_nvidia_smi_dmon_is_asked_for_groups_that_it_has(repository: Path) -> None:
+    groups = [
+        group
+        for page in _documents(repository)
+        for group in re.findall(r"nvidia-smi dmon -s (\w+)", page.read_text(encoding="utf-8"))
+    ]
+    assert groups
+    assert [group for group in groups if not set(group) <= DMON] == []
