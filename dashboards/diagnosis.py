@@ -182,6 +182,7 @@ def _work() -> tuple[PanelBuilder, ...]:
 
 
 def _watched() -> Row:
+    last_success = host("gpu_exporter_collector_last_success_timestamp_seconds")
     return Row(
         f"{SEEN.title} The exporter itself",
         (
@@ -200,7 +201,7 @@ def _watched() -> Row:
                 [
                     Query(
                         "max by (job, instance) (\n"
-                        f"  (time() - {host('gpu_exporter_collector_last_success_timestamp_seconds')})\n"
+                        f"  (timestamp({last_success}) - {last_success})\n"
                         f"  / {host('gpu_exporter_collector_interval_seconds')}\n)",
                         "{{instance}}",
                     )

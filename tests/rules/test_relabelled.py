@@ -28,11 +28,12 @@ def relabelled(series: str, values: list[float]) -> dict[str, list[float]]:
     }
 
 
-@pytest.mark.parametrize("name", ["dual-a10", "h100-mig"])
+@pytest.mark.parametrize("name", ["dual-a10", "h100-mig", "starved-not"])
 def test_an_edited_target_label_breaks_no_rule_and_leaves_each_gpu_its_class(
     name: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
-    run = prepare(load_any(name), rule_files(), step_seconds=STEP_SECONDS, seconds=MINUTES * STEP_SECONDS)
+    scenario = load_any(name)
+    run = prepare(scenario, rule_files(), step_seconds=STEP_SECONDS, seconds=MINUTES * STEP_SECONDS)
     series = {key: column for old, values in run.series.items() for key, column in relabelled(old, [*values]).items()}
     end = float(MINUTES * STEP_SECONDS)
     # It raises when any rule fails at any minute: windows hold both series then.
@@ -40,4 +41,4 @@ def test_an_edited_target_label_breaks_no_rule_and_leaves_each_gpu_its_class(
         requires_tool("promtool"), Run(run.rules, run.groups, run.step_seconds, series, ((CLASSES, end),)), tmp_path
     )
     decided = [(sample.labels["gpu"], sample.labels["workload"]) for sample in answers.samples[CLASSES, end]]
-    assert sorted(decided) == [("0", "serving"), ("1", "serving")]
+    assert sorted(decided) == [(str(gpu), "serving") for gpu in range(len(scenario.gpus))]

@@ -135,7 +135,7 @@ def _power_cap(gpu: GpuView, _host: HostView) -> str | None:
 
 def _clock_cap(gpu: GpuView, _host: HostView) -> str | None:
     # Of a GPU that waits or rests, its clocks are not the bottleneck, and must not hide what is.
-    return limited_clock(gpu) if gpu.busy else None
+    return limited_clock(gpu) if gpu.loaded and not gpu.waiting else None
 
 
 def _memory(gpu: GpuView, host: HostView) -> str | None:
