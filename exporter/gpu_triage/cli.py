@@ -100,7 +100,9 @@ def serve(config: Config) -> int:
         return _Daemon(machine, config).run()
 
 
-@group.command(context_settings={"max_content_width": 100})
+@group.command(
+    context_settings={"max_content_width": 100}, short_help="Describe simulated hosts, or write their history."
+)
 @click.argument("name", required=False)
 @click.option("--list", "list_all", is_flag=True, help="Describe every scenario that ships with the exporter.")
 @click.option("--history", metavar="DURATION", help="Write what a Prometheus would hold after so long: 6h, 7d.")
@@ -159,7 +161,7 @@ def simulate(name: str | None, list_all: bool, **history: Any) -> int:  # noqa: 
     return 0
 
 
-@group.command("web-password")
+@group.command("web-password", short_help="Ask for a password and print its bcrypt hash.")
 @click.option("--cost", type=click.IntRange(4, HIGHEST_COST), default=10, show_default=True, help="Work a check takes.")
 def web_password(cost: int) -> int:
     """Ask for a password and print its bcrypt hash, for basic_auth_users in the file of --web.config.file.

@@ -61,3 +61,10 @@ def test_a_commands_own_flags_come_first_and_its_arguments_are_no_flags(command:
     assert "Other:" not in sections
     listed = [line.split()[0] for line in help_of(command).splitlines() if line.startswith("  ") and line.split()]
     assert not {"FILE", "DIR|FILE.tar.gz"} & set(listed)
+
+
+def test_the_list_of_commands_cuts_no_sentence_short() -> None:
+    for columns in (80, 100):
+        listed = CliRunner().invoke(group, ["--help"], terminal_width=columns).output.partition("Commands:")[2]
+        assert "..." not in listed
+        assert all(line.endswith((".", ").")) for line in listed.splitlines() if line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 from contextlib import ExitStack
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.recorded import KEY, SECONDS, record, replayed
-from tests.rig import scenario_with
+from tests.rig import Rig, scenario_with
 
 from gpu_triage.cli import group
 from gpu_triage.config import Config
@@ -223,3 +224,18 @@ def test_what_stands_where_a_recording_goes_is_left_alone_until_there_is_one(tmp
         make_room(path)
     assert old.read_bytes() == b"old"
     assert not new.exists()
+
+
+def test_a_file_that_hangs_costs_a_recording_itself_alone() -> None:
+    clock = VirtualClock()
+    with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
+        recorder = Recorder(simulated.machine, Masker(KEY), patience_seconds=0.2)
+        host = Rig(simulated, clock, Config(), machine=recorder.machine)
+        host.run(2)
+        stuck = simulated.machine.procfs / "loadavg"
+        stuck.unlink()
+        os.mkfifo(stuck)
+        recorder.snapshot()
+        kept = {state.path for state in recorder.finish().files}
+    assert "proc/loadavg" not in kept
+    assert {"proc/stat", "proc/vmstat", "proc/diskstats"} <= kept

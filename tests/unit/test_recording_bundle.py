@@ -5,18 +5,20 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import re
 import tarfile
 import zlib
 from base64 import b64encode
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpu_triage.errors import RecordingError
-from gpu_triage.recording.bundle import FileState, read_recording
+from gpu_triage.recording.bundle import FileState, Recording, read_recording, write_recording
 from gpu_triage.recording.replay import ReplayedTree
 
 
@@ -113,6 +115,11 @@ def _link_member() -> tarfile.TarInfo:
     return member
 
 
+def _pipe(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
+
+
 HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
     "no archive": (lambda path: _holding(path, b"x"), "cannot be read"),
     "a cut archive": (lambda path: _holding(path, gzip.compress(b"x" * 2000)[:20]), "cannot be read"),
@@ -123,6 +130,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], Path], str]] = {
         "holds 'recording/kmsg'",
     ),
     "a part too few": (lambda path: _archive(path, (tarfile.TarInfo("recording/kmsg"), b"")), "has no recording.json"),
+    "a pipe": (_pipe, "cannot be read: is no file; name what"),
     "nothing": (lambda path: path, "cannot be read: No such file or directory; name what"),
 }
 
@@ -145,3 +153,13 @@ def test_a_recording_is_bounded(recorded: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("gpu_triage.recording.bundle.MOST_BYTES", 1000)
     with pytest.raises(RecordingError, match="is larger than"):
         read_recording(recorded)
+
+
+@pytest.mark.parametrize("name", ["written", "written.tar.gz"])
+def test_names_that_are_no_utf_8_are_written_and_read_as_they_are(
+    tmp_path: Path, recording: Recording, name: str
+) -> None:
+    odd = FileState(0.0, "sys/class/net/et\udcffh", "link", "../../devices/\udc80")
+    written = replace(recording, files=(*recording.files, odd))
+    write_recording(written, tmp_path / name)
+    assert read_recording(tmp_path / name).files[-1] == odd

@@ -71,6 +71,19 @@ def test_an_adapter_that_hangs_costs_its_own_series_alone_and_they_return(runnin
     assert names(rig) == healthy
 
 
+def test_an_adapter_that_hangs_from_the_start_is_a_collector_that_fails(running: tuple[Rig, Adapter]) -> None:
+    rig, adapter = running
+    adapter.hangs = True
+    rig.run(2)
+    assert rig.value("gpu_exporter_collector_success", collector="host_infiniband") is None
+    rig.run(rig.config.sample_deadline_seconds)
+    assert rig.value("gpu_exporter_collector_success", collector="host_infiniband") == 0
+    assert rig.value("gpu_exporter_collector_success", collector="host_cpu") == 1
+    adapter.hangs = False
+    rig.run(HANG_SECONDS)
+    assert rig.value("gpu_exporter_collector_success", collector="host_infiniband") == 1
+
+
 def test_only_collectors_that_ask_hardware_have_a_lane_of_their_own(running: tuple[Rig, Adapter]) -> None:
     assert [collector.name for collector in HOST_COLLECTORS if collector.own_lane] == ["host_infiniband"]
     rig, _ = running

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -147,13 +148,19 @@ def test_a_wrong_event_says_which_key_and_what_would_be_right(tmp_path: Path, ev
 
 
 def test_a_file_that_cannot_be_read_is_named_with_the_next_step(tmp_path: Path) -> None:
-    missing, folder, latin = (tmp_path / f"{name}.toml" for name in ("missing", "folder", "latin"))
+    missing, folder, latin, pipe, endless, deep = (tmp_path / f"{number}.toml" for number in range(6))
     folder.mkdir()
     latin.write_bytes(b"a = '\xff'")
+    os.mkfifo(pipe)
+    endless.symlink_to("/dev/zero")
+    deep.write_text("a = " + "[" * 5000 + "]" * 5000)
     for path, message in (
         (missing, "cannot be read: No such file or directory; name a readable file"),
         (folder, "cannot be read: Is a directory; name a readable file"),
         (latin, "is not UTF-8 at byte 5; save it as UTF-8"),
+        (pipe, "is no regular file; name a readable file"),
+        (endless, "is no regular file; name a readable file"),
+        (deep, "not valid TOML: nested too deeply"),
     ):
         with pytest.raises(ScenarioError) as error:
             load_scenario(str(path))

@@ -40,7 +40,7 @@ _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 def advise_command(surroundings: Surroundings[Opened]) -> click.Command:
     """The command, for the group."""
 
-    @click.command("advise", cls=OptionsCommand)
+    @click.command("advise", cls=OptionsCommand, short_help="Say whether a job should use one GPU or several.")
     @click.option("--parameters", required=True, metavar="COUNT", help="Size of the model: 258K, 6.9M, 7B.")
     @click.option(
         "--batch-size",

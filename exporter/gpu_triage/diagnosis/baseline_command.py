@@ -26,7 +26,7 @@ def baseline_command(surroundings: Surroundings[Machine]) -> click.Group:
     """The command ``baseline`` with ``write`` and ``diff``."""
     flags = partial(_flags, surroundings)
 
-    @click.group("baseline")
+    @click.group("baseline", short_help="Record this host while it is well, and what changed since.")
     def group() -> None:
         """Record what this host is like while it is well, and say what changed since.
 

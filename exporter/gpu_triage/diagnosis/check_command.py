@@ -33,7 +33,7 @@ from gpu_triage.options.looking import Surroundings, scenario_time, seconds_of, 
 def check_command(surroundings: Surroundings[Opened]) -> click.Command:
     """The command, for the group."""
 
-    @click.command("check", cls=OptionsCommand)
+    @click.command("check", cls=OptionsCommand, short_help="Say what is wrong with this host, and what to do.")
     @click.option(
         "--watch", "watch_for", metavar="DURATION", default="10s", show_default=True, help="How long to look."
     )

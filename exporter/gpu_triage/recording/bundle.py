@@ -7,6 +7,7 @@ Everything is read into memory and checked: nothing is ever unpacked to where it
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import stat
@@ -121,18 +122,20 @@ def write_recording(recording: Recording, path: Path) -> None:
         RecordingError: it cannot be written there.
     """
     make_room(path)
-    parts = dict(zip(_PARTS, _texts(recording), strict=True))
+    # A name that is no UTF-8 becomes an escape of JSON.
+    parts = {
+        name: text.encode("utf-8", "backslashreplace") for name, text in zip(_PARTS, _texts(recording), strict=True)
+    }
     try:
         if path.name.endswith(_ARCHIVE):
             with tarfile.open(path, "w:gz") as archive:
-                for name, text in parts.items():
-                    raw = text.encode()
+                for name, raw in parts.items():
                     member = tarfile.TarInfo(f"recording/{name}")
                     member.size, member.mtime = len(raw), int(recording.wall)
                     archive.addfile(member, io.BytesIO(raw))
             return
-        for name, text in parts.items():
-            (path / name).write_text(text, encoding="utf-8")
+        for name, raw in parts.items():
+            (path / name).write_bytes(raw)
     except OSError as error:
         raise _unwritable(path, error) from error
 
@@ -228,6 +231,9 @@ def _parts_of_folder(path: Path) -> dict[str, bytes]:
 def _parts_of_archive(path: Path) -> dict[str, bytes]:
     parts: dict[str, bytes] = {}
     left = MOST_BYTES
+    if not stat.S_ISREG(path.stat().st_mode):
+        # Opening a pipe would wait for somebody who writes into it.
+        raise OSError(errno.EINVAL, "is no file")
     with tarfile.open(path, "r|gz") as archive:
         for count, member in enumerate(archive):
             name = member.name.removeprefix("recording/")

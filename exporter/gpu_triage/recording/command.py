@@ -28,7 +28,7 @@ _OPTIONS: Final = frozenset({"path.procfs", "path.sysfs", "path.kmsg", "simulate
 def record_command(surroundings: Surroundings[Machine]) -> click.Command:
     """The command ``record``."""
 
-    @click.command("record", cls=OptionsCommand)
+    @click.command("record", cls=OptionsCommand, short_help="Record this host for a bug report or a test.")
     @click.argument("target", type=Path, metavar="DIR|FILE.tar.gz")
     @click.option("--watch", metavar="DURATION", default="10s", show_default=True, help="How long to watch the host.")
     @serve_options(surroundings.switches, surroundings.of_scenario, lambda option: option.name in _OPTIONS)

@@ -37,7 +37,8 @@ class Recorder:
         masker: what makes the recording anonymous.
     """
 
-    def __init__(self, machine: Machine, masker: Masker) -> None:
+    def __init__(self, machine: Machine, masker: Masker, patience_seconds: float = 2.0) -> None:
+        """Begin a recording; a file that takes longer than `patience_seconds` to read is left out of it."""
         self.masker = masker
         self._real = machine
         self._began = machine.clock.now()
@@ -47,7 +48,7 @@ class Recorder:
         self._last: dict[str, tuple[int, tuple[bytes | None, ...]]] = {}
         self._missing: set[str] = set()
         self._bytes = 0
-        self._files = FileTrace({"sys": machine.sysfs, "proc": machine.procfs}, masker)
+        self._files = FileTrace({"sys": machine.sysfs, "proc": machine.procfs}, masker, patience_seconds)
         self.machine = replace(
             machine, nvml=_RecordingNvml(machine.nvml, self._keys, self._note, self._missing.add), hotplug=False
         )

@@ -10,6 +10,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +26,15 @@ _LINKS: Final = ("proc/self/ns/pid",)
 
 _MOST_PATHS: Final = 50_000
 _MOST_ENTRIES: Final = 4096
+_MOST_STUCK: Final = 8
+
+
+@dataclass(slots=True)
+class _Turn:
+    """How far a thread that reads files has come, and whether nobody waits for it any more."""
+
+    done: int = 0
+    over: bool = False
 
 
 class FileTrace:
@@ -33,9 +43,10 @@ class FileTrace:
     Args:
         roots: the roots by the name they have in a recording, ``sys`` and ``proc``.
         masker: for what is in the files.
+        patience_seconds: how long reading one file may take; one that takes longer is left out from then on.
     """
 
-    def __init__(self, roots: Mapping[str, Path], masker: Masker) -> None:
+    def __init__(self, roots: Mapping[str, Path], masker: Masker, patience_seconds: float) -> None:
         self._roots = dict(roots)
         self._masker = masker
         # Readers follow links, and so may leave a root by the name it was given.
@@ -51,7 +62,9 @@ class FileTrace:
         self._searched: set[str] = set()
         self._bytes = 0
         self._open = True
-        self._reader: int | None = None
+        self._patience_seconds = patience_seconds
+        self._stuck: set[str] = set()
+        self._readers: set[int] = set()
         self._lock = threading.Lock()
         # It cannot be taken away again, and does nothing once this is closed.
         sys.addaudithook(self._hear)
@@ -59,14 +72,11 @@ class FileTrace:
     def snapshot(self, seconds: float) -> None:
         """Read what was touched so far, and keep what changed; `seconds` is the time since the recording began."""
         with self._lock:
-            self._reader = threading.get_ident()
-            try:
-                for path, listed in tuple(self._touched.items()):
-                    self._take(path, seconds, listed=listed)
-                for path in _LINKS:
-                    self._keep(seconds, path, self._look(path))
-            finally:
-                self._reader = None
+            left = [each for each in tuple(self._touched.items()) if each[0] not in self._stuck]
+            while left and len(self._stuck) < _MOST_STUCK:
+                left = self._read(left, seconds)
+            for path in _LINKS:
+                self._keep(seconds, path, self._look(path))
 
     def states(self) -> tuple[FileState, ...]:
         """What was kept, in the order of time."""
@@ -76,9 +86,35 @@ class FileTrace:
         """Note nothing any more."""
         self._open = False
 
+    def _read(self, paths: list[tuple[str, bool]], seconds: float) -> list[tuple[str, bool]]:
+        """Read these; returns those behind one that does not answer, as a file of a device that hangs."""
+        turn = _Turn()
+        reader = threading.Thread(target=self._take_all, args=(paths, seconds, turn), daemon=True)
+        reader.start()
+        while True:
+            done = turn.done
+            reader.join(self._patience_seconds)
+            if not reader.is_alive():
+                return []
+            if turn.done == done:
+                turn.over = True
+                self._stuck.add(paths[done][0])
+                return paths[done + 1 :]
+
+    def _take_all(self, paths: list[tuple[str, bool]], seconds: float, turn: _Turn) -> None:
+        self._readers.add(threading.get_ident())
+        try:
+            for path, listed in paths:
+                self._take(path, seconds, listed=listed)
+                if turn.over:
+                    return
+                turn.done += 1
+        finally:
+            self._readers.discard(threading.get_ident())
+
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
         # What this reads itself is no news; other threads go on reading meanwhile.
-        if not self._open or event not in _EVENTS or threading.get_ident() == self._reader:
+        if not self._open or event not in _EVENTS or threading.get_ident() in self._readers:
             return
         path = arguments[0]
         if not isinstance(path, (str, bytes, os.PathLike)):

@@ -111,6 +111,15 @@ class HostRounds:
         self._rounds = tuple(_HostLane(make_lane(name), Schedule(config), tuple(own)) for name, own in by_lane.items())
         self.lanes: tuple[Lane, ...] = tuple(one.lane for one in self._rounds)
 
+    def hanging(self, now: float, deadline_seconds: float) -> frozenset[str]:
+        """Names of the collectors in lanes that have been at one round for longer than the deadline."""
+        stuck = (
+            one.collectors
+            for one in self._rounds
+            if one.lane.busy_since is not None and now - one.lane.busy_since > deadline_seconds
+        )
+        return frozenset(collector.name for collectors in stuck for collector in collectors)
+
     def submit(self, now: float) -> None:
         """Start what is due in each lane that is idle."""
         for one in self._rounds:

@@ -112,7 +112,8 @@ class Sampler:
             self._compare(now)
             found = baseline.render(self._baseline.reading(self._labels_of))
             self._put_own(baseline.NAME, checked(found, frozenset(baseline.METRICS)), now)
-        exporter_reading = self.status.exporter(self._fleet, self._driver, pushed, own)
+        hanging = self._host.hanging(now.monotonic, self._config.sample_deadline_seconds)
+        exporter_reading = self.status.exporter(self._fleet, self._driver, hanging, pushed, own)
         self._put_own(presence.NAME, checked(presence.render(self.presence), frozenset(presence.METRICS)), now)
         self._put_own(exporter.NAME, checked(exporter.render(exporter_reading), frozenset(exporter.METRICS)), now)
         self.published_at = now.monotonic

@@ -115,6 +115,7 @@ class Status:
         self,
         fleet: Fleet,
         driver: DriverWatch,
+        hanging: frozenset[str] = frozenset(),
         pushed: tuple[CollectorHealth, ...] = (),
         own: tuple[CollectorHealth, ...] = (),
     ) -> ExporterReading:
@@ -123,10 +124,11 @@ class Status:
         Args:
             fleet: the GPUs.
             driver: the driver.
+            hanging: collectors of the host that do not come back.
             pushed: of collectors that are not polled, and that there are only with GPUs.
             own: of those that there always are.
         """
-        listed = [*(self._health(c) for c in self._host_collectors), *own]
+        listed = [*(self._host_health(c, hanging) for c in self._host_collectors), *own]
         if (len(fleet) or any(not gpu.lent for gpu in driver.bus or ())) and not driver.released:
             # Without an NVIDIA device, or with none in hand on purpose, there is nothing for the others to fail at.
             listed += [self._gpu_health(c, fleet) for c in self._gpu_collectors]
@@ -154,6 +156,13 @@ class Status:
             duration_seconds=max((fate.duration_seconds for fate in fates), default=None),
             last_success_at=self._last_success_at.get(collector.name),
         )
+
+    def _host_health(self, collector: AnyHostCollector, hanging: frozenset[str]) -> CollectorHealth:
+        health = self._health(collector)
+        if health.success is None and collector.name in hanging:
+            # One that has worked tells by the age of its last success; this one would tell nothing.
+            return replace(health, success=False)
+        return health
 
     def _gpu_health(self, collector: AnyGpuCollector, fleet: Fleet) -> CollectorHealth:
         # What one that is gone answered last says nothing of now.

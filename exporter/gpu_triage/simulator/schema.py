@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from gpu_triage.errors import ScenarioError
+from gpu_triage.errors import ConfigError, ScenarioError
+from gpu_triage.options.document import read_document
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -61,12 +62,14 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The top table of a TOML file.
 
     Raises:
-        ScenarioError: the file cannot be read or is not TOML.
+        ScenarioError: the file cannot be read, is no regular file or too large, or is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ScenarioError(f"{path}: cannot be read: {error.strerror or error}; name a readable file") from error
+        return tomllib.loads(read_document(str(path)).decode("utf-8"))
+    except ConfigError as error:
+        raise ScenarioError(str(error)) from error
+    except RecursionError as error:
+        raise ScenarioError(f"{path}: not valid TOML: nested too deeply") from error
     except UnicodeDecodeError as error:
         raise ScenarioError(f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8") from error
     except tomllib.TOMLDecodeError as error:
