@@ -150,7 +150,8 @@ def software() -> Row:
                 worst(
                     f"{gpu('instance_gpu_name:gpu_clock_hertz:busy_median5m')}\n"
                     "/ on (job, instance, name) group_left ()\n"
-                    f"quantile by (job, instance, name) (0.5, {host('instance_gpu_name:gpu_clock_hertz:busy_median5m')})"
+                    "quantile by (job, instance, name) (0.5, "
+                    f"{host('instance_gpu_name:gpu_clock_hertz:busy_median5m')})"
                 ),
                 unit="percentunit",
                 floor=None,
