@@ -15,17 +15,21 @@ log() { echo "gpu-triage-prolog: $1" >&2; }
 # A job without GPUs has no interest in them.
 [ -n "${SLURM_JOB_GPUS:-}" ] || exit 0
 
-report=$(timeout --kill-after=5 "$limit_seconds" "$program" check --fail-on critical 2>&1)
+report=$(timeout --kill-after=5 "$limit_seconds" "$program" check --fail-on critical)
 status=$?
 
 case $status in
     0) exit 0 ;;
     1) log "job ${SLURM_JOB_ID:-?}: a critical finding, this node is drained" ;;
     124 | 137) log "job ${SLURM_JOB_ID:-?}: no answer in $limit_seconds s: the driver hangs" ;;
-    3) log "job ${SLURM_JOB_ID:-?}: the GPUs cannot be looked at" ;;
-    # The program is not there, was asked wrongly or is broken: that says nothing about the GPUs, and must not drain
-    # the cluster.
-    *) log "job ${SLURM_JOB_ID:-?}: gpu-triage ended with $status, nothing was checked: $report"; exit 0 ;;
+    2) log "job ${SLURM_JOB_ID:-?}: the GPUs cannot be looked at" ;;
+    *) report= ;;
 esac
+# Without a report the program is not there, was asked wrongly or is broken: that says nothing about the GPUs, and must
+# not drain the cluster.
+if [ -z "$report" ] && [ "$status" -ne 124 ] && [ "$status" -ne 137 ]; then
+    log "job ${SLURM_JOB_ID:-?}: gpu-triage ended with $status, nothing was checked"
+    exit 0
+fi
 log "$report"
 exit 1

@@ -32,7 +32,7 @@ def _prolog(repository: Path, tmp_path: Path, program: str, **job: str) -> subpr
     [
         ("exit 0", GO, ""),
         ("echo 'GPU 3 is lost'; exit 1", DRAIN, "GPU 3 is lost"),
-        ("echo 'the driver is missing' >&2; exit 3", DRAIN, "the driver is missing"),
+        ("echo 'the driver is missing'; exit 2", DRAIN, "the driver is missing"),
         ("echo 'unknown variable' >&2; exit 2", GO, "unknown variable"),
         ("exec sleep 60", DRAIN, "no answer in 1 s"),
         ("echo Traceback >&2; exit 70", GO, "Traceback"),
@@ -60,7 +60,7 @@ def test_a_program_that_is_missing_does_not_drain_the_cluster(repository: Path, 
 
 def test_the_prolog_and_the_pod_ask_what_the_program_knows(repository: Path) -> None:
     prolog = (repository / "deploy/slurm/prolog.sh").read_text(encoding="utf-8")
-    (asked,) = re.findall(r'"\$program" (.*?) 2>&1', prolog)
+    (asked,) = re.findall(r'"\$program" (.*?)\)', prolog)
     pod = yaml.safe_load((repository / "deploy/kubernetes/preflight.yaml").read_bytes())
     (container,) = pod["spec"]["template"]["spec"]["initContainers"]
     assert container["args"] == asked.split()

@@ -7,6 +7,7 @@ import pytest
 from tests.looking import look_at
 from tests.rig import scenario_with
 
+from gpu_triage.cli import group
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.check_command import check_command, exit_code
 from gpu_triage.diagnosis.codes import Severity
@@ -106,5 +107,13 @@ def test_a_bug_never_reads_as_a_sick_host(capsys: pytest.CaptureFixture[str]) ->
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_no_exit_code_means_two_things() -> None:
-    assert len({EXIT_SOUND, EXIT_FINDINGS, EXIT_USAGE, EXIT_COULD_NOT_LOOK, EXIT_BROKEN}) == 5
+@pytest.mark.parametrize("form", ["text", "json", "junit"])
+def test_a_host_that_cannot_be_looked_at_is_reported_and_wrong_options_are_not(
+    form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_cli(group, ["check", "--simulate", "no-driver", "--format", form]) == EXIT_COULD_NOT_LOOK
+    assert "driver_not_loaded" in capsys.readouterr().out
+    assert run_cli(group, ["check", "--simulate", "no-driver", "--format", form, "--watch", "soon"]) == EXIT_USAGE
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "soon" in err

@@ -89,7 +89,7 @@ def advise_command(surroundings: Surroundings[Opened]) -> click.Command:
         Looks at the host for some seconds: paths between GPUs, peer access, NVLink, PCIe links, what the host can feed.
         Says where its evidence ends.
 
-        Exit code: 0 with a recommendation, 2 the options cannot be used, 3 the GPUs could not be looked at.
+        Exit code: 0 with a recommendation, 2 the GPUs could not be looked at, or the options cannot be used.
         """
         job = Job(parse_count(parameters), batch_size, gpus, Workload(workload))
         begin = scenario_time(simulate_at, config)

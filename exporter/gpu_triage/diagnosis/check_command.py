@@ -77,8 +77,8 @@ def check_command(surroundings: Surroundings[Opened]) -> click.Command:
         Prints what was measured, what it means and what to do, then for each GPU its bottleneck and whether it should
         go on taking work: keep, watch or drain. Needs no root; says what it could not read.
 
-        Exit code: 0 sound, 1 findings as severe as --fail-on, 2 the options cannot be used, 3 the GPUs could not be
-        looked at, 70 a fault of this program.
+        Exit code: 0 sound, 1 findings as severe as --fail-on, 2 the GPUs could not be looked at, or, without any
+        report, the options cannot be used, 70 a fault of this program.
         """
         begin = scenario_time(simulate_at, config)
         seconds = seconds_of("--watch", watch_for, WATCH)

@@ -17,8 +17,8 @@ from gpu_triage.sampler.runner import SteppedClock
 
 EXIT_SOUND: Final = 0
 EXIT_FINDINGS: Final = 1
-EXIT_COULD_NOT_LOOK: Final = 3
-"""Not 2, which is options that cannot be used: what drains a node must not do so for a typing error."""
+EXIT_COULD_NOT_LOOK: Final = 2
+"""With a report on the output. Options that cannot be used end with 2 too, and with none."""
 
 WATCH: Final = duration("2s", "1h")
 PATIENCE: Final = duration("1s", "10m")
