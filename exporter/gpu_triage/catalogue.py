@@ -125,7 +125,7 @@ DEVICES = _host(
     _G,
     _M,
     "nvmlDeviceGetCount; /sys/bus/pci/devices; --expect.gpu-count, else the baseline",
-    "Number of NVIDIA GPUs by who counts: nvml (absent while the driver is unavailable), pci (the bus, without those set aside for virtual machines), expected (declared, else the baseline's; absent if neither).",
+    "Number of NVIDIA GPUs by who counts: nvml (absent while the driver is unavailable), pci (the bus, without those set aside for virtual machines; in a container, as many as it was given), expected (declared, else the baseline's; absent if neither).",
     "source",
 )
 DRIVER_UP = _host(
@@ -736,7 +736,7 @@ FABRIC_HEALTH = _gpu(
     _G,
     _S,
     "nvmlDeviceGetGpuFabricInfoV healthSummary",
-    "Health of the GPU's part of the NVSwitch fabric: 1 healthy, 2 unhealthy, 3 limited capacity; absent without a fabric and on drivers that give no summary.",
+    "Health of the GPU's part of the NVSwitch fabric: 1 healthy, 2 unhealthy or joining failed, 3 limited capacity; absent without a fabric and on drivers that give no summary.",
 )
 
 # Processes and locality

@@ -23,14 +23,12 @@ class Load:
     Attributes:
         utilization: share of time with a kernel running.
         memory_utilization: share of time device memory is read or written.
-        intensity: dynamic power at full utilisation and full clocks, as a multiple of what the default
-            limit leaves above idle; below 1 never meets the limit.
+        intensity: dynamic power at full utilisation and clocks, a multiple of what the default limit leaves above idle.
         jitter: how far utilisation wanders, as a share of itself.
         pcie_receive_bytes_per_second: host to GPU.
         pcie_transmit_bytes_per_second: GPU to host.
         encoder, decoder: utilisation of the video engines.
-        resting_watts: power while no kernel runs, as of a GPU that a process keeps awake; that of the model at idle
-            where not given.
+        resting_watts: power while no kernel runs, as of a GPU that a process keeps awake; else the model's at idle.
     """
 
     utilization: Ratio | None = None
