@@ -40,7 +40,7 @@ demo: servers $(RUNTIME) ## play a simulated bad night through Prometheus, Alert
 
 .PHONY: test
 test: servers lint types ## every check: lint, types, then all tests; sets up what is missing
-	$(BIN)/pytest --numprocesses=logical --dist=loadfile $(PYTEST_ARGS)
+	$(BIN)/pytest --numprocesses=logical --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: $(DEV) ## ruff, import-linter and hadolint
@@ -61,9 +61,9 @@ unit: $(DEV) ## the unit tests alone
 test-pythons: $(DEV) ## the unit tests under every supported Python of this host; ARGS='--python 3.13' for one
 	$(BIN)/python -m tests.pythons $(ARGS) $(PYTEST_ARGS)
 
-.PHONY: week
-week: servers $(DEV) ## play a week of every healthy scenario through the rules; takes an hour
-	$(BIN)/pytest tests/rules/test_week.py --every-week $(PYTEST_ARGS)
+.PHONY: long
+long: servers $(DEV) ## rules through a week of every healthy scenario, and every scenario at 5 s; takes an hour
+	$(BIN)/pytest tests/rules/test_week.py tests/rules/test_scenarios.py --long $(PYTEST_ARGS)
 
 .PHONY: golden
 golden: $(DEV) ## regenerate the golden /metrics; read the diff before committing it

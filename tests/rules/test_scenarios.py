@@ -13,11 +13,15 @@ from tests.rules.rulefile import rule_files
 from tests.rules.verdict import disagreements, wanted
 from tests.rules.vocabulary import CLASSES
 
+from gpu_triage.simulator import Scenario
+
 SCENARIOS = {name: load_any(name) for name in every_name()}
 EXPECTATIONS = [expectation for scenario in SCENARIOS.values() for expectation in scenario.expectations]
 
 STEPS_SECONDS = (5, 15, 60)
 """Both ends of the scrape intervals that the rules are for, and the usual one."""
+MOST_GPU_MINUTES_AT_FIVE_SECONDS = 240
+"""More take minutes of a CPU each; ``make long`` plays them too."""
 
 ELSEWHERE = {
     "GpuDriverVersionDrift": "test_alone.py: it takes two hosts",
@@ -27,9 +31,22 @@ ELSEWHERE = {
 """Alerts that no scenario expects, and where they are shown instead."""
 
 
+def is_small(scenario: Scenario) -> bool:
+    """Whether there is time to look at it every five seconds."""
+    minutes = max(expectation.at for expectation in scenario.expectations) / 60
+    return len(scenario.gpus) * minutes <= MOST_GPU_MINUTES_AT_FIVE_SECONDS
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test a scenario and interval; the longest at 5 s only when asked for."""
+    if "step_seconds" in metafunc.fixturenames:
+        every = metafunc.config.getoption("--long")
+        runs = [(name, step) for step in STEPS_SECONDS for name in SCENARIOS]
+        runs = [(name, step) for name, step in runs if every or step > min(STEPS_SECONDS) or is_small(SCENARIOS[name])]
+        metafunc.parametrize(("name", "step_seconds"), runs)
+
+
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("step_seconds", STEPS_SECONDS)
-@pytest.mark.parametrize("name", SCENARIOS)
 def test_the_rules_say_of_a_scenario_what_it_expects_and_nothing_else(
     name: str, step_seconds: float, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:

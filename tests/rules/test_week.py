@@ -1,6 +1,6 @@
 """Days of a healthy host, a scrape a minute: nobody is woken, nobody gets a ticket.
 
-A day of two A10 costs some 35 s of a CPU. So continuous integration plays a day of two hosts, and ``make week`` a
+A day of two A10 costs some 35 s of a CPU. So continuous integration plays a day of two hosts, and ``make long`` a
 week of every scenario that is quiet from end to end.
 
 The rules for capacity reviews stay out: promtool loads at most ten thousand samples for one expression, and a day of
@@ -39,7 +39,7 @@ def quiet_scenarios() -> list[str]:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test a host: a day of the quick ones, or a week of all."""
     if "healthy" in metafunc.fixturenames:
-        every = metafunc.config.getoption("--every-week")
+        every = metafunc.config.getoption("--long")
         names, days = (quiet_scenarios(), 7) if every else (QUICK, 1)
         metafunc.parametrize(("healthy", "days"), [(name, days) for name in names])
 

@@ -198,7 +198,9 @@ def test_a_driver_that_can_be_used_is_up(runs: dict[str, Run], case: str) -> Non
 def test_a_gpu_of_which_nothing_can_be_asked_is_there_and_nothing_is_made_up(runs: dict[str, Run]) -> None:
     run = runs["plain"]
     assert run.series("gpu_up") == [({"gpu": "0", "uuid": "GPU-stub-0"}, 1.0)]
-    assert run.gpu_metrics() == {"gpu_up", "gpu_info"}
+    # Of Xids it is the kernel log that tells, and it was read.
+    assert run.gpu_metrics() == {"gpu_up", "gpu_info", "gpu_xid_errors_total"}
+    assert {count for _, count in run.series("gpu_xid_errors_total")} == {0.0}
     assert run.labels("gpu_info", "name") == [""]
     assert run.series("gpu_exporter_errors_total") == []
     assert run.labels("gpu_driver_info", "driver_version") == [""]
@@ -222,12 +224,14 @@ def test_a_name_that_is_no_text_costs_the_name(runs: dict[str, Run]) -> None:
 def test_junk_in_every_answer_is_not_published(runs: dict[str, Run]) -> None:
     run = runs["junk"]
     assert run.labels("gpu_up", "uuid") == ["GPU-stub-0", "GPU-stub-1"]
+    elsewhere = ("gpu_up", "gpu_info", "gpu_xid_errors_total")
     shown = {
         line
         for line in run.page.splitlines()
-        if re.match(r"\w+\{[^}]*uuid=", line) and 'gpu="0"' in line and not line.startswith(("gpu_up", "gpu_info"))
+        if re.match(r"\w+\{[^}]*uuid=", line) and 'gpu="0"' in line and not line.startswith(elsewhere)
     }
     assert shown == set()
+    assert {count for _, count in run.series("gpu_xid_errors_total")} == {0.0}
     assert set(run.labels("gpu_info", "name")) == {""}
     assert set(run.labels("gpu_info", "compute_capability")) == {""}
     assert run.series("gpu_driver_info") == [({"driver_version": "", "cuda_version": "", "nvml_version": ""}, 1.0)]
