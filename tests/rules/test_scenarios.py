@@ -20,7 +20,7 @@ EXPECTATIONS = [expectation for scenario in SCENARIOS.values() for expectation i
 
 STEPS_SECONDS = (5, 15, 60)
 """Both ends of the scrape intervals that the rules are for, and the usual one."""
-MOST_GPU_MINUTES_AT_FIVE_SECONDS = 240
+MOST_GPU_MINUTES_AT_FIVE_SECONDS = 120
 """More take minutes of a CPU each; ``make long`` plays them too."""
 
 ELSEWHERE = {
