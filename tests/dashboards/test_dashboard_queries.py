@@ -17,6 +17,11 @@ MOMENTS = (9, 12, 30, 45, 55, 61, 75, 79, 89, 95, 107, 125)
 """Minutes at which tables are looked at: each fault of the scenarios is there at one of them."""
 
 TARGETS = all_targets()
+of_each_table = pytest.mark.parametrize(
+    "panel",
+    {target.panel["id"]: target.panel for target in TARGETS if target.panel["type"] == "table"}.values(),
+    ids=lambda panel: panel["title"],
+)
 
 
 def answer(store: Store, target: Target) -> list[Series]:
@@ -35,11 +40,7 @@ def test_a_query_finds_data_in_some_scenario_with_the_labels_that_its_panel_show
     assert set(LABEL.findall(target.legend)) - labels == set()
 
 
-@pytest.mark.parametrize(
-    "panel",
-    {target.panel["id"]: target.panel for target in TARGETS if target.panel["type"] == "table"}.values(),
-    ids=lambda panel: panel["title"],
-)
+@of_each_table
 def test_a_table_has_the_columns_that_it_names(store: Store, panel: Mapping[str, Any]) -> None:
     mine = [target for target in TARGETS if target.panel is panel]
     fields = {"Value"} if len(mine) == 1 else {f"Value #{target.ref}" for target in mine}
@@ -57,11 +58,7 @@ def test_a_table_has_the_columns_that_it_names(store: Store, panel: Mapping[str,
     assert {each["displayName"] for each in panel["options"].get("sortBy") or ()} - shown == set()
 
 
-@pytest.mark.parametrize(
-    "panel",
-    {target.panel["id"]: target.panel for target in TARGETS if target.panel["type"] == "table"}.values(),
-    ids=lambda panel: panel["title"],
-)
+@of_each_table
 def test_the_queries_of_a_table_share_the_labels_that_join_their_rows(store: Store, panel: Mapping[str, Any]) -> None:
     mine = [target for target in TARGETS if target.panel is panel]
     shared = frozenset.intersection(*(_labels(answer(store, target)) for target in mine))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import http.client
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.stand_in_library import compile_library
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,20 +51,11 @@ def told(page: str) -> list[str]:
     return [line.rpartition(" ")[0] if GROWS.match(line) else line for line in lines]
 
 
-def compile_library(host: str, folder: Path) -> None:
-    """The witness as this host's driver exports it."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler here to make libraries with")
-    options = ("-shared", "-fPIC", "-Wall", "-Werror", *HOSTS[host])
-    subprocess.run([compiler, *options, "-o", folder / "libnvidia-ml.so.1", HERE / "witness.c"], check=True)
-
-
 def play(host: str, folder: Path, until: list[str] | None) -> list[str]:
     """What the page of a daemon on this host says once it says what it shall, else in the end."""
     folder.mkdir()
     (folder / "sys").mkdir()
-    compile_library(host, folder)
+    compile_library(HERE / "witness.c", folder, HOSTS[host])
     command = [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", "127.0.0.1:0"]
     command += ["--path.sysfs", str(folder / "sys"), "--sample.deadline", "1s"]
     environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "NVML_WITNESS": str(HERE / "hosts" / f"{host}.txt")}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from tests.stand_in_library import NAME, compile_library
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -130,17 +130,12 @@ def _stop(process: subprocess.Popen[bytes]) -> int | None:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[dict[str, Run]]:
     """Every case at work at once, since starting up is what takes long."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler here to make libraries with")
     folder = tmp_path_factory.mktemp("nvml")
     for library in ("absent", "text", *COMPILED):
         (folder / library).mkdir()
-    (folder / "text" / "libnvidia-ml.so.1").write_text("This is no library.\n")
+    (folder / "text" / NAME).write_text("This is no library.\n")
     for library, defines in COMPILED.items():
-        target = folder / library / "libnvidia-ml.so.1"
-        source = repository / "tests" / "fixtures" / "nvml" / "stub.c"
-        subprocess.run([compiler, "-shared", "-fPIC", "-Wall", "-Werror", *defines, "-o", target, source], check=True)
+        compile_library(repository / "tests" / "fixtures" / "nvml" / "stub.c", folder / library, defines)
     processes = {name: _start(case, folder / f"run-{name}", folder) for name, case in CASES.items()}
     try:
         with ThreadPoolExecutor(len(CASES)) as pool:

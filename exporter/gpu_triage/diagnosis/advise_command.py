@@ -28,7 +28,7 @@ from gpu_triage.diagnosis.view import view_of
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import configure
 from gpu_triage.options import OptionsCommand, serve_options
-from gpu_triage.options.looking import Surroundings, scenario_time, seconds_of, simulate_at_option
+from gpu_triage.options.looking import Surroundings, format_option, scenario_time, seconds_of, simulate_at_option
 
 FORMAT: Final = "gpu-triage-advice"
 VERSION: Final = 1
@@ -62,14 +62,7 @@ def advise_command(surroundings: Surroundings[Opened]) -> click.Command:
         show_default=True,
         help="What the job does.",
     )
-    @click.option(
-        "--format",
-        "form",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        show_default=True,
-        help="For people, for programs.",
-    )
+    @format_option(text="people", json="programs")
     @click.option("--watch", "watch_for", metavar="DURATION", default="5s", show_default=True, help="How long to look.")
     @simulate_at_option
     @serve_options(surroundings.switches, surroundings.of_scenario, applies)

@@ -15,7 +15,7 @@ from gpu_triage.diagnosis import baseline
 from gpu_triage.log import configure
 from gpu_triage.machine import Machine
 from gpu_triage.options import OptionsCommand, serve_options
-from gpu_triage.options.looking import Surroundings, scenario_time, seconds_of, simulate_at_option
+from gpu_triage.options.looking import Surroundings, format_option, scenario_time, seconds_of, simulate_at_option
 from gpu_triage.options.values import duration
 
 _WITHIN: Final = duration("1s", "1h")
@@ -49,14 +49,7 @@ def baseline_command(surroundings: Surroundings[Machine]) -> click.Group:
 
     @group.command("diff", cls=OptionsCommand)
     @click.argument("file", type=Path)
-    @click.option(
-        "--format",
-        "form",
-        type=click.Choice(["text", "json"]),
-        default="text",
-        show_default=True,
-        help="For people, for programs.",
-    )
+    @format_option(text="people", json="programs")
     @flags
     def diff(*, config: Config, file: Path, form: str, within: str, simulate_at: str | None) -> int:
         """Say what differs from the baseline in FILE, and what that means.

@@ -27,7 +27,7 @@ from gpu_triage.diagnosis.report import Report, report_of
 from gpu_triage.diagnosis.text import render_text
 from gpu_triage.log import configure
 from gpu_triage.options import OptionsCommand, serve_options
-from gpu_triage.options.looking import Surroundings, scenario_time, seconds_of, simulate_at_option
+from gpu_triage.options.looking import Surroundings, format_option, scenario_time, seconds_of, simulate_at_option
 
 
 def check_command(surroundings: Surroundings[Opened]) -> click.Command:
@@ -44,14 +44,7 @@ def check_command(surroundings: Surroundings[Opened]) -> click.Command:
         show_default=True,
         help="How long to wait for the driver's first answer; opening GPUs takes seconds each without persistence.",
     )
-    @click.option(
-        "--format",
-        "form",
-        type=click.Choice(["text", "json", "junit"]),
-        default="text",
-        show_default=True,
-        help="For people, for programs, for test reports.",
-    )
+    @format_option(text="people", json="programs", junit="test reports")
     @click.option(
         "--fail-on",
         type=click.Choice([severity.value for severity in reversed(Severity)]),
@@ -108,7 +101,7 @@ def look(opened: Opened, config: Config, watch_seconds: float, patience_seconds:
 
 
 def exit_code(report: Report, fail_on: Severity) -> int:
-    """0 sound, 1 findings at least as severe as `fail_on`, 3 the GPUs could not be looked at."""
+    """0 sound, 1 findings at least as severe as `fail_on`, 2 the GPUs could not be looked at."""
     if report.blocked is not None:
         return EXIT_COULD_NOT_LOOK
     return EXIT_FINDINGS if report.reaches(fail_on) else EXIT_SOUND

@@ -43,6 +43,13 @@ def simulate_at_option(command: Command) -> Command:
     return click.option("--simulate-at", metavar="DURATION", help=meaning)(command)
 
 
+def format_option(**readers: str) -> Callable[[Command], Command]:
+    """A decorator that adds the flag ``--format``: each form of the output and whom it is for, the default first."""
+    forms = list(readers)
+    meaning = ", ".join(f"for {who}" for who in readers.values()).capitalize() + "."
+    return click.option("--format", "form", type=click.Choice(forms), default=forms[0], show_default=True, help=meaning)
+
+
 def scenario_time(text: str | None, config: Config) -> float:
     """The scenario time in seconds that ``--simulate-at`` gives; 0 without it.
 

@@ -1,0 +1,25 @@
+"""Compiles stand-ins of the driver's library, which the loader finds by its name like the real one."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+NAME = "libnvidia-ml.so.1"
+
+
+def compile_library(source: Path, folder: Path, defines: Iterable[str] = ()) -> None:
+    """Compile one C file to NVML's library in a folder for ``LD_LIBRARY_PATH``; without a compiler, skip the test."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler here to make libraries with")
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", *defines, "-o", folder / NAME, source], check=True
+    )
