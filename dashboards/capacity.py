@@ -20,7 +20,8 @@ MOST_ROWS = 50
 _BUSY = gpu("instance_gpu:gpu_busy:avg1d")
 _IDLE = gpu("instance_gpu:gpu_allocated_idle_seconds:increase1d")
 _ENERGY = gpu("instance_gpu:gpu_energy_joules:increase1d")
-_LOST = gpu("instance_gpu_class:gpu_bottleneck_seconds:increase1d", 'class!~"compute|idle"')
+_LOST = gpu("instance_gpu_class:gpu_hours_lost:sum1d")
+_SEEN = gpu("instance_gpu:gpu_observed_seconds:increase1d")
 
 
 def board() -> Board:
@@ -54,7 +55,7 @@ def _tiles() -> tuple[PanelBuilder, ...]:
         tile(
             "GPU hours lost in the last day",
             "Hours in which a GPU's bottleneck was anything but its own work, and it was not idle.",
-            f"sum({_LOST}) / 3600",
+            f"sum({_LOST}) or 0 * sum({_SEEN})",
             unit="h",
             size=TILE,
         ),
@@ -180,7 +181,7 @@ def _most_lost() -> PanelBuilder:
             Column("Lost to", label="class"),
             Column(
                 "Hours",
-                expr=f"topk({MOST_ROWS}, sum by (job, instance, class) ({_LOST}) / 3600 > 0)",
+                expr=f"topk({MOST_ROWS}, sum by (job, instance, class) ({_LOST}))",
                 unit="h",
                 decimals=1,
             ),

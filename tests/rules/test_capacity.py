@@ -24,10 +24,11 @@ ENERGY = "instance_gpu:gpu_energy_joules:increase1d"
 THROTTLED = "instance_gpu_reason:gpu_throttle_seconds:increase1d"
 LOST = "instance_gpu_class:gpu_bottleneck_seconds:increase1d"
 MODEL_BUSY = "name:gpu_busy:avg1d"
+HOURS_LOST = "instance_gpu_class:gpu_hours_lost:sum1d"
 MODEL_LOST = "name:gpu_hours_lost:sum1d"
 WORKLOAD_BUSY = "workload:gpu_busy:avg1d"
 WORKLOAD_ENERGY = "workload:gpu_energy_joules:sum1d"
-ALL = (BUSY, ENERGY, THROTTLED, LOST, MODEL_BUSY, MODEL_LOST, WORKLOAD_BUSY, WORKLOAD_ENERGY)
+ALL = (BUSY, ENERGY, THROTTLED, LOST, HOURS_LOST, MODEL_BUSY, MODEL_LOST, WORKLOAD_BUSY, WORKLOAD_ENERGY)
 
 
 @pytest.fixture(scope="module")
@@ -110,6 +111,11 @@ def test_the_busy_share_of_a_day_is_that_of_the_time_seen(day: Answers) -> None:
 
 def test_time_that_nobody_saw_has_no_class(day: Answers) -> None:
     assert value(day, LOST, uuid="old", **{"class": "unattributed"}) / HOUR == about(18)
+
+
+def test_the_hours_that_a_gpu_lost_name_only_what_cost_it_any(day: Answers) -> None:
+    of_old = [sample for sample in day.samples[HOURS_LOST, NOW] if sample.labels["uuid"] == "old"]
+    assert [(sample.labels["class"], sample.value) for sample in of_old] == [("unattributed", about(18))]
 
 
 def test_a_model_keeps_the_hours_of_a_gpu_that_was_taken_out(day: Answers) -> None:
