@@ -63,7 +63,8 @@ test-pythons: $(DEV) ## the unit tests under every supported Python of this host
 
 .PHONY: long
 long: servers $(DEV) ## rules through a week of every healthy scenario, and every scenario at 5 s; takes an hour
-	$(BIN)/pytest tests/rules/test_week.py tests/rules/test_scenarios.py --long $(PYTEST_ARGS)
+	$(BIN)/pytest tests/rules/test_week.py tests/rules/test_scenarios_often.py --long --numprocesses=logical --dist=worksteal \
+	    $(PYTEST_ARGS)
 
 .PHONY: golden
 golden: $(DEV) ## regenerate the golden /metrics; read the diff before committing it

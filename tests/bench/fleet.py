@@ -164,7 +164,9 @@ def write_past(pasts: list[Past], hosts: range, end_seconds: int, out: TextIO) -
     for past in pasts:
         kind = "counter" if past.name.endswith("_total") else "gauge"
         out.write(f"# TYPE {past.name.removesuffix('_total')} {kind}\n")
-        times = range(end_seconds - past.seconds, end_seconds, past.step_seconds)
+        # On full hours and minutes, as a subquery looks for them.
+        begins = -(-(end_seconds - past.seconds) // past.step_seconds) * past.step_seconds
+        times = range(begins, end_seconds, past.step_seconds)
         for host in hosts[: 1 if past.of_fleet else None]:
             target = "" if past.of_fleet else f'instance="{host_name(host)}",job="{JOB}"'
             for series in past.series:

@@ -1,4 +1,4 @@
-"""Every scenario through the rules: what it expects fires, at the time it says, and nothing else ever does."""
+"""Every scenario through the rules at the usual scrape interval; what the scenarios show between them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,14 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
-from tests.rules.cases import every_name, load_any
-from tests.rules.examine import examine
 from tests.rules.playbook import NAMES
-from tests.rules.rulefile import rule_files
-from tests.rules.verdict import disagreements, wanted
+from tests.rules.playing import SCENARIOS, play
+from tests.rules.verdict import wanted
 from tests.rules.vocabulary import CLASSES
 
-from gpu_triage.simulator import Scenario
+STEP_SECONDS = 15
 
-SCENARIOS = {name: load_any(name) for name in every_name()}
 EXPECTATIONS = [expectation for scenario in SCENARIOS.values() for expectation in scenario.expectations]
-
-STEPS_SECONDS = (5, 15, 60)
-"""Both ends of the scrape intervals that the rules are for, and the usual one."""
-MOST_GPU_MINUTES_AT_FIVE_SECONDS = 120
-"""More take minutes of a CPU each; ``make long`` plays them too."""
-
 ELSEWHERE = {
     "GpuDriverVersionDrift": "test_alone.py: it takes two hosts",
     "GpuExporterWebConfigReloadFailed": "test_alone.py: a history has no web server, so no web configuration",
@@ -31,30 +22,12 @@ ELSEWHERE = {
 """Alerts that no scenario expects, and where they are shown instead."""
 
 
-def is_small(scenario: Scenario) -> bool:
-    """Whether there is time to look at it every five seconds."""
-    minutes = max(expectation.at for expectation in scenario.expectations) / 60
-    return len(scenario.gpus) * minutes <= MOST_GPU_MINUTES_AT_FIVE_SECONDS
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """One test a scenario and interval; the longest at 5 s only when asked for."""
-    if "step_seconds" in metafunc.fixturenames:
-        every = metafunc.config.getoption("--long")
-        runs = [(name, step) for step in STEPS_SECONDS for name in SCENARIOS]
-        runs = [(name, step) for name, step in runs if every or step > min(STEPS_SECONDS) or is_small(SCENARIOS[name])]
-        metafunc.parametrize(("name", "step_seconds"), runs)
-
-
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", SCENARIOS)
 def test_the_rules_say_of_a_scenario_what_it_expects_and_nothing_else(
-    name: str, step_seconds: float, requires_tool: RequiresTool, tmp_path: Path
+    name: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
-    scenario = SCENARIOS[name]
-    promtool = requires_tool("promtool")
-    examination = examine(scenario, rule_files(), step_seconds=step_seconds, promtool=promtool, directory=tmp_path)
-    found = disagreements(examination, scenario.expectations)
-    assert not found, "\n".join([f"{name} every {step_seconds} s:", *found])
+    play(name, STEP_SECONDS, requires_tool, tmp_path)
 
 
 def test_every_alert_fires_in_some_scenario() -> None:
