@@ -110,7 +110,7 @@ UP = _gpu(
     _G,
     _F,
     "the sampler",
-    "1 when the GPU answered within its deadline, 0 when it is lost, stalled, missing, denied or needs a reset. A GPU once seen keeps this series.",
+    "1 when the GPU answered within its deadline, 0 when it is lost, stalled, missing, denied or needs a reset. A GPU once seen keeps this series, until it is set aside for a virtual machine.",
 )
 ERROR_INFO = _gpu(
     "gpu_error_info",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,22 +14,55 @@ from gpu_triage.machine import gpus_given
 from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
 
 
+def plug(sysfs: Path, bus_id: str) -> Path:
+    """An NVIDIA GPU on the bus, without a driver; returns its directory."""
+    device = sysfs / "bus" / "pci" / "devices" / bus_id
+    device.mkdir()
+    (device / "vendor").write_text("0x10de\n")
+    (device / "class").write_text("0x030200\n")
+    return device
+
+
+def bind_to_vfio(sysfs: Path, device: Path) -> None:
+    """Set a device aside for virtual machines."""
+    driver = sysfs / "bus" / "pci" / "drivers" / "vfio-pci"
+    driver.mkdir()
+    (device / "driver").symlink_to(driver)
+
+
 def test_a_gpu_bound_to_vfio_is_not_counted_as_this_hosts(tmp_path: Path) -> None:
     scenario = scenario_with(tmp_path, "idle-downshift", 'at = 0\ngpu = 1\neffect = { kind = "removed" }')
     with rig(scenario) as running:
-        devices = running.simulated.machine.sysfs / "bus" / "pci" / "devices"
-        driver = running.simulated.machine.sysfs / "bus" / "pci" / "drivers" / "vfio-pci"
-        driver.mkdir()
-        lent = devices / "0000:f1:00.0"
-        lent.mkdir()
-        (lent / "vendor").write_text("0x10de\n")
-        (lent / "class").write_text("0x030200\n")
+        sysfs = running.simulated.machine.sysfs
+        lent = plug(sysfs, "0000:f1:00.0")
         running.run(10)
         assert running.value("gpu_devices", source="pci") == 2
-        (lent / "driver").symlink_to(driver)
+        bind_to_vfio(sysfs, lent)
         running.run(10)
         assert running.value("gpu_devices", source="nvml") == 1
         assert running.value("gpu_devices", source="pci") == 1
+
+
+def test_a_gpu_that_is_handed_to_a_virtual_machine_is_not_lost(tmp_path: Path) -> None:
+    scenario = scenario_with(
+        tmp_path,
+        "idle-downshift",
+        'at = 15\ngpu = 1\neffect = { kind = "xid", code = 31 }',
+        'at = 20\nuntil = 80\ngpu = 1\neffect = { kind = "removed" }',
+    )
+    of_it = {"uuid": scenario.gpus[1].uuid}
+    with rig(scenario) as running:
+        running.run_to(40)
+        assert running.value("gpu_up", **of_it) == 0
+        device = plug(running.simulated.machine.sysfs, scenario.gpus[1].slot.bus_id)
+        bind_to_vfio(running.simulated.machine.sysfs, device)
+        running.run_to(60)
+        assert [line for line in running.page().splitlines() if of_it["uuid"] in line] == []
+        assert len(running.series("gpu_up")) == 1
+        shutil.rmtree(device)
+        running.run_to(120)
+        assert running.value("gpu_up", **of_it) == 1
+        assert running.value("gpu_temperature_celsius", sensor="gpu", **of_it) is not None
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,11 @@ class DriverLook:
     error: DriverUnavailable | None
     opened: bool
 
+    @property
+    def lent(self) -> frozenset[str]:
+        """Where on the bus the GPUs are that are set aside for virtual machines."""
+        return frozenset(gpu.bus_id for gpu in self.bus or () if gpu.lent)
+
 
 class DriverWatch:
     """The NVML session and when to look at it. Only the sampler's thread calls it; the looks run in its lane."""

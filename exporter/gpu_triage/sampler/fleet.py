@@ -73,6 +73,17 @@ class Fleet:
             self._read_all_again()
         return forgotten
 
+    def forget_lent(self, lent: frozenset[str]) -> tuple[str, ...]:
+        """Forget those that are gone from the driver because a virtual machine has them; returns their keys.
+
+        Args:
+            lent: where on the bus such GPUs are.
+        """
+        given_away = [record for record in self if record.device is None and record.pci_bus_id in lent]
+        for record in given_away:
+            log.info("GPU is set aside for a virtual machine", extra={"fields": _fields(record, record.error or "")})
+        return self._forget(given_away)
+
     def fail(self, record: GpuRecord, error: str) -> None:
         """Note why a GPU does not answer, and log it if that is news."""
         if record.error != error:
@@ -107,7 +118,7 @@ class Fleet:
         if opened or record.device is None:
             # Within a session a handle stays good, and with it the memory of what is not supported.
             record.device = device
-        record.absent_since = None
+        record.absent_since, record.pci_bus_id = None, device.pci_bus_id
 
     def _adopt(self, labels: GpuLabels) -> GpuRecord | None:
         """The record of a GPU that was denied so far, now that its UUID is known."""
@@ -136,11 +147,13 @@ class Fleet:
     def _forget_surplus(self) -> tuple[str, ...]:
         """Bound what is remembered: a driver that invents UUIDs must not grow this process."""
         gone = sorted((r for r in self if r.absent_since is not None), key=lambda r: r.absent_since or 0)
-        surplus = gone[: max(0, len(self._records) - MAX_GPUS)]
-        for record in surplus:
+        return self._forget(gone[: max(0, len(self._records) - MAX_GPUS)])
+
+    def _forget(self, records: list[GpuRecord]) -> tuple[str, ...]:
+        for record in records:
             record.lane.close()
             del self._records[record.key]
-        return tuple(record.key for record in surplus)
+        return tuple(record.key for record in records)
 
 
 def _nameless_key(index: int) -> str:

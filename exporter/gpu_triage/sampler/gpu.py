@@ -35,6 +35,7 @@ class GpuRecord:
         readers: its collectors' readers by name, with their running totals.
         rounds: how many rounds were begun.
         absent_since: monotonic second at which it was last found missing.
+        pci_bus_id: where it was when last seen, as sysfs writes it; None where nobody said.
     """
 
     key: str
@@ -46,6 +47,7 @@ class GpuRecord:
     readers: dict[str, Reader] = field(default_factory=dict)
     rounds: int = 0
     absent_since: float | None = None
+    pci_bus_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -287,13 +287,11 @@ class Sampler:
         if self._driver.error is not None or not self._driver.looked:
             log.info("driver answers", extra={"fields": {"gpus": look.inventory.count}})
         self._driver.take(look, now)
-        for key in self._fleet.take(look.inventory, now, opened=look.opened):
-            self.status.forget(key)
-            for collector in self._kept:
-                self.store.withdraw(collector, key)
+        self._forget(self._fleet.take(look.inventory, now, opened=look.opened))
         for record in self._fleet:
             if record.device is None:
                 self._withdraw(record)
+        self._forget(self._fleet.forget_lent(look.lent))
 
     def _driver_failed(self, look: DriverLook, now: float) -> None:
         error = look.error
@@ -304,6 +302,13 @@ class Sampler:
             record.device = None
             self._fleet.fail(record, RELEASED if self._driver.released else DRIVER_UNAVAILABLE)
             self._withdraw(record)
+        self._forget(self._fleet.forget_lent(look.lent))
+
+    def _forget(self, keys: tuple[str, ...]) -> None:
+        for key in keys:
+            self.status.forget(key)
+            for collector in self._kept:
+                self.store.withdraw(collector, key)
 
     def _labels_of(self, key: str) -> GpuLabels | None:
         record = self._fleet.get(key)
