@@ -62,7 +62,7 @@ test-pythons: $(DEV) ## the unit tests under every supported Python of this host
 	$(BIN)/python -m tests.pythons $(ARGS) $(PYTEST_ARGS)
 
 .PHONY: long
-long: servers $(DEV) ## rules through a week of every healthy scenario, and every scenario at 5 s; takes an hour
+long: servers $(DEV) ## rules through a week of every healthy scenario, and every scenario at 5 s; about 40 minutes
 	$(BIN)/pytest tests/rules/test_week.py tests/rules/test_scenarios_often.py --long --numprocesses=logical --dist=worksteal \
 	    $(PYTEST_ARGS)
 
