@@ -39,7 +39,6 @@ def past_of(series: list[FleetSeries]) -> list[Past]:
         if rule["record"] == "instance_gpu:gpu_bottleneck:active"
     ]
     met = ["compute", "cpu", "idle", "storage", "unattributed"]
-    spared = [each for each in classes if each not in met]
     reasons = sorted({one.labels.split('reason="')[1].split('"')[0] for one in by_name["gpu_throttle_seconds_total"]})
     raw = [
         Past(name, by_name[name], seconds, step)
@@ -63,7 +62,6 @@ def past_of(series: list[FleetSeries]) -> list[Past]:
         recorded("instance_gpu:gpu_memory_used:max1h", DAY, HOUR, 6e10),
         recorded("instance_gpu:gpu_energy_joules:last5m", DAY, 300, 2e6),
         recorded("instance_gpu:gpu_allocated_idle_seconds:increase1h", DAY, HOUR, 0.0),
-        recorded("instance_gpu_class:gpu_bottleneck_seconds:increase1h", DAY, HOUR, 0.0, **{"class": spared}),
         recorded("instance_gpu_class:gpu_bottleneck_seconds:increase1h", DAY, HOUR, 3600 / len(met), **{"class": met}),
         recorded("instance_gpu_reason:gpu_throttle_seconds:last5m", DAY, 300, 0.0, reason=reasons),
     ]

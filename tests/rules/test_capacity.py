@@ -113,9 +113,14 @@ def test_time_that_nobody_saw_has_no_class(day: Answers) -> None:
     assert value(day, LOST, uuid="old", **{"class": "unattributed"}) / HOUR == about(18)
 
 
-def test_the_hours_that_a_gpu_lost_name_only_what_cost_it_any(day: Answers) -> None:
-    of_old = [sample for sample in day.samples[HOURS_LOST, NOW] if sample.labels["uuid"] == "old"]
-    assert [(sample.labels["class"], sample.value) for sample in of_old] == [("unattributed", about(18))]
+@pytest.mark.parametrize(("series", "unit_hours"), [(LOST, HOUR), (HOURS_LOST, 1.0)])
+def test_the_time_of_a_gpu_names_only_the_classes_that_it_was_in(day: Answers, series: str, unit_hours: float) -> None:
+    of_old = [sample for sample in day.samples[series, NOW] if sample.labels["uuid"] == "old"]
+    assert [(sample.labels["class"], sample.value / unit_hours) for sample in of_old] == [("unattributed", about(18))]
+
+
+def test_a_class_that_cost_a_model_nothing_is_told_as_nothing(day: Answers) -> None:
+    assert value(day, MODEL_LOST, name="X100", **{"class": "thermal"}) == 0
 
 
 def test_a_model_keeps_the_hours_of_a_gpu_that_was_taken_out(day: Answers) -> None:
