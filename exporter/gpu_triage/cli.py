@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from gpu_triage.collectors.exporter import WebConfigHealth
     from gpu_triage.config import Config
     from gpu_triage.diagnosis.looking import Opened
+    from gpu_triage.given import Given
     from gpu_triage.machine import Machine, PodNames
-    from gpu_triage.options.given import Given
     from gpu_triage.simulator import Scenario
 
 log = logging.getLogger(__name__)

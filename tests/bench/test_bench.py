@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-from tests.bench import workload
+from tests.bench import subjects, workload
 from tests.bench.environment import surroundings
 from tests.bench.measure import FULL, Hung, Loaded, Metered, Steady, values_on
 from tests.bench.report import Result, document
@@ -74,3 +78,23 @@ def test_the_page_says_which_targets_are_met_and_which_are_not() -> None:
     assert [verdict == "met" for _, verdict in verdicts] == [False, False, True, False, True, True, True]
     assert "1600 to 700: 2.3 times; processes aside 1400 to 500: 2.8 times" in text
     assert max(map(len, text.splitlines())) <= 200
+
+
+def test_the_peer_starts_with_nothing_installed_but_what_its_lock_names() -> None:
+    pinned = {line.split("==")[0] for line in subjects.REQUIREMENTS.read_text("utf-8").splitlines() if "==" in line}
+    others = [
+        module
+        for module, distributions in packages_distributions().items()
+        if module not in {"gpu_triage", "tests"} and not pinned & {name.lower() for name in distributions}
+    ]
+    # None in sys.modules stands for a module that is not installed.
+    program = f"import sys; sys.modules.update(dict.fromkeys({others!r})); import tests.bench.launch_nvitop"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=subjects.REPOSITORY,
+        env=os.environ | {"PYTHONPATH": f"{subjects.REPOSITORY}:{subjects.REPOSITORY / 'exporter'}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from gpu_triage.config import Config, collector_enabled
 from gpu_triage.errors import ConfigError
+from gpu_triage.given import Given
 from gpu_triage.options import (
     CollectorSwitch,
     all_options,
     build_config,
     options_markdown,
 )
-from gpu_triage.options.given import Given
 from gpu_triage.options.values import parse_duration, show_duration
 
 SWITCHES = (

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from gpu_triage.config import Config
 from gpu_triage.errors import ConfigError
+from gpu_triage.given import Given
 from gpu_triage.options import CollectorSwitch, all_options, build_config
-from gpu_triage.options.given import Given
 
 if TYPE_CHECKING:
     from pathlib import Path

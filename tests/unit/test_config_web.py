@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from gpu_triage.errors import ConfigError
+from gpu_triage.given import Given
 from gpu_triage.options import all_options, build_config, split_listen_address, unix_socket_path
-from gpu_triage.options.given import Given
 
 
 def config_of(**values: str) -> None:

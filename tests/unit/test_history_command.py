@@ -9,8 +9,8 @@ import pytest
 
 from gpu_triage.cli import group
 from gpu_triage.collectors.registry import COLLECTOR_SWITCHES
+from gpu_triage.given import Given
 from gpu_triage.options import run_cli
-from gpu_triage.options.given import Given
 from gpu_triage.options.sources import build_config
 from gpu_triage.options.table import all_options
 from gpu_triage.simulator import load_scenario

@@ -12,7 +12,7 @@ from gpu_triage.options.values import show_duration, split_listen_address, unix_
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpu_triage.options.given import Given
+    from gpu_triage.given import Given
     from gpu_triage.options.table import Option
 
 

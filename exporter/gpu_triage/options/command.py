@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from gpu_triage import __version__
-from gpu_triage.options.given import Given
+from gpu_triage.given import Given
 from gpu_triage.options.sources import ScenarioOptions, build_config, no_options
 from gpu_triage.options.table import all_options
 

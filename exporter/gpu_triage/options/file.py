@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.options.document import compose_document, is_empty, read_document
-from gpu_triage.options.given import Given
+from gpu_triage.given import Given, read_document
+from gpu_triage.options.document import compose_document, is_empty
 from gpu_triage.options.values import quoted
 
 if TYPE_CHECKING:

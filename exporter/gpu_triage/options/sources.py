@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from gpu_triage.config import Config
 from gpu_triage.errors import ConfigError
+from gpu_triage.given import Given
 from gpu_triage.options.combinations import refuse_useless_combinations
 from gpu_triage.options.file import options_in_file
-from gpu_triage.options.given import Given
 from gpu_triage.options.table import CONFIG_FILE, SIMULATE, VARIABLE_PREFIX
 
 if TYPE_CHECKING:

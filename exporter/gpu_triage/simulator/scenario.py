@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from gpu_triage.options.given import Given
+from gpu_triage.given import Given
 from gpu_triage.simulator.effects import Load
 from gpu_triage.simulator.host_effects import Cpu, Disk, Network, Nfs, Pressure
 from gpu_triage.simulator.model import GpuModel

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_triage.errors import ScenarioError
-from gpu_triage.options.given import Given
+from gpu_triage.given import Given
 from gpu_triage.simulator import effect_kinds, effects, replacement
 from gpu_triage.simulator.model import load_model
 from gpu_triage.simulator.scenario import (

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from gpu_triage.errors import ConfigError, ScenarioError
-from gpu_triage.options.document import read_document
+from gpu_triage.given import read_document
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import yaml
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.options.document import compose_document, is_empty, read_document
+from gpu_triage.given import read_document
+from gpu_triage.options.document import compose_document, is_empty
 from gpu_triage.options.values import quoted
 from gpu_triage.web.tls import TlsSettings
 
