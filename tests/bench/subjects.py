@@ -20,6 +20,9 @@ from tests.bench import scrape
 REPOSITORY = Path(__file__).resolve().parents[2]
 REQUIREMENTS = Path(__file__).with_name("requirements.txt")
 PEER_ENVIRONMENT = Path(__file__).with_name(".venv")
+PYTHONPATH = f"{REPOSITORY}:{REPOSITORY / 'exporter'}"
+"""This repository's packages, for an interpreter that has not installed them."""
+
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
 
@@ -86,15 +89,19 @@ def nvitop_exporter() -> Subject:
     python = _peer_python()
     launch = (str(python), "-m", "tests.bench.launch_nvitop", "{scenario}")
     flags = ("--bind-address", "127.0.0.1", "--port", "{port}")
-    pins = dict(line.split()[0].split("==") for line in REQUIREMENTS.read_text("utf-8").splitlines() if "==" in line)
     return Subject(
         name="nvitop-exporter",
-        version=pins["nvitop-exporter"],
+        version=peer_pins()["nvitop-exporter"],
         command=(*launch, "-", *flags),
         metered_command=(*launch, "{meter}", *flags),
         ready="process_gpu_memory_MiB{",
         power="gpu_power_usage_W",
     )
+
+
+def peer_pins() -> dict[str, str]:
+    """Version of each distribution that the peer's lock names."""
+    return dict(line.split()[0].split("==") for line in REQUIREMENTS.read_text("utf-8").splitlines() if "==" in line)
 
 
 def node_exporter() -> Subject | None:
@@ -134,7 +141,7 @@ def running(subject: Subject, scenario: Path, logs: Path, meter: Path | None = N
         process = subprocess.Popen(
             [argument.format(**values) for argument in template],
             cwd=REPOSITORY,
-            env=os.environ | {"PYTHONPATH": f"{REPOSITORY}:{REPOSITORY / 'exporter'}"},
+            env=os.environ | {"PYTHONPATH": PYTHONPATH},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -81,7 +81,7 @@ def test_the_page_says_which_targets_are_met_and_which_are_not() -> None:
 
 
 def test_the_peer_starts_with_nothing_installed_but_what_its_lock_names() -> None:
-    pinned = {line.split("==")[0] for line in subjects.REQUIREMENTS.read_text("utf-8").splitlines() if "==" in line}
+    pinned = set(subjects.peer_pins())
     others = [
         module
         for module, distributions in packages_distributions().items()
@@ -92,7 +92,7 @@ def test_the_peer_starts_with_nothing_installed_but_what_its_lock_names() -> Non
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=subjects.REPOSITORY,
-        env=os.environ | {"PYTHONPATH": f"{subjects.REPOSITORY}:{subjects.REPOSITORY / 'exporter'}"},
+        env=os.environ | {"PYTHONPATH": subjects.PYTHONPATH},
         capture_output=True,
         text=True,
         check=False,
