@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from gpu_triage.simulator import effects, host_effects
-from gpu_triage.simulator.effects import Load
+from gpu_triage.simulator.load import Load
 from gpu_triage.simulator.scenario import Event, Gpu, Scenario, Slot
 
 E = TypeVar("E")
@@ -40,6 +40,7 @@ class GpuConditions:
 
     Attributes:
         slot: the one the GPU is in: the most it allows, and its NUMA node.
+        miscounted_cap: seconds a second that the counter of time at the power cap gains for nothing.
         links_down: NVLink links that carry nothing, with their state.
     """
 
@@ -55,6 +56,7 @@ class GpuConditions:
     link_generation: int
     thermal: tuple[effects.ThermalThrottle, ...]
     brake: tuple[effects.PowerBrake, ...]
+    miscounted_cap: float
     remap_pending: bool
     remap_failure: bool
     pages_pending: bool
@@ -81,14 +83,15 @@ class Timeline:
         self._by_gpu = [
             tuple(event for event in scenario.events if index in event.gpus) for index in range(len(scenario.gpus))
         ]
+        # Asked with every NVML call, and mostly in vain: a day of repeated events has hundreds.
+        self._of = [_by_kind(events) for events in self._by_gpu]
+        self._of_host = _by_kind(event for event in scenario.events if not event.gpus)
         self._conditions = [
             tuple(self._resolve(scenario.card(index, edge), index, edge) for edge in self.edges)
             for index in range(len(scenario.gpus))
         ]
 
-        # Asked with every NVML call, and mostly in vain.
         self._losses = [[event for event, _ in self.of(effects.Lost, index)] for index in range(len(scenario.gpus))]
-        self._host_kinds = frozenset(type(event.effect) for event in scenario.events if not event.gpus)
         # As sets: a scenario may start thousands, and each is looked up whenever a GPU's processes are listed.
         self._starts = [(event, frozenset(start.pids)) for event, start in self.host(host_effects.Start)]
         self._kills = [(event, frozenset(kill.pids)) for event, kill in self.host(host_effects.Kill)]
@@ -103,20 +106,17 @@ class Timeline:
 
     def of(self, kind: type[E], gpu: int) -> Iterator[tuple[Event, E]]:
         """Every event of a kind on a GPU, with its effect."""
-        for event in self._by_gpu[gpu]:
-            if isinstance(event.effect, kind):
-                yield event, event.effect
+        for event in self._of[gpu].get(kind, ()):
+            yield event, event.effect
 
     def host(self, kind: type[E]) -> Iterator[tuple[Event, E]]:
         """Every event of a kind on the host, with its effect."""
-        for event in self._scenario.events:
-            if not event.gpus and isinstance(event.effect, kind):
-                yield event, event.effect
+        for event in self._of_host.get(kind, ()):
+            yield event, event.effect
 
     def host_active(self, kind: type[E], seconds: float) -> bool:
         """Whether an effect on the host holds."""
-        # Asked with every NVML call, and mostly of what the scenario does not have.
-        return kind in self._host_kinds and any(event.active(seconds) for event, _ in self.host(kind))
+        return any(event.active(seconds) for event in self._of_host.get(kind, ()))
 
     def gpu_active(self, kind: type[E], gpu: int, seconds: float) -> bool:
         """Whether an effect on a GPU holds."""
@@ -163,7 +163,7 @@ class Timeline:
     def _resolve(self, gpu: Gpu, index: int, seconds: float) -> GpuConditions:
         active = [event.effect for event in self._by_gpu[index] if event.active(seconds)]
         load = overlay(_NO_LOAD, gpu.load)
-        for effect in _kind(effects.Load, active):
+        for effect in _kind(Load, active):
             load = overlay(load, effect)
         thermal = _kind(effects.ThermalThrottle, active)
         links = _kind(effects.Link, active)
@@ -200,6 +200,7 @@ class Timeline:
             ),
             thermal=tuple(thermal),
             brake=tuple(_kind(effects.PowerBrake, active)),
+            miscounted_cap=sum(effect.share for effect in _kind(effects.MiscountedPowerCap, active)),
             remap_pending=any(remap.pending for remap in remaps),
             remap_failure=any(remap.failure for remap in remaps),
             pages_pending=any(pages.pending for pages in _kind(effects.RetiredPages, active)),
@@ -211,6 +212,13 @@ class Timeline:
             denied=bool(_kind(effects.Denied, active)),
             removed=bool(_kind(effects.Removed, active)),
         )
+
+
+def _by_kind(events: Iterable[Event]) -> Mapping[type[Any], list[Event]]:
+    found: dict[type[Any], list[Event]] = {}
+    for event in events:
+        found.setdefault(type(event.effect), []).append(event)
+    return found
 
 
 def _mig_layout(active: list[Event]) -> MigLayout | None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gpu_triage.simulator.scenario import Event, Scenario
@@ -20,17 +21,30 @@ def _lines(scenario: Scenario) -> Iterator[str]:
     nodes = ", ".join(f"node {number} with CPUs {node.cpus}" for number, node in enumerate(scenario.machine.node))
     yield ""
     yield f"Host: NVIDIA driver {scenario.driver.version}; {nodes}; {len(scenario.processes)} GPU processes"
+    if not scenario.exporter_view.host_pids:
+        procfs = "the host's /proc" if scenario.exporter_view.host_procfs else "a /proc of its own"
+        yield f"Exporter: in a PID namespace of its own, with {procfs}"
     for index, gpu in enumerate(scenario.gpus):
         slot = gpu.slot
         place = f"{slot.bus_id}, NUMA node {slot.node}, slot x{slot.width} Gen{slot.generation}"
         yield f"GPU {index}: {gpu.model.name} at {place}"
     yield ""
     yield "Timeline:" if scenario.events else "Nothing happens: it stays as it is."
-    for event in scenario.events:
-        yield f"  {_when(event):<18} {_where(event)}{_what(event.effect)}"
+    for first, times in _by_number(scenario.events):
+        yield f"  {_when(first, times):<18} {_where(first)}{_what(first.effect)}"
 
 
-def _when(event: Event) -> str:
+def _by_number(events: Iterable[Event]) -> Iterator[tuple[Event, list[Event]]]:
+    """The first occurrence of each event of the file, and all of them; what a new card cuts short stands alone."""
+    for _, group in itertools.groupby(events, key=lambda event: (event.number, event.gpus)):
+        times = list(group)
+        yield times[0], times
+
+
+def _when(event: Event, times: list[Event]) -> str:
+    if len(times) > 1:
+        period, length = times[1].at - event.at, (event.until or event.at) - event.at
+        return f"{_clock(event.at)} to {_clock(times[-1].until or 0)}, every {_clock(period)} for {_clock(length)}"
     if event.until is None:
         return "all the time" if event.at == 0 else f"from {_clock(event.at)}"
     return f"{_clock(event.at)} to {_clock(event.until)}"
@@ -49,4 +63,6 @@ def _what(effect: Any) -> str:
 
 def _clock(seconds: int) -> str:
     minutes, rest = divmod(seconds, 60)
+    if not minutes and rest:
+        return f"{rest}s"
     return f"{minutes}m{rest:02}s" if rest else f"{minutes}m"

@@ -5,14 +5,15 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gpu_triage.errors import ScenarioError
-from gpu_triage.simulator import effects, host_effects, observer_effects
+from gpu_triage.simulator import effects, host_effects, load, observer_effects
 from gpu_triage.simulator.schema import read_table
 
 GPU_EFFECTS: Final[dict[str, type[Any]]] = {
-    "load": effects.Load,
+    "load": load.Load,
     "thermal_throttle": effects.ThermalThrottle,
     "ambient": effects.Ambient,
     "power_limit": effects.PowerLimit,
+    "miscounted_power_cap": effects.MiscountedPowerCap,
     "power_brake": effects.PowerBrake,
     "application_clock": effects.ApplicationClock,
     "link": effects.Link,

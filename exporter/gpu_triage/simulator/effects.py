@@ -1,6 +1,7 @@
 """What can happen to a simulated GPU: one frozen dataclass a kind of effect, as scenario files write it.
 
-An effect holds from its event's ``at`` to its ``until``; without ``until`` it stays.
+An effect holds from its event's ``at`` to its ``until``; without ``until`` it stays. What jobs ask of a GPU, the effect
+``load``, has a file of its own.
 """
 
 from __future__ import annotations
@@ -10,36 +11,9 @@ from typing import Annotated, Literal
 
 from gpu_triage.simulator.schema import Amount, Between, Count, Matching, Ratio
 
-Intensity = Annotated[float, Between(0.0, 5.0)]
 PositiveAmount = Annotated[float, Between(0.001, 1e18)]
 Mhz = Annotated[int, Between(1, 20_000)]
 NvlinkNumber = Annotated[int, Between(0, 17)]
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What the jobs ask of a GPU; in an effect, only what is given changes.
-
-    Attributes:
-        utilization: share of time with a kernel running.
-        memory_utilization: share of time device memory is read or written.
-        intensity: dynamic power at full utilisation and clocks, a multiple of what the default limit leaves above idle.
-        jitter: how far utilisation wanders, as a share of itself.
-        pcie_receive_bytes_per_second: host to GPU.
-        pcie_transmit_bytes_per_second: GPU to host.
-        encoder, decoder: utilisation of the video engines.
-        resting_watts: power while no kernel runs, as of a GPU that a process keeps awake; else the model's at idle.
-    """
-
-    utilization: Ratio | None = None
-    memory_utilization: Ratio | None = None
-    intensity: Intensity | None = None
-    jitter: Ratio | None = None
-    pcie_receive_bytes_per_second: Amount | None = None
-    pcie_transmit_bytes_per_second: Amount | None = None
-    encoder: Ratio | None = None
-    decoder: Ratio | None = None
-    resting_watts: Amount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +44,19 @@ class PowerLimit:
     """The enforced power limit is set to `watts`."""
 
     watts: PositiveAmount
+
+
+@dataclass(frozen=True, slots=True)
+class MiscountedPowerCap:
+    """The driver's counter of time at the power cap grows although nothing caps the GPU and the bit is not set.
+
+    As seen on GeForce cards with drivers 591 to 610, and on an L40S.
+
+    Attributes:
+        share: seconds that the counter gains a second, beside those at the cap.
+    """
+
+    share: Ratio
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,22 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpu_triage.simulator.conditions import GpuConditions, Timeline
-from gpu_triage.simulator.effects import Pulses
+from gpu_triage.simulator.effects import MiscountedPowerCap, Pulses
+from gpu_triage.simulator.gauges import (
+    APPLICATIONS_CLOCKS,
+    COUNTED_REASONS,
+    GPU_IDLE,
+    HW_POWER_BRAKE,
+    HW_SLOWDOWN,
+    HW_THERMAL,
+    SW_POWER_CAP,
+    SW_THERMAL,
+    Gauges,
+    rates,
+)
 from gpu_triage.simulator.pulses import pulse_train
 from gpu_triage.simulator.scenario import Gpu
 
@@ -21,16 +33,6 @@ WARM_UP_SECONDS: Final = 300
 """Steps before time 0, so that a scenario begins in thermal equilibrium."""
 HISTORY_STEPS: Final = 22
 """Steps whose gauges are kept: what the driver's ring of samples reaches back to."""
-
-GPU_IDLE: Final = 0x1
-APPLICATIONS_CLOCKS: Final = 0x2
-SW_POWER_CAP: Final = 0x4
-HW_SLOWDOWN: Final = 0x8
-SW_THERMAL: Final = 0x20
-HW_THERMAL: Final = 0x40
-HW_POWER_BRAKE: Final = 0x80
-
-COUNTED_REASONS: Final = (SW_POWER_CAP, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE)
 
 _PULSED: Final = {
     "sw_power_cap": SW_POWER_CAP,
@@ -43,36 +45,11 @@ _PULSED: Final = {
 
 _BUSY: Final = 0.005
 _BUSY_COUNTER: Final = 3
+_VIDEO_PHASE: Final = 4099
+"""Steps by which the video engines wander behind the kernels."""
 _GOLDEN_RATIO: Final = (math.sqrt(5.0) - 1.0) / 2.0
 _CLOCK_GRAIN_MHZ: Final = 15
 _GENERATION_BYTES_PER_LANE: Final = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-
-
-class Gauges(NamedTuple):
-    """What a GPU shows during one step.
-
-    Attributes:
-        step: the second of scenario time at which the step begins.
-        utilization, memory_utilization, encoder, decoder: shares of the time.
-        reasons: bits of nvmlClocksEventReason*.
-        sm_mhz, memory_mhz, video_mhz: clocks.
-        receive, transmit: bytes per second over PCIe, as the GPU sees them.
-    """
-
-    step: int
-    utilization: float
-    memory_utilization: float
-    encoder: float
-    decoder: float
-    power_watts: float
-    celsius: float
-    reasons: int
-    performance_state: int
-    sm_mhz: int
-    memory_mhz: int
-    video_mhz: int
-    receive: float
-    transmit: float
 
 
 class GpuState:
@@ -93,12 +70,13 @@ class GpuState:
         self._throttled = dict.fromkeys(COUNTED_REASONS, 0.0)
         self._link_down_joules: defaultdict[int, float] = defaultdict(float)
         self._pulses = tuple(pulse_train(event, effect, index) for event, effect in timeline.of(Pulses, index))
+        self._miscounts = any(True for _ in timeline.of(MiscountedPowerCap, index))
         # A card that is put in later is cold.
         for step in range(since or -WARM_UP_SECONDS, since + 1):
             self._enter(step)
         first = self.gauges
         life = float(gpu.powered_seconds)
-        self._counters = [rate * life for rate in _rates(first)]
+        self._counters = [rate * life for rate in rates(first)]
         self._throttled = dict.fromkeys(COUNTED_REASONS, 0.0)
 
     @property
@@ -178,7 +156,7 @@ class GpuState:
         return min(generation, idle) if self.gauges.performance_state >= 8 else generation  # noqa: PLR2004 - P8
 
     def _counter(self, number: int) -> float:
-        return self._counters[number] + _rates(self.gauges)[number] * self._into_step()
+        return self._counters[number] + rates(self.gauges)[number] * self._into_step()
 
     def _into_step(self) -> float:
         return min(max(self.seconds - self.gauges.step, 0.0), float(STEP_SECONDS))
@@ -186,14 +164,14 @@ class GpuState:
     def _settle(self) -> None:
         """Book the step that ends."""
         gauges = self.gauges
-        for i, rate in enumerate(_rates(gauges)):
+        for i, rate in enumerate(rates(gauges)):
             self._counters[i] += rate * STEP_SECONDS
         end = gauges.step + STEP_SECONDS
         for link in self._links_down():
             self._link_down_joules[link] += gauges.power_watts * STEP_SECONDS
         if self._pulses:
             self._counters[_BUSY_COUNTER] += self._bursts(gauges, gauges.step, end)
-        if self._pulses or gauges.reasons:
+        if self._pulses or gauges.reasons or self._miscounts:
             for reason in COUNTED_REASONS:
                 self._throttled[reason] += self._throttled_between(reason, gauges.step, end)
 
@@ -205,7 +183,10 @@ class GpuState:
         if self.gauges.reasons & reason:
             return ends - begins
         trains = [train for train in self._pulses if _PULSED.get(train.of, 0) & reason]
-        return min(sum(train.on_seconds(ends) - train.on_seconds(begins) for train in trains), ends - begins)
+        held = sum(train.on_seconds(ends) - train.on_seconds(begins) for train in trains)
+        if reason == SW_POWER_CAP and self._miscounts:
+            held += self.timeline.conditions(self.index, self.gauges.step).miscounted_cap * (ends - begins)
+        return min(held, ends - begins)
 
     def _bursts(self, gauges: Gauges, begins: float, ends: float) -> float:
         """Busy time that pulses add to what a step's gauges tell, in a stretch of that step."""
@@ -217,19 +198,22 @@ class GpuState:
     def _enter(self, step: int) -> None:
         """Find the gauges of the step that begins."""
         conditions = self.timeline.conditions(self.index, step)
-        load = conditions.load
+        load, model = conditions.load, self.gpu.model
         noise = self._noise(step)
-        share = min(1.0, max(0.0, (load.utilization or 0.0) * (1.0 + (load.jitter or 0.0) * noise)))
-        model = self.gpu.model
-        if share < _BUSY:
-            share, sm_mhz, reasons = 0.0, model.clocks.sm_idle, GPU_IDLE
-            resting = model.power.idle if load.resting_watts is None else load.resting_watts
-            watts = resting * (1.0 + model.idle_noise * noise)
-        else:
+        asked = _wandering(load.utilization, load.jitter, noise)
+        share = 0.0 if asked < _BUSY or load.pauses(step) else asked
+        encoder, decoder = (
+            _wandering(engine, load.video_jitter, self._noise(step + _VIDEO_PHASE))
+            for engine in (load.encoder, load.decoder)
+        )
+        awake = asked >= _BUSY or encoder > 0.0 or decoder > 0.0 or load.resting_watts is not None
+        if share:
             sm_mhz, watts, reasons = self._run(conditions, share, step)
+        else:
+            sm_mhz, watts, reasons = self._rest(conditions, step, awake=awake)
+            reasons |= 0 if encoder or decoder else GPU_IDLE
         target = conditions.ambient_celsius + watts * model.thermal.celsius_per_watt
         self._celsius += (target - self._celsius) * self._inertia
-        busy = share > 0.0
         activity = share / load.utilization if load.utilization else 0.0
         lanes = conditions.link_width * _GENERATION_BYTES_PER_LANE[conditions.link_generation]
         self.history.append(
@@ -237,19 +221,29 @@ class GpuState:
                 step=step,
                 utilization=share,
                 memory_utilization=min(1.0, (load.memory_utilization or 0.0) * activity),
-                encoder=load.encoder or 0.0,
-                decoder=load.decoder or 0.0,
+                encoder=encoder,
+                decoder=decoder,
                 power_watts=watts,
                 celsius=self._celsius,
                 reasons=reasons,
-                performance_state=0 if busy else 8,
+                performance_state=0 if awake else 8,
                 sm_mhz=sm_mhz,
-                memory_mhz=model.clocks.memory_max if busy else model.clocks.memory_idle,
-                video_mhz=model.clocks.video_max if busy else model.clocks.video_idle,
+                memory_mhz=model.clocks.memory_max if awake else model.clocks.memory_idle,
+                video_mhz=model.clocks.video_max if awake else model.clocks.video_idle,
                 receive=min((load.pcie_receive_bytes_per_second or 0.0) * activity, lanes),
                 transmit=min((load.pcie_transmit_bytes_per_second or 0.0) * activity, lanes),
             )
         )
+
+    def _rest(self, conditions: GpuConditions, step: int, *, awake: bool) -> tuple[int, float, int]:
+        """As `_run`, while no kernel runs: only what keeps a GPU awake keeps its clocks up."""
+        model = self.gpu.model
+        asked = conditions.load.resting_watts
+        watts = (model.power.idle if asked is None else asked) * (1.0 + model.idle_noise * self._noise(step))
+        if not awake:
+            return model.clocks.sm_idle, watts, 0
+        sm_mhz, _, reasons = self._run(conditions, 0.0, step)
+        return sm_mhz, watts, reasons
 
     def _run(self, conditions: GpuConditions, share: float, step: int) -> tuple[int, float, int]:
         """SM clock in MHz, power in watts and throttle reasons under load."""
@@ -272,7 +266,7 @@ class GpuState:
         idle, limit = model.power.idle, conditions.power_limit_watts
         dynamic = (conditions.load.intensity or 0.0) * (model.power.default_limit - idle) * share
         watts = idle + dynamic * (mhz / top) ** 2
-        if watts > limit:
+        if watts > limit and dynamic:
             mhz = max(top * math.sqrt(max(limit - idle, 0.0) / dynamic), float(model.clocks.sm_idle))
             watts = idle + dynamic * (mhz / top) ** 2
             reasons |= SW_POWER_CAP
@@ -293,15 +287,9 @@ class GpuState:
         return 0.5 * math.sin(x * 0.731) + 0.3 * math.sin(x * 0.0917) + 0.2 * math.sin(x * 0.0113)
 
 
-def _rates(gauges: Gauges) -> tuple[float, float, float, float, float]:
-    """Gain a second of each counter: energy, bytes received and sent, busy time of SMs and of memory."""
-    return (
-        gauges.power_watts,
-        gauges.receive,
-        gauges.transmit,
-        gauges.utilization,
-        gauges.memory_utilization,
-    )
+def _wandering(share: float | None, jitter: float | None, noise: float) -> float:
+    """A share that wanders by as much as `jitter` of itself, 0 to 1."""
+    return min(1.0, max(0.0, (share or 0.0) * (1.0 + (jitter or 0.0) * noise)))
 
 
 def _on_duty(duty: float, step: int) -> bool:

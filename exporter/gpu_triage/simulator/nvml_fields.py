@@ -7,7 +7,7 @@ from ctypes import c_int, sizeof
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpu_triage.simulator import gpu_state, nvml_nvlink
+from gpu_triage.simulator import gauges, nvml_nvlink
 from gpu_triage.simulator.nvml_calls import OUT, Function
 from gpu_triage.simulator.nvml_library import CODES, FIELD_VALUE, SUCCESS, Failure
 from gpu_triage.simulator.nvml_load import memory_celsius
@@ -90,7 +90,7 @@ FIELDS: Final[dict[int, Field]] = {
     4: Field(lambda device, _: ecc_errors(device, 1, 0), _UNSIGNED_LONG_LONG, feature="ecc"),
     5: Field(lambda device, _: ecc_errors(device, 0, 1), _UNSIGNED_LONG_LONG, feature="ecc"),
     6: Field(lambda device, _: ecc_errors(device, 1, 1), _UNSIGNED_LONG_LONG, feature="ecc"),
-    74: Field(_throttled(gpu_state.SW_POWER_CAP), _UNSIGNED_LONG_LONG),
+    74: Field(_throttled(gauges.SW_POWER_CAP), _UNSIGNED_LONG_LONG),
     76: Field(lambda _device, _scope: 0, _UNSIGNED_LONG_LONG),
     82: Field(lambda device, _: memory_celsius(device), feature="memory_temperature"),
     91: Field(lambda device, _: device.model.nvlinks),
@@ -138,7 +138,7 @@ FIELDS: Final[dict[int, Field]] = {
 }
 """Fields whose id never changed."""
 
-_SLOWDOWN_REASONS: Final = (gpu_state.SW_THERMAL, gpu_state.HW_THERMAL, gpu_state.HW_POWER_BRAKE)
+_SLOWDOWN_REASONS: Final = (gauges.SW_THERMAL, gauges.HW_THERMAL, gauges.HW_POWER_BRAKE)
 _EARLY_SLOWDOWN: Final = {251 + i: _counted(reason, (575, 51)) for i, reason in enumerate(_SLOWDOWN_REASONS)}
 _LATE_SLOWDOWN: Final = {269 + i: _counted(reason, (580, 82)) for i, reason in enumerate(_SLOWDOWN_REASONS)}
 _SLOWDOWN_MOVED: Final = (580, 82)

@@ -7,8 +7,7 @@ import struct
 from ctypes import c_uint, c_ulonglong, memmove
 from typing import Final
 
-from gpu_triage.simulator import gpu_state
-from gpu_triage.simulator.gpu_state import Gauges
+from gpu_triage.simulator.gauges import APPLICATIONS_CLOCKS, Gauges
 from gpu_triage.simulator.nvml_calls import OUT, Function, at, gauge, pair, put
 from gpu_triage.simulator.nvml_library import (
     BAR1_MEMORY,
@@ -224,7 +223,7 @@ def _reasons(device: Device) -> int:
 
 
 def _supported_reasons(device: Device) -> int:
-    lacking = 0 if "application_clocks" in device.model.features else gpu_state.APPLICATIONS_CLOCKS
+    lacking = 0 if "application_clocks" in device.model.features else APPLICATIONS_CLOCKS
     return _SUPPORTED_REASONS & ~lacking
 
 

@@ -16,6 +16,10 @@ _MIB: Final = 2**20
 _NO_INSTANCE: Final = 0xFFFFFFFF
 
 
+_LISTS: Final = {"compute_graphics": ("compute", "graphics")}
+"""The driver's lists that a process is in, for types that are in several."""
+
+
 def processes_on(device: Device) -> list[Process]:
     """Processes that hold a GPU now."""
     timeline, seconds = device.host.timeline, device.state.seconds
@@ -24,6 +28,11 @@ def processes_on(device: Device) -> list[Process]:
         for process in device.host.scenario.processes
         if process.gpu == device.state.index and timeline.running(process.pid, seconds) and _placed(process, device)
     ]
+
+
+def _listed_on(device: Device) -> list[Process]:
+    """Processes that the driver lists: to a caller in another PID namespace than the host's, none."""
+    return processes_on(device) if device.host.scenario.exporter_view.host_pids else []
 
 
 def memory_mib(device: Device) -> tuple[int, int, int]:
@@ -56,7 +65,7 @@ def _placed(process: Process, device: Device) -> bool:
 
 def _running(kind: str) -> Callable[[Device, int | None, int | None], None]:
     def body(device: Device, count_out: int | None, out: int | None) -> None:
-        mine = [process for process in processes_on(device) if process.type == kind]
+        mine = [process for process in _listed_on(device) if kind in _LISTS.get(process.type, (process.type,))]
         if not count_out:
             raise Failure("INVALID_ARGUMENT")
         room = c_uint.from_address(count_out).value
@@ -78,7 +87,7 @@ def _utilization(device: Device, out: int | None, count_out: int | None, since: 
     stamp = round(device.host.wall(gauges.step) * 1_000_000)
     usual = device.state.gpu.load.utilization or 0.0
     activity = min(1.0, gauges.utilization / usual) if usual else 0.0
-    mine = [process for process in processes_on(device) if process.sm * activity > 0.0] if stamp > since else []
+    mine = [process for process in _listed_on(device) if process.sm * activity > 0.0] if stamp > since else []
     if not count_out:
         raise Failure("INVALID_ARGUMENT")
     if not mine:

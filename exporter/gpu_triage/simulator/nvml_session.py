@@ -7,7 +7,8 @@ from ctypes import c_void_p
 from typing import Any, Final
 
 from gpu_triage.simulator import effects, host_effects
-from gpu_triage.simulator.gpu_state import Gauges, GpuState
+from gpu_triage.simulator.gauges import Gauges
+from gpu_triage.simulator.gpu_state import GpuState
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.model import GpuModel
 from gpu_triage.simulator.nvml_library import CODES, Failure

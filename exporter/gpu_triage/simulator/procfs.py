@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gpu_triage.simulator import host_effects, nfs
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.host_state import CPU_MODES
-from gpu_triage.simulator.scenario import Process, Scenario, cpu_numbers
+from gpu_triage.simulator.scenario import Nic, Process, Scenario, cpu_numbers
 
 _TICKS: Final = 100
 """USER_HZ: /proc counts CPU time in hundredths of a second."""
@@ -27,10 +27,27 @@ _NET_HEADER: Final = (
     "|bytes    packets errs drop fifo colls carrier compressed\n"
 )
 _PACKET_BYTES: Final = 4000
+_EXPORTER_PID: Final = 3977
+"""The exporter's PID on the host; in a PID namespace of its own it is process 1."""
+_OWN_PID_NAMESPACE: Final = "pid:[4026532999]"
+
+
+def own_files(scenario: Scenario) -> dict[str, str]:
+    """Text of what procfs shows of the exporter itself, where it is in a PID namespace of its own."""
+    if scenario.exporter_view.host_pids:
+        return {}
+    pids = ["1"] if not scenario.exporter_view.host_procfs else [str(_EXPORTER_PID), "1"]
+    return {"self/status": "Name:\tgpu-triage\nPid:\t{}\nNSpid:\t{}\n".format(pids[0], "\t".join(pids))}
+
+
+def own_links(scenario: Scenario) -> dict[str, str]:
+    """As `own_files`, targets of symbolic links; they name a namespace, and lead nowhere."""
+    return {} if scenario.exporter_view.host_pids else {"self/ns/pid": _OWN_PID_NAMESPACE}
 
 
 def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
     """Text of every file but the processes', by its path below procfs."""
+    hosts = host.scenario.exporter_view.host_procfs
     counters, rates = host.host.counters(seconds), host.host.rates(seconds)
     load = _running_cpus(host, seconds)
     found = {
@@ -39,11 +56,12 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
         "meminfo": _meminfo(host, seconds),
         "vmstat": _vmstat(counters),
         "diskstats": _diskstats(host.scenario, counters),
-        "net/dev": _network(host.scenario, counters),
+        # A procfs of the container's own has its network, and its process 1.
+        "net/dev": _network(host.scenario.machine.nic if hosts else (), counters),
         "modules": _modules(host, seconds),
         "uptime": f"{host.uptime(seconds):.2f} {counters['cpu.0.idle']:.2f}\n",
     }
-    if host.scenario.machine.nfs:
+    if host.scenario.machine.nfs and hosts:
         # As process 1 has it: the host's mounts, wherever the exporter runs.
         found["1/mountstats"] = nfs.mountstats(host.scenario.machine.nfs, counters)
     for resource in ("cpu", "io", "memory"):
@@ -58,6 +76,8 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
 
 def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:
     """Files of every process that runs, by PID and name."""
+    if not host.scenario.exporter_view.host_procfs:
+        return {}
     everywhere = f"0-{_cpu_count(host.scenario) - 1}"
     last_node = len(host.scenario.machine.node) - 1
     nodes = f"0-{last_node}" if last_node else "0"
@@ -204,9 +224,9 @@ def _disk_line(counters: Mapping[str, float], name: str) -> str:
     return " ".join(map(str, numbers))
 
 
-def _network(scenario: Scenario, counters: Mapping[str, float]) -> str:
+def _network(nics: Sequence[Nic], counters: Mapping[str, float]) -> str:
     lines = [_NET_HEADER, "    lo: 1000 10 0 0 0 0 0 0 1000 10 0 0 0 0 0 0\n"]
-    for nic in scenario.machine.nic:
+    for nic in nics:
         received = int(counters[f"net.{nic.name}.receive_bytes"])
         sent = int(counters[f"net.{nic.name}.transmit_bytes"])
         errors, drops = int(counters[f"net.{nic.name}.errors"]), int(counters[f"net.{nic.name}.drops"])

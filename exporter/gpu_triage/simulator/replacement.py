@@ -6,7 +6,8 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from gpu_triage.simulator.effects import Ambient, Load, ReplaceGpu
+from gpu_triage.simulator.effects import Ambient, ReplaceGpu
+from gpu_triage.simulator.load import Load
 from gpu_triage.simulator.model import load_model
 from gpu_triage.simulator.scenario import Card, Event, Gpu
 

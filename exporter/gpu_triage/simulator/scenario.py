@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from gpu_triage.given import Given
-from gpu_triage.simulator.effects import Load
 from gpu_triage.simulator.host_effects import Cpu, Disk, Network, Nfs, Pressure
+from gpu_triage.simulator.load import Load
 from gpu_triage.simulator.model import GpuModel
 from gpu_triage.simulator.schema import (
     Amount,
@@ -210,6 +210,7 @@ class Process:
 
     Attributes:
         sm: its share of the GPU's utilisation.
+        type: as nvidia-smi has it: C, G, or C+G, which is in the driver's lists of both; or a client of MPS.
         gi, ci: the MIG device it runs on; it is only on the GPU while that exists, or without one, while MIG is off.
         cpus: CPUs it may run on; all where not given.
         cgroup: its line in ``/proc/<pid>/cgroup``, after ``0::``.
@@ -226,7 +227,7 @@ class Process:
     sm: Utilization = 0.0
     memory: Utilization = 0.0
     uid: Count = 1000
-    type: Literal["compute", "graphics", "mps"] = "compute"
+    type: Literal["compute", "graphics", "compute_graphics", "mps"] = "compute"
     cpus: CpuList | None = None
     cgroup: str = "/user.slice/user-1000.slice/session-1.scope"
     memory_node: Count | None = None
@@ -235,12 +236,16 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An effect from `at` until `until` (seconds of scenario time; None: for good), on GPUs by index."""
+    """An effect from `at` until `until` (seconds of scenario time; None: for good), on GPUs by index.
+
+    `number` tells which event of the file it is of: one that is repeated has several.
+    """
 
     at: int
     until: int | None
     gpus: tuple[int, ...]
     effect: Any
+    number: int = 0
 
     def active(self, seconds: float) -> bool:
         """Whether it holds at this scenario time."""
@@ -269,6 +274,19 @@ class Expectation:
 
 
 @dataclass(frozen=True, slots=True)
+class ExporterView:
+    """What the container that the exporter runs in leaves it to see.
+
+    Attributes:
+        host_pids: whether it shares the host's PID namespace; to any other the driver lists no process.
+        host_procfs: whether it has the host's ``/proc``, as the chart mounts it, or the container's own.
+    """
+
+    host_pids: bool = True
+    host_procfs: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """What a scrape attaches to every series of this host."""
 
@@ -285,6 +303,7 @@ class Scenario:
         replacements: cards that are put in later, in the order of time.
         target: what a scrape attaches to its series.
         exporter_options: how the exporter on this host is configured, below flags, variables and file.
+        exporter_view: what that exporter can see.
     """
 
     name: str
@@ -299,6 +318,7 @@ class Scenario:
     replacements: tuple[Card, ...] = ()
     target: Target = field(default_factory=Target)
     exporter_options: Mapping[str, Given] = field(default_factory=dict)
+    exporter_view: ExporterView = field(default_factory=ExporterView)
 
     def card(self, index: int, seconds: float) -> Gpu:
         """The GPU in this place at a scenario time."""

@@ -26,14 +26,17 @@ def check_references(scenario: Scenario, where: str) -> None:
     """
     _check_machine(scenario, where)
     _check_processes(scenario, where)
-    for i, event in enumerate(scenario.events):
-        _check_effect(scenario, event.effect, f"{where}.event[{i}].effect")
-        _check_duration(event, f"{where}.event[{i}]")
+    for event in scenario.events:
+        place = f"{where}.event[{event.number}]"
+        _check_effect(scenario, event.effect, f"{place}.effect")
+        _check_duration(event, place)
         if isinstance(event.effect, effects.Mig):
             for gpu in event.gpus:
                 if "mig" not in scenario.card(gpu, event.at).model.features:
-                    raise ScenarioError(f"{where}.event[{i}]: GPU {gpu} is of a model without MIG")
+                    raise ScenarioError(f"{place}: GPU {gpu} is of a model without MIG")
     _check_labels(scenario, where)
+    if scenario.exporter_view.host_pids and not scenario.exporter_view.host_procfs:
+        raise ScenarioError(f"{where}.exporter.host_procfs: a /proc in the host's PID namespace is the host's")
     _check_expectations(scenario, where)
 
 

@@ -9,12 +9,15 @@ from typing import Any
 
 from gpu_triage.errors import ScenarioError
 from gpu_triage.given import Given
-from gpu_triage.simulator import effect_kinds, effects, replacement
+from gpu_triage.simulator import effect_kinds, replacement
+from gpu_triage.simulator.load import Load
 from gpu_triage.simulator.model import load_model
+from gpu_triage.simulator.repeats import occurrences, read_event_times
 from gpu_triage.simulator.scenario import (
     Driver,
     Event,
     Expectation,
+    ExporterView,
     Gpu,
     Machine,
     Process,
@@ -36,7 +39,7 @@ class _GpuTable:
 
     model: str
     slot: Slot
-    load: effects.Load
+    load: Load
     uuid: Uuid | None = None
     serial: str | None = None
     ambient_celsius: float = 28.0
@@ -92,14 +95,16 @@ def read_scenario(table: Mapping[str, Any], where: str) -> Scenario:
     """
     raw = dict(table)
     events = raw.pop("event", [])
-    exporter_options = _options(raw.pop("exporter", {}), where)
+    exporter_options, view = _exporter(raw.pop("exporter", {}), where)
     file = read_table(_File, raw, where)
     if not file.description.strip() or "\n" in file.description.strip():
         raise ScenarioError(f"{where}.description: should be one sentence on one line")
     gpus = tuple(_gpu(table, file, f"{where}.gpu[{i}]") for i, table in enumerate(file.gpu))
     if not isinstance(events, list):
         raise ScenarioError(f"{where}.event: should be an array of tables, [[event]]")
-    planned = tuple(_event(event, len(gpus), f"{where}.event[{i}]") for i, event in enumerate(events))
+    planned = tuple(
+        each for i, event in enumerate(events) for each in _events(event, i, len(gpus), f"{where}.event[{i}]")
+    )
     cards = replacement.replacement_cards(file.name, gpus, planned, where)
     scenario = Scenario(
         name=file.name,
@@ -114,6 +119,7 @@ def read_scenario(table: Mapping[str, Any], where: str) -> Scenario:
         replacements=cards,
         target=file.target,
         exporter_options=exporter_options,
+        exporter_view=view,
     )
     if gpus != scenario.gpus:
         raise ScenarioError(f"{where}.gpu: should be in the order of their bus ids, as NVML numbers them")
@@ -121,11 +127,19 @@ def read_scenario(table: Mapping[str, Any], where: str) -> Scenario:
     return scenario
 
 
-def _options(table: Any, where: str) -> dict[str, Given]:
+def _exporter(table: Any, where: str) -> tuple[dict[str, Given], ExporterView]:
+    """Options of the exporter, and what it can see."""
+    keys = [*ExporterView.__dataclass_fields__, "options"]
+    if not isinstance(table, dict) or set(table) - set(keys):
+        raise ScenarioError(f"{where}.exporter: should be a table of {', '.join(keys)}, and nothing else")
+    view = {key: value for key, value in table.items() if key != "options"}
+    return _options(table.get("options", {}), where), read_table(ExporterView, view, f"{where}.exporter")
+
+
+def _options(options: Any, where: str) -> dict[str, Given]:
     """Options of the exporter as a configuration file writes them, still as text: the option's own parser reads it."""
-    options = table.get("options", {}) if isinstance(table, dict) else None
-    if not isinstance(options, dict) or set(table) - {"options"}:
-        raise ScenarioError(f'{where}.exporter: should be options = {{ "expect.gpu-count" = 8 }} and nothing else')
+    if not isinstance(options, dict):
+        raise ScenarioError(f'{where}.exporter.options: should be a table such as {{ "expect.gpu-count" = 8 }}')
     given = {}
     for name, value in options.items():
         values = value if isinstance(value, list) else [value]
@@ -167,23 +181,19 @@ def _gpu(table: _GpuTable, file: _File, where: str) -> Gpu:
     )
 
 
-def _event(table: Any, gpu_count: int, where: str) -> Event:
+def _events(table: Any, number: int, gpu_count: int, where: str) -> tuple[Event, ...]:
+    """The event of an ``[[event]]`` table, once for each time that it happens."""
     if not isinstance(table, dict):
         raise ScenarioError(f"{where}: is {table!r}; it should be a table")
-    unknown = sorted(set(table) - {"at", "until", "gpu", "effect"})
-    if unknown:
-        raise ScenarioError(f"{where}: unknown key {unknown[0]!r}; known are at, effect, gpu, until")
     if not isinstance(table.get("effect"), dict) or "at" not in table:
         raise ScenarioError(f'{where}: should have at = "10m" and effect = {{ kind = … }}')
-    at = read_value(Seconds, table["at"], f"{where}.at")
-    until = read_value(Seconds | None, table["until"], f"{where}.until") if "until" in table else None
-    if until is not None and until <= at:
-        raise ScenarioError(f"{where}.until: is not after at")
+    times = read_event_times({key: value for key, value in table.items() if key not in ("gpu", "effect")}, where)
     effect = effect_kinds.read_effect(table["effect"], f"{where}.effect")
     on_gpus = type(effect) in effect_kinds.GPU_EFFECTS.values()
     if "gpu" in table and not on_gpus:
         raise ScenarioError(f"{where}.gpu: {table['effect']['kind']!r} concerns the host; leave gpu out")
-    return Event(at, until, _gpus(table.get("gpu"), gpu_count, f"{where}.gpu") if on_gpus else (), effect)
+    gpus = _gpus(table.get("gpu"), gpu_count, f"{where}.gpu") if on_gpus else ()
+    return tuple(Event(at, until, gpus, effect, number) for at, until in occurrences(times))
 
 
 def _gpus(value: Any, gpu_count: int, where: str) -> tuple[int, ...]:

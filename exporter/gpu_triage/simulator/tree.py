@@ -36,6 +36,11 @@ class HostTree:
             self._link(path, target)
         for directory in sysfs.directories(host.scenario):
             (self.sysfs / directory).mkdir(parents=True, exist_ok=True)
+        self._write(self.procfs, procfs.own_files(host.scenario))
+        for path, target in procfs.own_links(host.scenario).items():
+            link = self.procfs / path
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(target)
         self.kmsg.touch()
         self.refresh()
 

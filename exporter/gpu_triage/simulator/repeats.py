@@ -1,0 +1,64 @@
+"""When an event of a scenario happens: once, or again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpu_triage.errors import ScenarioError
+from gpu_triage.simulator.schema import Seconds, read_table
+
+MOST_OCCURRENCES: Final = 1000
+"""Of one event: each costs two edges of the timeline, at which the whole host is worked out anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimes:
+    """The times of an ``[[event]]`` table, in seconds of scenario time.
+
+    Attributes:
+        at: when it begins.
+        until: when it is over for good; None for never.
+        every: from the beginning of one occurrence to that of the next; None for an event that happens once.
+        lasts: how long one occurrence takes.
+    """
+
+    at: Seconds
+    until: Seconds | None = None
+    every: Seconds | None = None
+    lasts: Seconds | None = None
+
+
+def read_event_times(table: Mapping[str, Any], where: str) -> EventTimes:
+    """Times from the keys of an event but for ``gpu`` and ``effect``; `where` names it.
+
+    Raises:
+        ScenarioError: a key is unknown, or they make no sense together.
+    """
+    unknown = sorted(set(table) - set(EventTimes.__dataclass_fields__))
+    if unknown:
+        raise ScenarioError(f"{where}: unknown key {unknown[0]!r}; known are at, effect, every, gpu, lasts, until")
+    times = read_table(EventTimes, table, where)
+    if times.until is not None and times.until <= times.at:
+        raise ScenarioError(f"{where}.until: is not after at")
+    if (times.every is None) != (times.lasts is None):
+        raise ScenarioError(f"{where}: every and lasts belong together")
+    if times.every is None or times.lasts is None:
+        return times
+    if times.until is None:
+        raise ScenarioError(f"{where}: every needs until, the time at which it is over")
+    if not 0 < times.lasts < times.every:
+        raise ScenarioError(f"{where}.lasts: should be shorter than every, and not 0")
+    if (times.until - times.at) / times.every > MOST_OCCURRENCES:
+        raise ScenarioError(f"{where}.every: happens more than {MOST_OCCURRENCES} times")
+    return times
+
+
+def occurrences(times: EventTimes) -> Iterator[tuple[int, int | None]]:
+    """Beginning and end of each occurrence; the last one ends with the event."""
+    if times.every is None or times.lasts is None or times.until is None:
+        yield times.at, times.until
+        return
+    for at in range(times.at, times.until, times.every):
+        yield at, min(at + times.lasts, times.until)
