@@ -89,6 +89,7 @@ schema: ## type-check the dashboards against Grafana's schema; needs npm and the
 .PHONY: pictures
 pictures: servers $(DEV) ## draw docs/img/*.png anew; needs chromium
 	$(BIN)/python -m tests.dashboards.pictures
+	$(BIN)/python -m tests.e2e.status_page_pictures
 
 .PHONY: bench
 bench: $(DEV) $(PEER) ## measure what the exporter costs, beside another one
@@ -99,8 +100,12 @@ scale: $(DEV) ## measure what more GPUs and processes cost
 	$(BIN)/python -m tests.bench.scale
 
 .PHONY: bench-rules
-bench-rules: servers $(DEV) ## measure what the rules cost a Prometheus of 1,000 hosts, about 40 minutes; ARGS='--hosts 100' for fewer
+bench-rules: servers $(DEV) ## measure what the rules cost a Prometheus of 500 hosts, about 40 minutes; ARGS='--hosts 100' for fewer
 	$(BIN)/python -m tests.bench.rules $(ARGS)
+
+.PHONY: attribution
+attribution: $(DEV) ## measure how soon a fault has its class, and how calm classes are, about 30 minutes
+	$(BIN)/python -m tests.bench.attribution
 
 .PHONY: soak
 soak: $(DEV) ## watch the memory for an hour of virtual and ten minutes of real time; ARGS=--quick for a tenth

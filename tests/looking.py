@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from gpu_triage.collectors.registry import COLLECTOR_SWITCHES
 from gpu_triage.config import Config
-from gpu_triage.diagnosis.check_command import look
-from gpu_triage.diagnosis.looking import Opened
+from gpu_triage.diagnosis.looking import Opened, look
 from gpu_triage.options import all_options
 from gpu_triage.options.sources import config_of, known_options
 from gpu_triage.simulator import VirtualClock, simulated_machine
@@ -25,16 +24,16 @@ def look_at(
     scenario: Scenario,
     at_seconds: float,
     *,
-    watch_seconds: float = 10.0,
+    seconds: float = 10.0,
     patience_seconds: float = 30.0,
     config: Config | None = None,
 ) -> Report:
-    """The verdict on a scenario, watched until this time of it."""
+    """The verdict on a scenario, measured until this time of it."""
     clock = VirtualClock()
-    begin = max(0.0, at_seconds - watch_seconds - _SETTLING_SECONDS)
+    begin = max(0.0, at_seconds - seconds - _SETTLING_SECONDS)
     with simulated_machine(scenario, clock=clock, starting_at=begin) as simulated:
         opened = Opened(simulated.machine, clock)
-        return look(opened, config or _config_of(scenario), watch_seconds, patience_seconds)
+        return look(opened, config or _config_of(scenario), seconds, patience_seconds).report
 
 
 def _config_of(scenario: Scenario) -> Config:

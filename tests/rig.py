@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gpu_triage.collectors.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.config import Config
+from gpu_triage.diagnosis.daemon_judge import DaemonJudge
 from gpu_triage.exposition import Exposition
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.sampler import Sampler
@@ -40,12 +41,14 @@ class Rig:
         self.simulated = simulated
         self.clock = clock
         self.config = config
+        self.judge = DaemonJudge(config)
         self.sampler = Sampler(
             machine or simulated.machine,
             config,
             make_lane or (lambda _name: InlineLane(clock)),
             GPU_COLLECTORS,
             HOST_COLLECTORS,
+            judge=self.judge,
         )
         self.exposition = Exposition(self.sampler.store)
         self.elapsed = 0.0

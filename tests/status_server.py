@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpu_triage.simulator import Scenario
 
-WINDOW_SECONDS = 30.0
+WINDOW_SECONDS = 60.0
 _SETTLING_SECONDS = 1.0
 """From the first step of a sampler on a virtual clock until everything has been read once."""
 
@@ -33,7 +33,7 @@ class StatusServer:
 
     def __init__(self, running: Rig, alive: Callable[[], str | None]) -> None:
         self.rig = running
-        self._front = Front(running.sampler, running.config, alive)
+        self._front = Front(running.sampler, running.judge, running.config, alive)
         self._server = WebServer(self._front.application(), ["127.0.0.1:0"])
         self.url = self._server.bind()[0].rstrip("/") + "/"
         self._thread = threading.Thread(target=self._server.run)
@@ -41,9 +41,10 @@ class StatusServer:
 
     def run(self, seconds: float) -> None:
         """Sample for so long and once more, as the daemon does."""
-        for _ in range(round(seconds)):
+        interval = self.rig.config.sample_fast_seconds
+        for _ in range(round(seconds / interval)):
             self._round()
-            self.rig.clock.advance(1.0)
+            self.rig.clock.advance(interval)
         self._round()
 
     def stop(self) -> None:
@@ -64,23 +65,23 @@ def status_server(
     *,
     config: Config | None = None,
     alive: Callable[[], str | None] = lambda: None,
-    sampled: bool = True,
+    sampled_seconds: float = WINDOW_SECONDS,
 ) -> Iterator[StatusServer]:
-    """A served exporter that has watched a scenario for half a minute until this time of it.
+    """A served exporter that has sampled a scenario until this time of it.
 
     Args:
         scenario: which.
         at_seconds: the time.
         config: of the exporter; its defaults if None.
         alive: what its supervisor is told.
-        sampled: whether it has watched at all.
+        sampled_seconds: for how long it has sampled; 0 for one that has not begun.
     """
     clock = VirtualClock()
-    begin = max(0.0, at_seconds - WINDOW_SECONDS - _SETTLING_SECONDS)
+    begin = max(0.0, at_seconds - sampled_seconds - _SETTLING_SECONDS)
     with simulated_machine(scenario, clock=clock, starting_at=begin, when_looked_at=True) as simulated:
         server = StatusServer(Rig(simulated, clock, config or Config(simulate=scenario.name)), alive)
         try:
-            if sampled:
+            if sampled_seconds:
                 server.run(at_seconds - begin)
             yield server
         finally:

@@ -20,7 +20,7 @@ status=$?
 
 case $status in
     0) exit 0 ;;
-    1) log "job ${SLURM_JOB_ID:-?}: a critical finding, this node is drained" ;;
+    1) log "job ${SLURM_JOB_ID:-?}: the verdict is drain, this node is drained" ;;
     124 | 137) log "job ${SLURM_JOB_ID:-?}: no answer in $limit_seconds s: the driver hangs" ;;
     2) log "job ${SLURM_JOB_ID:-?}: the GPUs cannot be looked at" ;;
     *) report= ;;

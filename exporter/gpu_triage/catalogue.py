@@ -6,8 +6,10 @@ Rules, dashboards, docs/METRICS.md and the tests read this file; no metric name 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import NamedTuple
 
 GPU_LABELS = ("gpu", "uuid")
@@ -50,6 +52,8 @@ class MetricSpec:
         help: a full sentence: meaning, range, when it is absent, how it resets.
         source: NVML function, field id or kernel path it is read from.
         labels: label names in order.
+        states: what each value means, where the value is a state; in their order. Help, reference, dashboards, page and
+            judges read the names here. Empty for a quantity.
     """
 
     name: str
@@ -58,6 +62,15 @@ class MetricSpec:
     help: str
     source: str
     labels: tuple[str, ...]
+    states: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def value_of(self, state: str) -> int:
+        """The value that stands for a state.
+
+        Raises:
+            KeyError: there is no such state.
+        """
+        return {name: value for value, name in self.states.items()}[state]
 
     def sample(self, value: float, *labels: str) -> Sample:
         """A checked sample of this metric.
@@ -86,8 +99,48 @@ def _host(name: str, kind: Kind, tier: Tier, source: str, help_text: str, *label
     return MetricSpec(name, kind, tier, help_text, source, labels)
 
 
+def _states(help_text: str, states: Mapping[int, str]) -> tuple[str, Mapping[int, str]]:
+    """The help of a metric whose value is a state, with the states' names in it, and the states."""
+    named = ", ".join(f"{value} {name}" for value, name in states.items())
+    return help_text.replace("{states}", named), MappingProxyType(dict(states))
+
+
 _G, _C, _I = Kind.GAUGE, Kind.COUNTER, Kind.INFO
 _F, _M, _S, _E = Tier.FAST, Tier.MEDIUM, Tier.SLOW, Tier.EVENT
+
+BOTTLENECK_CLASSES = (
+    "sick",
+    "thermal",
+    "power_brake",
+    "pcie_link",
+    "power_cap",
+    "clock_cap",
+    "hung",
+    "memory",
+    "storage",
+    "cpu",
+    "network",
+    "numa",
+    "communication",
+    "compute",
+    "unattributed",
+    "idle",
+)
+"""What can limit a GPU, in the order of the playbook: the first class that matches is the GPU's."""
+
+_BOTTLENECK_HELP, _BOTTLENECK_STATES = _states(
+    "Which resource limits the GPU first, judged over the last minute: {states}. One series a GPU, whatever state it is in.",
+    dict(enumerate(BOTTLENECK_CLASSES, 1)),
+)
+_VERDICTS = {0: "keep", 1: "watch", 2: "drain"}
+_VERDICT_HELP, _VERDICT_STATES = _states(
+    "Whether the GPU should go on taking work: {states}. Drain with a critical finding, watch with a warning. Absent while the GPU cannot be read and nothing was found.",
+    _VERDICTS,
+)
+_HOST_VERDICT_HELP, _HOST_VERDICT_STATES = _states(
+    "Whether the host should go on taking work: {states}. The worst verdict of its GPUs and of the host's own findings. Absent while nothing can be read and nothing was found.",
+    _VERDICTS,
+)
 
 # Identity and presence
 
@@ -281,7 +334,7 @@ CLOCK_MAX = _gpu(
 CLOCK_TARGET = _gpu(
     "gpu_clock_target_hertz",
     _G,
-    _S,
+    _M,
     "nvmlDeviceGetApplicationsClock",
     "Application clock set by an administrator; below its default it caps every job. Absent where the driver no longer has application clocks.",
     "clock",
@@ -746,7 +799,7 @@ PROCESSES = _gpu(
     _G,
     _M,
     "nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses",
-    "Processes that have a context on the GPU.",
+    "Processes that have a context on the GPU, each in one type: compute, graphics, compute_graphics (in both of the driver's lists, as a desktop's compositor is), mps. Absent where nobody knows, as in a PID namespace other than the host's with an empty list: gpu_exporter_degraded_info names that.",
     "type",
 )
 PROCESS_MEMORY = _gpu(
@@ -875,6 +928,40 @@ MIG_DRAM_ACTIVE = _gpu(
     "nvmlGpmMigSampleGet, GPM metric 10 (DRAM_BW_UTIL)",
     "The GPU instance's memory bandwidth in use as a share of the most there can be, averaged since the last round, 0-1. Presence as gpu_mig_sm_active_ratio.",
     "mig_uuid",
+)
+
+# Judgement
+
+BOTTLENECK = MetricSpec("gpu_bottleneck", _G, _M, _BOTTLENECK_HELP, "the judge", GPU_LABELS, _BOTTLENECK_STATES)
+BOTTLENECK_SECONDS = _gpu(
+    "gpu_bottleneck_seconds_total",
+    _C,
+    _M,
+    "the judge",
+    "Seconds that the GPU spent in each class of gpu_bottleneck since the exporter started or first saw it; every class is there from the start. The classes of a GPU add up to the time for which it was judged: time in which the exporter was stopped does not count.",
+    "class",
+)
+VERDICT = MetricSpec("gpu_verdict", _G, _M, _VERDICT_HELP, "the judge", GPU_LABELS, _VERDICT_STATES)
+HOST_VERDICT = MetricSpec("gpu_host_verdict", _G, _M, _HOST_VERDICT_HELP, "the judge", (), _HOST_VERDICT_STATES)
+FINDING_SINCE = _gpu(
+    "gpu_finding_since_timestamp_seconds",
+    _G,
+    _M,
+    "the judge",
+    "Unix time at which a finding that is present now began, as far as this process saw. One that comes back within five minutes keeps its beginning; absent while there is none.",
+    "code",
+    "severity",
+    "action",
+)
+HOST_FINDING_SINCE = _host(
+    "gpu_host_finding_since_timestamp_seconds",
+    _G,
+    _M,
+    "the judge",
+    "Unix time at which a finding about the host that is present now began, as gpu_finding_since_timestamp_seconds.",
+    "code",
+    "severity",
+    "action",
 )
 
 # Baseline

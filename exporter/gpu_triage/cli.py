@@ -15,12 +15,12 @@ import click
 
 from gpu_triage import __version__
 from gpu_triage.collectors.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.diagnosis.daemon_judge import DaemonJudge
 from gpu_triage.exposition import Exposition, Page
 from gpu_triage.hardware.pod_resources import PodDirectory, kubelet
 from gpu_triage.log import configure, fields
 from gpu_triage.machine import real_machine
 from gpu_triage.options import OptionsCommand, run_cli, serve_options, version_option
-from gpu_triage.sampler.recent import RecentOutcomes
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.web.app import WebApp
@@ -244,17 +244,15 @@ def _pods(config: Config) -> PodNames | None:
 class Front:
     """What the web server shows of a sampler: its metrics, its health, and the page for people."""
 
-    def __init__(self, sampler: Sampler, config: Config, alive: Callable[[], str | None]) -> None:
+    def __init__(self, sampler: Sampler, judge: DaemonJudge, config: Config, alive: Callable[[], str | None]) -> None:
         self._exposition = Exposition(sampler.store)
-        self._recent = RecentOutcomes(sampler.store, config)
-        self._status = StatusBoard(sampler, self._recent, config, alive)
+        self._status = StatusBoard(sampler, judge, config, alive)
         self._sampler = sampler
         self._config = config
         self._alive = alive
 
     def published(self) -> None:
         """Take in a publication of the sampler; called on its thread after each."""
-        self._recent.note()
         self._exposition.refresh()
 
     def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - MetricsSource
@@ -305,8 +303,9 @@ class _Daemon:
     def __init__(self, machine: Machine, config: Config) -> None:
         self._config = config
         self._runner = Runner(machine.clock, config)
-        self._sampler = Sampler(machine, config, self._runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
-        self._front = Front(self._sampler, config, self._runner.alive)
+        judge = DaemonJudge(config)
+        self._sampler = Sampler(machine, config, self._runner.lane, GPU_COLLECTORS, HOST_COLLECTORS, judge=judge)
+        self._front = Front(self._sampler, judge, config, self._runner.alive)
         self._server = WebServer(
             self._front.application(),
             None if config.web_systemd_socket else config.web_listen_addresses,

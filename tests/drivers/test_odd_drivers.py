@@ -41,13 +41,16 @@ HOSTS: Mapping[str, tuple[str, ...]] = {
 OF_THE_DRIVER = re.compile(
     r'gpu_\w+\{[^}]*\buuid="|gpu_(driver_\w+|devices)\b|gpu_exporter_xid_source_up\{source="nvml"|gpu_exporter_errors_total'
 )
+OF_THE_JUDGE = re.compile(r"gpu_(bottleneck|verdict|finding_since)")
+"""What the exporter makes of it depends on how busy this machine is."""
 GROWS = re.compile(r"gpu_(busy_seconds_total|exporter_errors_total)\b")
 """What depends on how long the exporter has run: that it is there is compared, not its value."""
 
 
 def told(page: str) -> list[str]:
     """What a page says of GPUs and driver."""
-    lines = sorted(line for line in page.splitlines() if OF_THE_DRIVER.match(line))
+    found = (line for line in page.splitlines() if OF_THE_DRIVER.match(line) and not OF_THE_JUDGE.match(line))
+    lines = sorted(found)
     return [line.rpartition(" ")[0] if GROWS.match(line) else line for line in lines]
 
 

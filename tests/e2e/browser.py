@@ -53,6 +53,10 @@ class Browser:
         self.complaints.clear()
         self._load(url)
 
+    def hide_scrollbars(self) -> None:
+        """Draw none from the next page on."""
+        self._call("Emulation.setScrollbarsHidden", hidden=True)
+
     def _load(self, url: str) -> None:
         self._events.clear()
         self._call("Page.navigate", url=url)

@@ -93,7 +93,11 @@ class Play:
         return page
 
     def _watch(self, page: Page) -> None:
-        """Note counters that fall."""
+        """Note counters that fall; whatever happens, each GPU has one class."""
+        known, judged = (
+            sorted(labels["uuid"] for labels, _ in pages.found(page, name)) for name in ("gpu_up", "gpu_bottleneck")
+        )
+        assert judged in (known, []) if self._stage.sampler.judge_health is None else judged == known
         for series, value in pages.counters(page).items():
             if value < self._counters.get(series, 0.0):
                 self._went_back.add(series)

@@ -67,7 +67,7 @@ BUILD = re.compile(r'(python_version|revision|version)="[^"]*"')
 
 def scraped(running: Rig, accept: str = "") -> bytes:
     """The page as a client gets it from the real server."""
-    front = Front(running.sampler, running.config, lambda: None)
+    front = Front(running.sampler, running.judge, running.config, lambda: None)
     server = WebServer(front.application(), ["127.0.0.1:0"])
     (url,) = server.bind()
     thread = threading.Thread(target=server.run)

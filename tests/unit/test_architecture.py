@@ -18,8 +18,6 @@ SPECS = catalogue_specs()
 LONGEST_FILE = 350
 LONG_FILES = {
     "exporter/gpu_triage/catalogue.py": "a table of metrics, in which a name is looked up, not read through",
-    "dashboards/detail_health.py": "one panel after the other, as the dashboard shows them",
-    "dashboards/fleet.py": "one panel after the other, as the dashboard shows them",
 }
 
 # What a name may say about its unit, right before `_total` or at its end.

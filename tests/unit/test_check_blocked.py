@@ -9,12 +9,12 @@ from tests.rig import scenario_with
 
 from gpu_triage.cli import group
 from gpu_triage.config import Config
-from gpu_triage.diagnosis.check_command import check_command, exit_code
+from gpu_triage.diagnosis.check_command import check_command
 from gpu_triage.diagnosis.codes import Severity
-from gpu_triage.diagnosis.looking import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Opened
-from gpu_triage.diagnosis.obstacles import obstacle
-from gpu_triage.diagnosis.report import Fitness, report_of
-from gpu_triage.diagnosis.watch import watch
+from gpu_triage.diagnosis.looking import Opened
+from gpu_triage.diagnosis.measure import measure
+from gpu_triage.diagnosis.report import Subject
+from gpu_triage.diagnosis.verdicts import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND, Verdict
 from gpu_triage.options import run_cli
 from gpu_triage.options.looking import Surroundings
 from gpu_triage.options.run import EXIT_BROKEN, EXIT_USAGE
@@ -45,15 +45,15 @@ def test_without_a_driver_it_says_why_and_what_to_do_and_could_not_look(
     assert report.blocked.startswith(cause)
     assert next_step in report.blocked
     assert [found.check.code for found in report.findings] == ["driver.unavailable"]
-    assert exit_code(report, Severity.CRITICAL) == EXIT_COULD_NOT_LOOK
-    assert report.fitness is Fitness.DRAIN
+    assert report.exit_code(Severity.CRITICAL) == EXIT_COULD_NOT_LOOK
+    assert report.verdict is Verdict.DRAIN
 
 
 def test_a_driver_that_hangs_is_given_up_after_the_patience(tmp_path: Path) -> None:
     report = look_at(scenario_with(tmp_path, "idle-downshift", HANG), 60, patience_seconds=20)
     assert report.blocked is not None
     assert "does not answer in time" in report.blocked
-    assert exit_code(report, Severity.CRITICAL) == EXIT_COULD_NOT_LOOK
+    assert report.exit_code(Severity.CRITICAL) == EXIT_COULD_NOT_LOOK
 
 
 def test_a_gpu_that_hangs_costs_the_others_nothing(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_gpu_that_hangs_costs_the_others_nothing(tmp_path: Path) -> None:
     report = look_at(scenario, 60)
     assert report.blocked is None
     assert [gpu.bottleneck.name for gpu in report.gpus] == ["compute", "sick"]
-    assert exit_code(report, Severity.CRITICAL) == EXIT_FINDINGS
+    assert report.exit_code(Severity.CRITICAL) == EXIT_FINDINGS
 
 
 def test_a_host_that_should_have_no_gpu_is_sound_without_a_driver(tmp_path: Path) -> None:
@@ -70,32 +70,43 @@ def test_a_host_that_should_have_no_gpu_is_sound_without_a_driver(tmp_path: Path
     assert look_at(scenario, 60).blocked is not None
     report = look_at(scenario, 60, config=Config(simulate="no-driver", expect_gpu_count=0))
     assert (report.blocked, report.findings) == (None, ())
-    assert exit_code(report, Severity.INFO) == EXIT_SOUND
+    assert report.exit_code(Severity.INFO) == EXIT_SOUND
 
 
 def test_the_least_severe_finding_that_fails_is_chosen(tmp_path: Path) -> None:
     narrow = scenario_with(tmp_path, "idle-downshift", 'at = 0\ngpu = 0\neffect = { kind = "link", width = 8 }')
     report = look_at(narrow, 60)
-    assert exit_code(report, Severity.CRITICAL) == EXIT_SOUND
-    assert exit_code(report, Severity.WARNING) == EXIT_FINDINGS
+    assert report.exit_code(Severity.CRITICAL) == EXIT_SOUND
+    assert report.exit_code(Severity.WARNING) == EXIT_FINDINGS
 
 
 def test_in_real_time_it_sees_the_same_through_threads() -> None:
     told: list[tuple[float, float]] = []
     with simulated_machine(load_scenario("idle-downshift")) as simulated:
-        watched = watch(simulated.machine, Config(), 1.0, 10.0, lambda seconds, of: told.append((seconds, of)))
-    assert watched.blocked is None
-    assert watched.evidence.seconds >= 1.0
+        machine, host = simulated.machine, Subject("host")
+        judgement = measure(
+            machine,
+            host,
+            Config(),
+            1.0,
+            patience_seconds=10.0,
+            progress=lambda seconds, of: told.append((seconds, of)),
+        )
+    assert judgement.report.blocked is None
+    assert judgement.report.measured_seconds >= 1.0
     assert told
     assert {of for _, of in told} == {1.0}
 
 
 def test_in_real_time_it_gives_a_driver_up_that_hangs(tmp_path: Path) -> None:
     with simulated_machine(scenario_with(tmp_path, "idle-downshift", HANG)) as simulated:
-        watched = watch(simulated.machine, Config(), 600.0, 0.5, lambda _seconds, _of: None)
-    assert watched.blocked == "no_answer"
-    report = report_of(watched.evidence, "host", obstacle(watched.evidence, watched.blocked))
-    assert exit_code(report, Severity.CRITICAL) == EXIT_COULD_NOT_LOOK
+        machine, host = simulated.machine, Subject("host")
+        report = measure(
+            machine, host, Config(), 600.0, patience_seconds=0.5, progress=lambda _seconds, _of: None
+        ).report
+    assert report.blocked is not None
+    assert report.blocked.startswith("no_answer")
+    assert report.exit_code(Severity.CRITICAL) == EXIT_COULD_NOT_LOOK
 
 
 def test_a_bug_never_reads_as_a_sick_host(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,7 +124,7 @@ def test_a_host_that_cannot_be_looked_at_is_reported_and_wrong_options_are_not(
 ) -> None:
     assert run_cli(group, ["check", "--simulate", "no-driver", "--format", form]) == EXIT_COULD_NOT_LOOK
     assert "driver_not_loaded" in capsys.readouterr().out
-    assert run_cli(group, ["check", "--simulate", "no-driver", "--format", form, "--watch", "soon"]) == EXIT_USAGE
+    assert run_cli(group, ["check", "--simulate", "no-driver", "--format", form, "--for", "soon"]) == EXIT_USAGE
     out, err = capsys.readouterr()
     assert out == ""
     assert "soon" in err

@@ -9,8 +9,10 @@ from tests.rig import scenario_with
 from gpu_triage import catalogue
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.codes import Severity
-from gpu_triage.diagnosis.evidence import Recorder
-from gpu_triage.diagnosis.report import Fitness, report_of
+from gpu_triage.diagnosis.evidence import History
+from gpu_triage.diagnosis.judge import HostJudge
+from gpu_triage.diagnosis.report import Subject
+from gpu_triage.diagnosis.verdicts import EXIT_FINDINGS, EXIT_SOUND, Verdict
 from gpu_triage.machine import Moment
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.simulator import load_scenario
@@ -88,7 +90,7 @@ def test_what_the_host_lacks_is_the_bottleneck_of_gpus_that_wait(
     report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", STARVED, *events), AT)
     assert code in codes(report, "host")
     assert {gpu.bottleneck.name for gpu in report.gpus} == {bottleneck}
-    assert not report.reaches(Severity.CRITICAL)
+    assert report.exit_code(Severity.CRITICAL) == EXIT_SOUND
 
 
 def test_lowered_clocks_do_not_hide_what_a_gpu_waits_for(tmp_path: Path) -> None:
@@ -103,7 +105,7 @@ def test_a_scarce_resource_that_nobody_waits_for_is_only_context(tmp_path: Path)
     slow = event('kind = "cpu", iowait = 0.3', gpu=None)
     report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", slow), AT)
     assert codes(report, "host") == {"storage.saturated"}
-    assert not report.reaches(Severity.WARNING)
+    assert report.exit_code(Severity.WARNING) == EXIT_SOUND
     assert {gpu.bottleneck.name for gpu in report.gpus} == {"compute"}
 
 
@@ -113,9 +115,9 @@ def test_a_gpu_that_waits_for_nothing_seen_here_is_unattributed(tmp_path: Path) 
     assert report.findings == ()
 
 
-def test_a_gpu_at_rest_says_that_only_history_tells_a_hang_from_a_pause(tmp_path: Path) -> None:
+def test_a_gpu_at_rest_says_that_one_look_cannot_tell_a_hang_from_a_pause(tmp_path: Path) -> None:
     report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "load", utilization = 0.0')), AT)
-    assert "history" in report.gpus[0].bottleneck.unseen
+    assert report.gpus[0].bottleneck.unseen.startswith("hung, if it was busy before")
 
 
 @pytest.mark.parametrize(
@@ -139,14 +141,15 @@ def test_a_few_xids_of_an_application_are_its_own_business(tmp_path: Path) -> No
 def test_a_critical_xid_of_an_hour_ago_is_mentioned_and_drains_nothing(tmp_path: Path) -> None:
     report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "xid", code = 48')), 3600)
     assert codes(report, "GPU 0") == {"xid.earlier"}
-    assert report.gpus[0].fitness is Fitness.KEEP
+    assert report.gpus[0].verdict is Verdict.KEEP
 
 
 def test_missing_lanes_at_rest_are_a_ticket_and_a_low_generation_at_rest_is_nothing(tmp_path: Path) -> None:
     report = look_at(scenario_with(tmp_path, "idle-downshift", event('kind = "link", width = 8')), AT)
     assert codes(report, "GPU 0") == {"pcie.width_idle"}
-    assert report.gpus[0].fitness is Fitness.WATCH
+    assert report.gpus[0].verdict is Verdict.WATCH
     (links,) = (area for area in report.areas if area.area.name == "PCIE")
+    assert links.summary is not None
     assert "GPU 0-1 shifted down at rest, which is normal" in links.summary
 
 
@@ -154,7 +157,7 @@ def test_fewer_gpus_than_declared_or_than_on_the_bus_are_missing() -> None:
     config = Config(simulate="rtx-4070-ti-super", expect_gpu_count=3)
     report = look_at(load_scenario("rtx-4070-ti-super"), AT, config=config)
     assert finding(report, "gpu.missing").measured == "the driver shows 2 GPUs, 3 expected"
-    assert report.fitness is Fitness.DRAIN
+    assert report.verdict is Verdict.DRAIN
 
 
 def test_declared_peer_access_that_is_not_there_is_found() -> None:
@@ -189,17 +192,17 @@ def test_what_may_not_be_read_is_named_with_the_next_step(tmp_path: Path) -> Non
     assert any("ecc: no_permission" in line for line in report.not_read)
 
 
-def test_a_sick_gpu_leaves_the_host_to_be_watched_and_all_of_them_drain_it(tmp_path: Path) -> None:
-    one = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "lost"')), AT)
-    assert (one.gpus[0].fitness, one.gpus[1].fitness, one.fitness) == (Fitness.DRAIN, Fitness.KEEP, Fitness.WATCH)
-    both = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", *(event('kind = "lost"', gpu=g) for g in (0, 1))), AT)
-    assert both.fitness is Fitness.DRAIN
+def test_a_gpu_to_be_drained_drains_the_host(tmp_path: Path) -> None:
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "lost"')), AT)
+    verdicts = [gpu.verdict for gpu in report.gpus]
+    assert (*verdicts, report.verdict) == (Verdict.DRAIN, Verdict.KEEP, Verdict.DRAIN)
+    assert report.exit_code(Severity.CRITICAL) == EXIT_FINDINGS
 
 
 def test_nvlink_links_that_are_down_are_found_where_others_are_up(tmp_path: Path) -> None:
     down = event('kind = "nvlink_down", links = [0, 3]', at="52")
-    report = look_at(scenario_with(tmp_path, "v100-old-driver", down), AT + 5, watch_seconds=30)
-    assert codes(report, "GPU 0") == set(), "they were up for a part of the watch"
+    report = look_at(scenario_with(tmp_path, "v100-old-driver", down), AT + 5, seconds=30)
+    assert codes(report, "GPU 0") == set(), "they were up for a part of the time"
     report = look_at(scenario_with(tmp_path, "v100-old-driver", event('kind = "nvlink_down", links = [0, 3]')), AT)
     assert finding(report, "nvlink.down").measured == "down: link 0, 3"
 
@@ -215,7 +218,7 @@ def test_a_link_that_keeps_changing_under_load_flaps(tmp_path: Path) -> None:
     flaps = [f"at = {at}\nuntil = {at + 2}\n{narrow}" for at in (35, 40, 45, 50, 55)]
     scenario = scenario_with(tmp_path, "rtx-4070-ti-super", *flaps)
     config = Config(simulate=scenario.name, sample_medium_seconds=1.0)
-    assert codes(look_at(scenario, AT, watch_seconds=30, config=config), "GPU 0") == {"pcie.flapping"}
+    assert codes(look_at(scenario, AT, seconds=30, config=config), "GPU 0") == {"pcie.flapping"}
 
 
 def rewritten(tmp_path: Path, base: str, old: str, new: str) -> Scenario:
@@ -231,7 +234,7 @@ def test_a_slot_that_gives_less_than_those_of_its_siblings_is_context(tmp_path: 
     scenario = rewritten(tmp_path, "v100-old-driver", "width = 16 }", "width = 8 }")
     report = look_at(scenario, AT)
     assert codes(report, "GPU 0") == {"pcie.below_peers"}
-    assert report.gpus[0].fitness is Fitness.KEEP
+    assert report.gpus[0].verdict is Verdict.KEEP
 
 
 def test_persistence_mode_off_is_context(tmp_path: Path) -> None:
@@ -269,7 +272,7 @@ def test_memory_that_is_nearly_full_and_grows_is_context(tmp_path: Path) -> None
 def test_what_no_scenario_can_stage_is_judged_by_its_readings(
     readings: list[tuple[MetricSpec, float, str]], code: str
 ) -> None:
-    recorder = Recorder()
+    history = History(60.0)
     store = OutcomeStore([str(number) for number in range(len(readings) + 1)])
     up = catalogue.UP.sample(1, "0", "GPU-a")
     for number, (spec, value, *labels) in enumerate(readings):
@@ -279,8 +282,8 @@ def test_what_no_scenario_can_stage_is_judged_by_its_readings(
         name = str([each[0] for each in readings].index(spec))
         store.put(Outcome(name, "a", (sample,), True, (), 0.0, at))  # noqa: FBT003
         store.put(Outcome(str(len(readings)), "", (up,), True, (), 0.0, at))  # noqa: FBT003
-        recorder.note(store)
-    report = report_of(recorder.evidence(10.0, 0.0), "host", None)
+        history.note(store, at)
+    report = HostJudge(Subject("host")).judge(history.evidence(Moment(10.0, 0.0)), None).report
     assert codes(report, "GPU 0") == {code}
 
 

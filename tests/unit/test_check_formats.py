@@ -51,10 +51,10 @@ def parsed(document: str) -> ET.Element:
 
 def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
     document = json.loads(render_json(ailing))
-    assert (document["format"], document["version"], document["simulated"]) == ("gpu-triage-check", 1, True)
+    assert (document["format"], document["version"], document["simulated"]) == ("gpu-triage-check", 2, True)
     assert set(document) == {
-        *("format", "version", "host", "simulated", "watched_seconds", "driver_version", "blocked", "verdict"),
-        *("gpus", "areas", "findings", "not_read"),
+        *("format", "version", "host", "simulated", "recording", "measured_seconds", "driver_version", "blocked"),
+        *("verdict", "gpus", "areas", "findings", "not_read"),
     }
     assert document["gpus"][0]["bottleneck"] == "thermal"
     assert document["gpus"][0]["verdict"] == "drain"
@@ -71,6 +71,7 @@ def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
         "uuid": "GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee",
         "pci_bus_id": None,
         "explained_by": None,
+        "since": None,
         "measured": "8 of 16 lanes under load, at 0000:65:00.0",
         "meaning": BY_CODE["pcie.width"].advice.meaning,
         "decision": BY_CODE["pcie.width"].advice.decision,
@@ -127,7 +128,7 @@ def test_hostile_names_leave_json_and_xml_whole(hostile: Report) -> None:
 
 
 def test_a_healthy_host_gets_one_calm_line_an_area_and_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = run(capsys, "--simulate", "idle-downshift", "--watch", "5s", "--fail-on", "info")
+    code, out, err = run(capsys, "--simulate", "idle-downshift", "--for", "5s", "--fail-on", "info")
     assert (code, err) == (0, "")
     areas, _, verdict = out.partition("verdict:")
     assert [line.split()[0] for line in areas.splitlines()[2:] if line] == ["ok"] * 8
@@ -139,7 +140,7 @@ def test_a_healthy_host_gets_one_calm_line_an_area_and_exit_code_0(capsys: pytes
 def test_findings_are_told_with_what_was_measured_what_it_means_and_what_to_do(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    code, out, _ = run(capsys, "--simulate", "dual-a10", "--simulate-at", "60m", "--watch", "5s")
+    code, out, _ = run(capsys, "--simulate", "dual-a10", "--simulate-at", "60m", "--for", "5s")
     assert code == 1
     width = out[out.index("critical pcie.width  GPU 0") :].splitlines()[1:5]
     assert [line.split()[0] for line in width] == ["measured", "means", "do", "runbook"]
@@ -150,7 +151,7 @@ def test_findings_are_told_with_what_was_measured_what_it_means_and_what_to_do(
 def test_colours_are_for_terminals_that_want_them(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    arguments = ("--simulate", "idle-downshift", "--watch", "2s")
+    arguments = ("--simulate", "idle-downshift", "--for", "2s")
     assert "\x1b" not in run(capsys, *arguments)[1]
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     assert "\x1b[32mok\x1b[0m" in run(capsys, *arguments)[1]
@@ -158,12 +159,32 @@ def test_colours_are_for_terminals_that_want_them(
     assert "\x1b" not in run(capsys, *arguments)[1]
 
 
+def test_the_old_name_of_the_measuring_time_still_works_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = run(capsys, "--simulate", "idle-downshift", "--watch", "3s")
+    assert code == 0
+    assert "measured for 3 s" in out
+    assert "--watch is deprecated" in err
+    assert "--watch" not in run(capsys, "--help")[1]
+
+
+def test_a_recording_is_called_one_and_not_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "recorded"
+    assert run_cli(group, ["record", str(target), "--simulate", "idle-downshift", "--for", "2s"]) == 0
+    capsys.readouterr()
+    _, out, _ = run(capsys, "--replay", str(target), "--for", "2s")
+    assert out.startswith(f"{target} (a RECORDING, not this host as it is now), measured for 2 s")
+    assert "SIMULATED" not in out
+    document = json.loads(run(capsys, "--replay", str(target), "--for", "2s", "--format", "json")[1])
+    assert (document["simulated"], document["recording"]) == (False, str(target))
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--for", "3s", "--watch", "3s"], "--watch is the old name of --for; give one of them"),
         (["--simulate-at", "3m"], "name one with --simulate"),
-        (["--watch", "3"], "--watch: '3' has no unit; write 3s"),
-        (["--watch", "1s"], "write a duration from 2s to 1h"),
+        (["--for", "3"], "--for: '3' has no unit; write 3s"),
+        (["--for", "1s"], "write a duration from 2s to 1h"),
         (["--simulate", "idle-downshift", "--simulate-at", "soon"], "--simulate-at: 'soon' is no duration"),
         (["--web.listen-address", ":1"], "no such option --web.listen-address"),
     ],
@@ -181,7 +202,7 @@ def test_it_reads_the_environment_of_the_daemon(
 ) -> None:
     monkeypatch.setenv("GPU_TRIAGE_WEB_LISTEN_ADDRESS", ":9999")
     monkeypatch.setenv("GPU_TRIAGE_EXPECT_GPU_COUNT", "3")
-    code, out, _ = run(capsys, "--simulate", "idle-downshift", "--watch", "2s")
+    code, out, _ = run(capsys, "--simulate", "idle-downshift", "--for", "2s")
     assert code == 1
     assert "gpu.missing" in out
 
@@ -193,7 +214,7 @@ def test_healthy_scenarios_are_calm_in_every_format() -> None:
         report = look_at(scenario, scenario.expectations[0].at)
         assert report.findings == (), scenario.name
         assert report.not_read == (), scenario.name
-        assert {gpu.fitness.value for gpu in report.gpus} == {"keep"}, scenario.name
+        assert {gpu.verdict.value for gpu in report.gpus} == {"keep"}, scenario.name
 
 
 def test_what_the_driver_does_not_report_is_not_called_off_or_none(tmp_path: Path) -> None:

@@ -29,6 +29,18 @@ def test_the_generator_writes_every_page_into_the_directory_it_is_given(tmp_path
     assert {path.name: path.read_text() for path in (tmp_path / "new").iterdir()} == dict(reference.pages())
 
 
+def test_the_table_of_findings_is_up_to_date(repository: Path, tmp_path: Path) -> None:
+    page = (repository / "docs/check.md").read_text(encoding="utf-8")
+    assert reference.with_findings(page) == page, "docs/check.md: run `make docs`"
+    (tmp_path / "check.md").write_text("above\n<!-- findings -->\nold\n<!-- /findings -->\nbelow\n")
+    assert reference.main([str(tmp_path)]) == 0
+    written = (tmp_path / "check.md").read_text()
+    assert "\nold\n" not in written
+    assert "| `gpu.lost` | drain | drain | 1 | red | critical | drain | GpuLost |" in written
+    assert written.startswith("above\n<!-- findings -->")
+    assert written.endswith("<!-- /findings -->\nbelow\n")
+
+
 def test_the_generator_refuses_anything_but_one_directory(capsys: pytest.CaptureFixture[str]) -> None:
     assert reference.main([]) == 2
     assert "usage:" in capsys.readouterr().err

@@ -235,7 +235,7 @@ def test_the_parent_in_mig_mode_has_no_utilisation_of_any_kind(bench: BenchMaker
         assert read_media(round_).encoder_utilization_ratio is None
         assert GpmReader(3.0, 60.0).read(round_).sm_active_ratio is None
         listed = processes.read(round_)
-        assert listed.counts == {"compute": 3, "graphics": 0, "mps": 0}
+        assert listed.counts == {"compute": 3, "graphics": 0, "compute_graphics": 0, "mps": 0}
         assert [(p.pid, p.memory_bytes) for p in listed.processes] == [
             (52100, 35600 * MIB),
             (52200, 14200 * MIB),

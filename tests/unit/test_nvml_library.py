@@ -17,6 +17,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.stand_in_library import NAME, compile_library
 
+from gpu_triage import catalogue
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
@@ -194,7 +196,9 @@ def test_a_gpu_of_which_nothing_can_be_asked_is_there_and_nothing_is_made_up(run
     run = runs["plain"]
     assert run.series("gpu_up") == [({"gpu": "0", "uuid": "GPU-stub-0"}, 1.0)]
     # Of Xids it is the kernel log that tells, and it was read.
-    assert run.gpu_metrics() == {"gpu_up", "gpu_info", "gpu_xid_errors_total"}
+    judged = {"gpu_bottleneck", "gpu_bottleneck_seconds_total"}
+    assert run.gpu_metrics() == {"gpu_up", "gpu_info", "gpu_xid_errors_total", *judged}, "a class, but no verdict"
+    assert [value for _, value in run.series("gpu_bottleneck")] == [catalogue.BOTTLENECK.value_of("unattributed")]
     assert {count for _, count in run.series("gpu_xid_errors_total")} == {0.0}
     assert run.labels("gpu_info", "name") == [""]
     assert run.series("gpu_exporter_errors_total") == []
@@ -219,7 +223,7 @@ def test_a_name_that_is_no_text_costs_the_name(runs: dict[str, Run]) -> None:
 def test_junk_in_every_answer_is_not_published(runs: dict[str, Run]) -> None:
     run = runs["junk"]
     assert run.labels("gpu_up", "uuid") == ["GPU-stub-0", "GPU-stub-1"]
-    elsewhere = ("gpu_up", "gpu_info", "gpu_xid_errors_total")
+    elsewhere = ("gpu_up", "gpu_info", "gpu_xid_errors_total", "gpu_bottleneck")
     shown = {
         line
         for line in run.page.splitlines()

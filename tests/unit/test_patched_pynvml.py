@@ -62,7 +62,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
 def test_processes_are_those_of_the_function_in_its_place(session: Session) -> None:
     inquiry = Inquiry(session.inventory().devices[0])
     listed = list_processes(inquiry)
-    assert listed.counts == {"compute": 1, "graphics": 0}
+    assert listed.counts == {"compute": 1, "graphics": 0, "compute_graphics": 0}
     assert [(process.pid, process.memory_bytes, process.instances) for process in listed.processes] == [
         (12, 4096, frozenset())
     ]

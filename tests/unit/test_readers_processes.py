@@ -78,7 +78,7 @@ def test_processes_of_a_gpu(bench: BenchMaker) -> None:
     round_ = nvml.round()
     reading = ProcessesReader(32).read(round_)
     assert round_.inquiry.failures == []
-    assert reading.counts == {"compute": 2, "graphics": 0, "mps": 0}
+    assert reading.counts == {"compute": 2, "graphics": 0, "compute_graphics": 0, "mps": 0}
     assert [(p.pid, p.memory_bytes, p.sm_utilization_ratio) for p in reading.processes] == [
         (24819, 12120 * 2**20, 0.72),
         (24820, 11770 * 2**20, 0.69),
@@ -108,7 +108,27 @@ def test_a_process_listed_twice_is_one_process(bench: BenchMaker) -> None:
     nvml = listing(bench(), compute=((24819, 500),), mps=((24819, 500),), graphics=((24819, 500), (7, 100)))
     reading = ProcessesReader(32).read(nvml.round())
     assert [(p.pid, p.memory_bytes, p.is_compute) for p in reading.processes] == [(24819, 500, True), (7, 100, False)]
-    assert reading.counts == {"compute": 1, "graphics": 2, "mps": 1}
+    assert reading.counts == {"compute": 0, "graphics": 1, "compute_graphics": 1, "mps": 1}
+
+
+def in_a_pid_namespace_of_its_own(nvml: Bench) -> Bench:
+    """This bench, its procfs that of a container without the host's PID namespace."""
+    own = nvml.machine.procfs / "self"
+    (own / "ns").mkdir(parents=True)
+    (own / "status").write_text("Name:\tgpu-triage\nNSpid:\t7\n")
+    (own / "ns" / "pid").symlink_to("pid:[4026532281]")
+    return nvml
+
+
+def test_an_empty_list_in_a_pid_namespace_of_its_own_says_nothing(bench: BenchMaker) -> None:
+    nvml = in_a_pid_namespace_of_its_own(bench("idle-downshift"))
+    reading = ProcessesReader(32).read(nvml.round())
+    assert (reading.counts, reading.locality_known) == ({}, False)
+
+
+def test_a_list_that_is_not_empty_counts_in_any_pid_namespace(bench: BenchMaker) -> None:
+    nvml = in_a_pid_namespace_of_its_own(listing(bench(), compute=((9, 500),)))
+    assert ProcessesReader(32).read(nvml.round()).counts["compute"] == 1
 
 
 def test_a_process_with_several_mig_instances_has_the_sum_of_their_memory(bench: BenchMaker) -> None:
@@ -130,7 +150,7 @@ def test_a_kind_of_process_that_the_driver_does_not_list_has_no_count(bench: Ben
     nvml = listing(bench(), compute=((9, 1),))
     for version in ("v2", "v3"):
         nvml.answer(f"nvmlDeviceGetMPSComputeRunningProcesses_{version}", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
-    assert ProcessesReader(32).read(nvml.round()).counts == {"compute": 1, "graphics": 0}
+    assert ProcessesReader(32).read(nvml.round()).counts == {"compute": 1, "graphics": 0, "compute_graphics": 0}
 
 
 def test_an_older_driver_is_asked_the_older_way(bench: BenchMaker) -> None:

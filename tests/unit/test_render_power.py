@@ -2,8 +2,9 @@ from __future__ import annotations
 
 from tests.nvml_bench import shown
 
-from gpu_triage.collectors import limits, power, thermal, throttle
+from gpu_triage.collectors import clock_targets, limits, power, thermal, throttle
 from gpu_triage.collectors.contract import GpuLabels
+from gpu_triage.hardware.clocks import ClocksReading
 from gpu_triage.hardware.limits import LimitsReading
 from gpu_triage.hardware.power import PowerReading
 from gpu_triage.hardware.thermal import ThermalReading
@@ -53,10 +54,15 @@ def test_thermal() -> None:
     assert shown(thermal.render(ThermalReading(None, None, None, ()), GPU)) == []
 
 
+def test_clock_targets() -> None:
+    assert shown(clock_targets.render(ClocksReading({"sm": 1.2e9}), GPU)) == [
+        'gpu_clock_target_hertz{gpu="0",uuid="GPU-a",clock="sm"} 1200000000.0',
+    ]
+
+
 def test_limits() -> None:
     reading = LimitsReading(
         clock_max_hertz={"sm": 1.98e9},
-        clock_target_hertz={"sm": 1.2e9},
         clock_default_hertz={"sm": 1.755e9},
         power_default_watts=700.0,
         power_min_watts=200.0,
@@ -65,7 +71,6 @@ def test_limits() -> None:
     )
     assert shown(limits.render(reading, GPU)) == [
         'gpu_clock_max_hertz{gpu="0",uuid="GPU-a",clock="sm"} 1980000000.0',
-        'gpu_clock_target_hertz{gpu="0",uuid="GPU-a",clock="sm"} 1200000000.0',
         'gpu_clock_default_hertz{gpu="0",uuid="GPU-a",clock="sm"} 1755000000.0',
         'gpu_power_default_limit_watts{gpu="0",uuid="GPU-a"} 700.0',
         'gpu_power_min_limit_watts{gpu="0",uuid="GPU-a"} 200.0',
@@ -73,4 +78,4 @@ def test_limits() -> None:
         'gpu_temperature_threshold_celsius{gpu="0",uuid="GPU-a",threshold="shutdown"} 92.0',
         'gpu_temperature_threshold_celsius{gpu="0",uuid="GPU-a",threshold="slowdown"} 89.0',
     ]
-    assert shown(limits.render(LimitsReading({}, {}, {}, None, None, None, {}), GPU)) == []
+    assert shown(limits.render(LimitsReading({}, {}, None, None, None, {}), GPU)) == []

@@ -1,54 +1,33 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.rig import rig
+from tests.status_pages import FACTS, GPU, WALL, body_of, headline, judged, page_of, read, seen, up
 
 from gpu_triage import catalogue
-from gpu_triage.config import Config
-from gpu_triage.diagnosis.evidence import Evidence, Track
-from gpu_triage.diagnosis.ladder import LADDER
-from gpu_triage.diagnosis.report import report_of
-from gpu_triage.diagnosis.standing import Standing, standing_of
-from gpu_triage.diagnosis.view import view_of
-from gpu_triage.sampler.recent import RecentOutcomes
-from gpu_triage.simulator import load_scenario
-from gpu_triage.web.page.collectors import duration
-from gpu_triage.web.page.document import PageFacts, document
+from gpu_triage.diagnosis.judge import HostJudge
+from gpu_triage.diagnosis.report import Subject
+from gpu_triage.diagnosis.verdicts import COLOURS, Verdict
+from gpu_triage.machine import Moment
+from gpu_triage.web.page.document import PageFacts
 from gpu_triage.web.page.style import ICONS, SCRIPT, STYLE, content_security_policy
-from gpu_triage.web.page.tones import OF_CLASS
+from gpu_triage.web.page.times import duration, lasting, window
 
 if TYPE_CHECKING:
-    from gpu_triage.catalogue import MetricSpec
+    from tests.status_pages import Series
 
-WALL = 1_800_000_000.0
-FACTS = PageFacts("1.2.3", None, "/metrics", None, None)
+    from gpu_triage.diagnosis.judge import Judgement
+
 EVIL = """<script>alert(1)</script>'"&\u202e\u2066\x1b[31m\n</td>"""
 HARMLESS = r"&lt;script&gt;alert(1)&lt;/script&gt;&#x27;&quot;&amp;\u202e\u2066\x1b[31m\n&lt;/td&gt;"
-GPU = ("0", "GPU-1")
+RELEASED = (catalogue.EXPORTER_GPUS_RELEASED, 1.0, ())
+MADE_UP = (catalogue.EXPORTER_SIMULATED, 1.0, ())
 
 
-def seen(*series: tuple[MetricSpec, float, tuple[str, ...]]) -> Evidence:
-    """Evidence of series that did not change for half a minute."""
-    tracks: dict[MetricSpec, tuple[Track, ...]] = {}
-    for spec, value, labels in series:
-        named = dict(zip(spec.labels, labels, strict=True))
-        track = Track(named, value, value, value, value, value, increase=0.0, seconds=30.0)
-        tracks[spec] = (*tracks.get(spec, ()), track)
-    return Evidence(tracks, 30.0, WALL)
-
-
-def page_of(evidence: Evidence, facts: PageFacts = FACTS, blocked: str | None = None, host: str = "gpu-7") -> str:
-    return document(Standing(report_of(evidence, host, blocked), view_of(evidence)), facts).decode()
-
-
-def up(gpu: tuple[str, str] = GPU, *, answers: bool = True) -> tuple[MetricSpec, float, tuple[str, ...]]:
-    return (catalogue.UP, float(answers), gpu)
-
-
-def process(**named: str) -> tuple[MetricSpec, float, tuple[str, ...]]:
+def process(**named: str) -> Series:
     labels = dict.fromkeys(catalogue.PROCESS_INFO.labels, "") | {"gpu": "0", "uuid": "GPU-1", "pid": "7"} | named
     return (catalogue.PROCESS_INFO, 1.0, tuple(labels.values()))
 
@@ -69,35 +48,40 @@ def process(**named: str) -> tuple[MetricSpec, float, tuple[str, ...]]:
     ],
     ids=lambda series: series[0].name,
 )
-def test_what_others_named_is_text_that_can_neither_be_markup_nor_hide(
-    series: tuple[MetricSpec, float, tuple[str, ...]],
-) -> None:
+def test_what_others_named_is_text_that_can_neither_be_markup_nor_hide(series: Series) -> None:
     others = (up(answers=series[0] is not catalogue.ERROR_INFO), up(("1", "GPU-2")))
     counted = (catalogue.PROCESSES, 1.0, (*GPU, "compute"))
     path = (catalogue.TOPOLOGY_INFO, 1.0, (*GPU, "1", "GPU-2", "sys"))
-    page = page_of(seen(*others, counted, path, series))
+    page = page_of(judged(*others, counted, path, series))
     assert HARMLESS in page
     assert page.count("<script>") == 1
     assert not {"\u202e", "\u2066", "\x1b"} & set(page)
 
 
-def test_the_hosts_name_the_reasons_and_the_path_are_escaped_too() -> None:
-    facts = PageFacts("1", EVIL, '/"><script>', EVIL, None)
-    page = page_of(seen(up(), (catalogue.EXPORTER_SIMULATED, 1.0, ())), facts, blocked=EVIL, host=EVIL)
-    assert page.count(HARMLESS) >= 4
-    assert page.count("<script>") == 1
+def test_host_reasons_paths_and_recordings_are_escaped_too() -> None:
+    facts = PageFacts("1", EVIL, EVIL, '/"><script>', EVIL, None, judge_failed=False)
+    blocked = judged(*read(), MADE_UP, error=EVIL)
+    for page, least in ((page_of(blocked, facts), 4), (page_of(judged(recording=EVIL)), 1), (page_of(None, facts), 4)):
+        assert page.count(HARMLESS) >= least
+        assert page.count("<script>") == 1
 
 
-def test_only_simulated_hosts_are_said_to_be() -> None:
-    assert "imulated" not in page_of(seen(up())).partition("</style>")[2]
-    page = page_of(seen(up(), (catalogue.EXPORTER_SIMULATED, 1.0, ())), PageFacts("1", "dual-a10", "/m", None, None))
-    assert "Simulated data." in page
-    assert "<bdi>dual-a10</bdi>" in page
-    assert "(simulated)</title>" in page
+def test_simulated_and_replayed_hosts_are_told_apart_from_real_ones() -> None:
+    real = body_of(judged(*read()))
+    assert "imulated" not in real
+    assert "ecording" not in real
+    simulated = page_of(judged(*read(), MADE_UP), replace(FACTS, scenario="dual-a10"))
+    assert "Simulated data." in simulated
+    assert "<bdi>dual-a10</bdi>" in simulated
+    assert "(simulated)</title>" in simulated
+    replayed = body_of(judged(*read(), MADE_UP, recording="night.tar"))
+    assert "<bdi>night.tar</bdi>" in replayed
+    assert "imulated" not in replayed
+    assert "(recording)</title>" in page_of(judged(*read(), MADE_UP, recording="night.tar"))
 
 
 def test_everything_the_page_loads_is_in_it_and_allowed_by_hash() -> None:
-    page = page_of(seen(up()))
+    page = page_of(judged(*read()))
     assert re.findall(r"<style>(.*?)</style>", page, re.DOTALL) == [STYLE]
     assert re.findall(r"<script>(.*?)</script>", page, re.DOTALL) == [SCRIPT]
     assert not re.findall(r'\b(?:style|on\w+)="', page)
@@ -106,100 +90,131 @@ def test_everything_the_page_loads_is_in_it_and_allowed_by_hash() -> None:
     assert "unsafe" not in policy
 
 
-def test_every_class_has_a_colour() -> None:
-    assert set(OF_CLASS) == {name for name, _ in LADDER} | {"hung", "idle"}
-    assert all(f".{tone} {{ --tone" in STYLE for tone in {*OF_CLASS.values(), *ICONS})
-
-
 @pytest.mark.parametrize(
     ("interval", "success", "age", "state"),
     [(5.0, 1.0, 3.0, "ok"), (5.0, 0.0, 3.0, "failing"), (5.0, 1.0, 46.0, "stale"), (60.0, 1.0, 46.0, "ok")],
 )
 def test_collectors_are_told_apart(interval: float, success: float, age: float, state: str) -> None:
-    evidence = seen(
-        (catalogue.EXPORTER_COLLECTOR_INTERVAL, interval, ("memory",)),
-        (catalogue.EXPORTER_COLLECTOR_SUCCESS, success, ("memory",)),
-        (catalogue.EXPORTER_COLLECTOR_LAST_SUCCESS, WALL - age, ("memory",)),
-        (catalogue.EXPORTER_ERRORS, 3.0, ("memory", "timeout")),
+    page = body_of(
+        judged(
+            (catalogue.EXPORTER_COLLECTOR_INTERVAL, interval, ("memory",)),
+            (catalogue.EXPORTER_COLLECTOR_SUCCESS, success, ("memory",)),
+            (catalogue.EXPORTER_COLLECTOR_LAST_SUCCESS, WALL - age, ("memory",)),
+            (catalogue.EXPORTER_ERRORS, 3.0, ("memory", "timeout")),
+        )
     )
-    page = page_of(evidence)
     assert f'data-collector="memory" data-state="{state}"' in page
     assert f"{age:.0f} s ago" in page
     assert "timeout 3" in page
+    assert ("all collectors current" in page) == (state == "ok") == ("<details open>" not in page)
 
 
 def test_a_collector_that_has_not_finished_a_round_waits() -> None:
-    assert 'data-state="waiting"' in page_of(seen((catalogue.EXPORTER_COLLECTOR_INTERVAL, 5.0, ("memory",))))
+    assert 'data-state="waiting"' in page_of(judged((catalogue.EXPORTER_COLLECTOR_INTERVAL, 5.0, ("memory",))))
 
 
 def test_a_gpu_that_does_not_answer_shows_no_numbers_and_why() -> None:
-    page = page_of(seen(up(answers=False), (catalogue.ERROR_INFO, 1.0, (*GPU, "stalled"))))
+    page = page_of(judged(up(answers=False), (catalogue.ERROR_INFO, 1.0, (*GPU, "stalled"))))
     assert "does not answer (stalled)" in page
     assert 'data-bottleneck="sick" data-verdict="drain" data-findings="gpu.lost"' in page
+    assert headline(page) == ("sick", "drain", "drain")
 
 
-def test_released_gpus_are_not_sick() -> None:
-    released = (catalogue.EXPORTER_GPUS_RELEASED, 1.0, ())
-    page = page_of(seen(up(answers=False), released), blocked="released: let go")
-    assert 'data-state="released"' in page
-    assert 'data-bottleneck="idle" data-verdict="keep" data-findings=""' in page
+def test_released_gpus_are_grey_and_not_sick() -> None:
+    page = body_of(judged(up(answers=False), RELEASED, error="released"))
+    assert headline(page) == ("idle", "released", "not_read")
+    assert 'data-bottleneck="idle" data-verdict="not_read" data-findings=""' in page
     assert 'data-code="gpu.released"' in page
     assert 'data-code="gpu.lost"' not in page
+    assert "well" not in page.partition('id="areas"')[0]
 
 
-def test_before_the_first_publication_the_page_waits() -> None:
-    page = document(standing_of((), "gpu-7", WALL), PageFacts("1", None, "/metrics", None, "the driver")).decode()
-    assert 'data-state="starting"' in page
-    assert "Waiting for the driver." in page
-    assert "No GPU is known." in page
+def test_a_gpu_that_was_just_found_is_grey() -> None:
+    waiting = replace(FACTS, waiting_for="the first reading of GPU 0")
+    page = body_of(judged(up()), waiting)
+    assert headline(page) == ("idle", "starting", "not_read")
+    assert "Waiting for the first reading of GPU 0." in page
+    assert '<span class="chip idle">not read</span>' in page
+    assert 'data-verdict="not_read"' in page
+    above = page.partition('id="collectors"')[0]
+    assert "chip well" not in above
+    assert "chip class" not in above
+
+
+def test_a_gpu_that_waits_for_its_reading_hides_no_other_that_is_lost() -> None:
+    latest = judged(up(answers=False), (catalogue.ERROR_INFO, 1.0, (*GPU, "lost")), up(("1", "GPU-2")))
+    page = body_of(latest, replace(FACTS, waiting_for="the first reading of GPU 1"))
+    assert headline(page) == ("sick", "drain", "drain")
+    assert "Waiting for the first reading of GPU 1." in page
+
+
+def test_a_host_without_driver_is_red_and_what_was_not_read_is_grey() -> None:
+    devices = ((catalogue.DEVICES, 8.0, ("pci",)), (catalogue.DRIVER_ERROR_INFO, 1.0, ("driver_not_loaded",)))
+    page = body_of(judged(*devices, error="driver_not_loaded"))
+    assert headline(page) == ("sick", "blocked", "drain")
+    states = dict(re.findall(r'<dt data-area="(\w+)" data-state="(\w+)">', page))
+    assert states["driver"] == "critical"
+    assert set(states.values()) == {"critical", "not_read"}
+    assert states["health"] == states["pcie"] == "not_read"
+    assert "chip well" not in page.partition('id="areas"')[2]
+
+
+def test_before_the_first_judgement_the_page_waits() -> None:
+    page = page_of(None, replace(FACTS, waiting_for="the first answer of the driver"))
+    assert headline(page) == ("idle", "starting", "not_read")
+    assert "Waiting for the first answer of the driver." in page
+    assert ICONS["idle"] in page
+    assert "Waiting for the first judgement." in page_of(None)
+    assert "<section id=" in page  # the links
+
+
+@pytest.mark.parametrize("latest", [None, judged(*read())], ids=["at once", "later"])
+def test_a_judge_that_failed_is_named_and_its_last_judgement_stays(latest: Judgement | None) -> None:
+    page = body_of(latest, replace(FACTS, judge_failed=True))
+    assert headline(page)[:2] == ("sick", "judge_failed")
+    assert "Judge failed" in page
+    assert ("The rest of this page is from 2027-01-15 08:00:00 UTC." in page) == (latest is not None)
+    assert ('class="overview"' in page) == (latest is not None)
+
+
+def test_an_exporter_that_publishes_nothing_any_more_is_stale_first_of_all() -> None:
+    silent = replace(FACTS, judge_failed=True, silence="the sampler has published nothing for 45 s")
+    page = body_of(judged(*read()), silent)
+    assert headline(page)[:2] == ("sick", "stale")
+    assert "Out of date: the sampler has published nothing for 45 s." in page
+
+
+@pytest.mark.parametrize("verdict", list(Verdict))
+def test_headline_and_icon_have_the_colour_of_the_verdict(verdict: Verdict) -> None:
+    latest = judged(*read())
+    page = page_of(replace(latest, report=replace(latest.report, verdict=verdict)))
+    tone = COLOURS[verdict].tone
+    assert headline(page) == (tone, verdict.value, verdict.value)
+    assert f'<link rel="icon" href="{ICONS[tone]}">' in page
+
+
+def test_findings_and_classes_say_since_when_they_last() -> None:
+    series = (up(answers=False), (catalogue.ERROR_INFO, 1.0, (*GPU, "lost")))
+    judge = HostJudge(Subject("gpu-7", continuous=True))
+    first = judge.judge(seen(*series), None)
+    at = Moment(785.0, WALL + 725.0)
+    later = judge.judge(replace(seen(*series), at=at), None)
+    assert ">just now</time>" in page_of(first)
+    told = 'datetime="2027-01-15T08:00:00+00:00" title="since 2027-01-15 08:00:00 UTC">for 12 min</time>'
+    overview, _, findings = body_of(later).partition('id="findings"')
+    assert overview.count(told) == findings.count(told) == 1
+
+
+def test_what_nobody_remembers_has_no_beginning() -> None:
+    assert lasting(None, WALL) == ""
 
 
 def test_durations_are_said_in_the_unit_that_fits() -> None:
-    assert [duration(seconds) for seconds in (0.4, 119, 120, 7199, 7200)] == ["0 s", "119 s", "2 min", "120 min", "2 h"]
-
-
-def test_recent_outcomes_reach_back_half_a_minute_and_stay_few() -> None:
-    with rig(load_scenario("idle-downshift")) as running:
-        recent = RecentOutcomes(running.sampler.store, running.config)
-        assert recent.snapshots() == ()
-        for _ in range(100):
-            running.run(1.0)
-            recent.note()
-            snapshots = recent.snapshots()
-            reach = snapshots[-1].at.monotonic - snapshots[0].at.monotonic
-            assert reach <= recent.window_seconds + 5.0
-            assert len(snapshots) <= 9
-        assert reach >= recent.window_seconds == 30.0
-
-
-def test_what_was_before_a_long_sleep_is_forgotten() -> None:
-    with rig(load_scenario("idle-downshift")) as running:
-        recent = RecentOutcomes(running.sampler.store, running.config)
-        running.run(1.0)
-        recent.note()
-        running.clock.advance(3600.0)
-        running.run(1.0)
-        recent.note()
-        assert len({snapshot.at for snapshot in recent.snapshots()}) == 1
-
-
-def test_a_slow_medium_tier_widens_the_window_so_that_counters_have_rates() -> None:
-    config = Config(sample_medium_seconds=20.0)
-    with rig(load_scenario("idle-downshift"), config) as running:
-        assert RecentOutcomes(running.sampler.store, config).window_seconds == 120.0
-
-
-def test_snapshots_leave_single_processes_out_but_for_the_last() -> None:
-    with rig(load_scenario("dual-a10")) as running:
-        recent = RecentOutcomes(running.sampler.store, running.config)
-        for _ in range(3):
-            running.run(6.0)
-            recent.note()
-        running.run(1.0)
-        recent.note()
-        counts = [
-            sum("pid" in s.spec.labels for name in each.collectors for o in each.of(name) for s in o.samples)
-            for each in recent.snapshots()
-        ]
-    assert counts[-1] > 0
-    assert set(counts[:-1]) == {0}
+    seconds = (0.4, 119, 120, 7199, 7200, 172_799, 172_800)
+    assert [duration(each) for each in seconds] == ["0 s", "119 s", "2 min", "120 min", "2 h", "48 h", "2 days"]
+    assert [window(each) for each in (0.0, 31.2, 60.0, 120.0)] == [
+        "the first readings",
+        "the last 31 s",
+        "the last minute",
+        "the last 2 min",
+    ]

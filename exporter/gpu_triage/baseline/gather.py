@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from gpu_triage.baseline.facts import GpuFacts, HostFacts, LinkFacts, PeerFacts
+from gpu_triage.collectors.clock_targets import CLOCK_TARGETS
 from gpu_triage.collectors.identity import IDENTITY
 from gpu_triage.collectors.limits import LIMITS
 from gpu_triage.collectors.memory_repair import MEMORY_REPAIR
@@ -17,6 +18,7 @@ from gpu_triage.collectors.pcie_limits import PCIE_LIMITS, LinkExpectation
 from gpu_triage.collectors.platform import PLATFORM
 from gpu_triage.collectors.power import POWER
 from gpu_triage.collectors.topology import TOPOLOGY
+from gpu_triage.hardware.clocks import ClocksReading
 from gpu_triage.hardware.identity import IdentityReading
 from gpu_triage.hardware.limits import LimitsReading
 from gpu_triage.hardware.memory_repair import MemoryRepairReading
@@ -29,7 +31,18 @@ from gpu_triage.hardware.topology import TopologyReading
 
 R = TypeVar("R")
 
-GPU_SOURCES: Final = (IDENTITY, PCIE_LIMITS, TOPOLOGY, NIC_TOPOLOGY, NVLINK, LIMITS, POWER, MODES, MEMORY_REPAIR)
+GPU_SOURCES: Final = (
+    IDENTITY,
+    PCIE_LIMITS,
+    TOPOLOGY,
+    NIC_TOPOLOGY,
+    NVLINK,
+    LIMITS,
+    CLOCK_TARGETS,
+    POWER,
+    MODES,
+    MEMORY_REPAIR,
+)
 """The collectors whose readings tell a GPU's facts."""
 
 HOST_SOURCES: Final = (PLATFORM,)
@@ -89,6 +102,7 @@ def _gpu_facts(gpu: GpuView) -> GpuFacts:
     adapters = _reading(gpu.reading_of, NIC_TOPOLOGY.name, NicTopologyReading)
     nvlink = _reading(gpu.reading_of, NVLINK.name, NvlinkReading)
     limits = _reading(gpu.reading_of, LIMITS.name, LimitsReading)
+    targets = _reading(gpu.reading_of, CLOCK_TARGETS.name, ClocksReading)
     modes = _reading(gpu.reading_of, MODES.name, ModesReading)
     repair = _reading(gpu.reading_of, MEMORY_REPAIR.name, MemoryRepairReading)
     return GpuFacts(
@@ -103,7 +117,7 @@ def _gpu_facts(gpu: GpuView) -> GpuFacts:
         nvlinks_up=tuple(sorted(n for n, each in nvlink.links.items() if each.is_up)) if nvlink else None,
         power_watts=_power(limits, _reading(gpu.reading_of, POWER.name, PowerReading)),
         clock_max_hertz=limits.clock_max_hertz if limits else None,
-        clock_target_hertz=limits.clock_target_hertz if limits else None,
+        clock_target_hertz=targets.hertz if targets else None,
         clock_default_hertz=limits.clock_default_hertz if limits else None,
         persistence_mode=modes.persistence if modes else None,
         ecc_mode=repair.ecc_mode if repair else None,

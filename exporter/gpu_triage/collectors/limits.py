@@ -14,7 +14,6 @@ from gpu_triage.hardware.limits import LimitsReading, read_limits
 def render(reading: LimitsReading, gpu: GpuLabels) -> Iterator[Sample]:
     """Samples of one GPU's limits."""
     yield from by_label(catalogue.CLOCK_MAX, reading.clock_max_hertz, *gpu)
-    yield from by_label(catalogue.CLOCK_TARGET, reading.clock_target_hertz, *gpu)
     yield from by_label(catalogue.CLOCK_DEFAULT, reading.clock_default_hertz, *gpu)
     yield from present(catalogue.POWER_DEFAULT_LIMIT, reading.power_default_watts, *gpu)
     yield from present(catalogue.POWER_MIN_LIMIT, reading.power_min_watts, *gpu)
@@ -28,7 +27,6 @@ LIMITS = GpuCollector(
     tier=Tier.SLOW,
     metrics=(
         catalogue.CLOCK_MAX,
-        catalogue.CLOCK_TARGET,
         catalogue.CLOCK_DEFAULT,
         catalogue.POWER_DEFAULT_LIMIT,
         catalogue.POWER_MIN_LIMIT,

@@ -7,6 +7,7 @@ from typing import Final
 from gpu_triage.collectors import xid
 from gpu_triage.collectors.access import ACCESS
 from gpu_triage.collectors.activity import ACTIVITY
+from gpu_triage.collectors.clock_targets import CLOCK_TARGETS
 from gpu_triage.collectors.clocks import CLOCKS
 from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector
 from gpu_triage.collectors.ecc import ECC
@@ -50,6 +51,7 @@ GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
     ACTIVITY,
     GPM,
     CLOCKS,
+    CLOCK_TARGETS,
     POWER,
     THROTTLE,
     MEMORY,

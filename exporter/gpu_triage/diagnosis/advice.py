@@ -70,7 +70,7 @@ ADVICE: Final = MappingProxyType(
             "Drain it and save the kernel log; reset it or power-cycle the host, then inspect the hardware.",
         ),
         "gpu.released": Advice(
-            "The exporter was told to let go of the GPUs, so that one can be reset: it watches none.",
+            "The exporter was told to release the GPUs, so that one can be reset: it monitors none.",
             "Send it SIGUSR2, or POST /-/acquire, when the work on them is done.",
         ),
         "driver.module_missing": Advice(
@@ -90,7 +90,7 @@ ADVICE: Final = MappingProxyType(
             "Drain the GPU and reset it; if they come back, plan to replace the board.",
         ),
         "ecc.corrected": Advice(
-            "ECC corrected memory errors during the watch; harmless one by one, a warning when they keep coming.",
+            "ECC corrected memory errors just now; harmless one by one, a warning when they keep coming.",
             "Watch the daily count.",
         ),
         "ecc.sram_threshold": Advice(
@@ -252,6 +252,10 @@ ADVICE: Final = MappingProxyType(
         "work.memory_full": Advice(
             "Device memory is nearly full and still growing.",
             "Expect an out-of-memory error; many frameworks pre-allocate, which is no fault.",
+        ),
+        "work.hung": Advice(
+            "The job worked, then stopped without letting go of the GPU: a dead peer, a deadlock, a lost file system.",
+            "Save the stacks of its ranks (py-spy dump), then have its owner restart it.",
         ),
         "work.held_idle": Advice(
             "A process holds device memory and the GPU rests: it may hang, be starting, or serve nobody now.",

@@ -12,7 +12,7 @@ from gpu_triage.diagnosis.calm import ranges
 from gpu_triage.diagnosis.codes import Area, Severity
 from gpu_triage.diagnosis.findings import Finding
 from gpu_triage.diagnosis.placement import Access, Placement, nearest, siblings
-from gpu_triage.diagnosis.report import Fitness, Report
+from gpu_triage.diagnosis.report import Report
 from gpu_triage.diagnosis.scaling_evidence import (
     LARGEST_MEASURED,
     MEASURED_GPUS,
@@ -22,6 +22,7 @@ from gpu_triage.diagnosis.scaling_evidence import (
     Band,
     band_of,
 )
+from gpu_triage.diagnosis.verdicts import Verdict
 from gpu_triage.diagnosis.view import GpuView, HostView
 
 TRAINING_BYTES_PER_PARAMETER: Final = 16
@@ -102,7 +103,7 @@ def recommend(job: Job, host: HostView, report: Report) -> Recommendation:
     """The recommendation for a job on a host that was looked at."""
     group = siblings(host)
     count = len(group) if job.gpus is None else job.gpus
-    ailing = {verdict.gpu for verdict in report.gpus if verdict.fitness is Fitness.DRAIN}
+    ailing = {verdict.gpu for verdict in report.gpus if verdict.verdict is Verdict.DRAIN}
     placement = nearest(host, count, ailing)
     used = placement or nearest(host, 1, ailing)
     indices = {gpu.gpu for gpu in used.gpus} if used is not None else set[str]()
@@ -133,8 +134,7 @@ def _matters(finding: Finding, gpus: set[str]) -> bool:
 def _best(report: Report, group: tuple[GpuView, ...]) -> tuple[str, ...]:
     """The first GPU with the least against it."""
     names = {gpu.gpu for gpu in group}
-    order = tuple(Fitness)
-    ranked = sorted((v for v in report.gpus if v.gpu in names), key=lambda verdict: order.index(verdict.fitness))
+    ranked = sorted((v for v in report.gpus if v.gpu in names), key=lambda verdict: verdict.verdict.rank)
     return tuple(verdict.gpu for verdict in ranked[:1])
 
 

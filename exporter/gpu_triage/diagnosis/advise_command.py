@@ -12,27 +12,25 @@ import click
 
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.advise import Job, Recommendation, Workload, recommend
-from gpu_triage.diagnosis.looking import (
-    EXIT_COULD_NOT_LOOK,
-    EXIT_SOUND,
-    PATIENCE,
-    WATCH,
-    Opened,
-    applies,
-    observe,
-)
-from gpu_triage.diagnosis.obstacles import obstacle
-from gpu_triage.diagnosis.report import report_of
+from gpu_triage.diagnosis.looking import MEASURE, PATIENCE, Opened, applies, look
 from gpu_triage.diagnosis.text import printable
-from gpu_triage.diagnosis.view import view_of
+from gpu_triage.diagnosis.verdicts import EXIT_COULD_NOT_LOOK, EXIT_SOUND
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import configure
 from gpu_triage.options import OptionsCommand, serve_options
-from gpu_triage.options.looking import Surroundings, format_option, scenario_time, seconds_of, simulate_at_option
+from gpu_triage.options.looking import (
+    Surroundings,
+    for_option,
+    format_option,
+    measuring_time,
+    scenario_time,
+    simulate_at_option,
+)
 
 FORMAT: Final = "gpu-triage-advice"
 VERSION: Final = 1
 
+_DEFAULT_FOR: Final = "5s"
 _COUNT: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMBTkmbt]?)")
 _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
@@ -63,7 +61,7 @@ def advise_command(surroundings: Surroundings[Opened]) -> click.Command:
         help="What the job does.",
     )
     @format_option(text="people", json="programs")
-    @click.option("--watch", "watch_for", metavar="DURATION", default="5s", show_default=True, help="How long to look.")
+    @for_option(_DEFAULT_FOR)
     @simulate_at_option
     @serve_options(surroundings.switches, surroundings.of_scenario, applies)
     def advise(
@@ -74,7 +72,8 @@ def advise_command(surroundings: Surroundings[Opened]) -> click.Command:
         gpus: int | None,
         workload: str,
         form: str,
-        watch_for: str,
+        measure_for: str | None,
+        watch_for: str | None,
         simulate_at: str | None,
     ) -> int:
         """Say whether a job should use one GPU or several on this host, why, and what to fix first.
@@ -86,7 +85,7 @@ def advise_command(surroundings: Surroundings[Opened]) -> click.Command:
         """
         job = Job(parse_count(parameters), batch_size, gpus, Workload(workload))
         begin = scenario_time(simulate_at, config)
-        seconds = seconds_of("--watch", watch_for, WATCH)
+        seconds = measuring_time(measure_for, watch_for, _DEFAULT_FOR, MEASURE)
         configure("critical", config.log_format)
         with ExitStack() as stack:
             answer = consult(surroundings.open_machine(config, stack, begin), config, job, seconds)
@@ -112,14 +111,13 @@ def parse_count(text: str) -> float:
     return count
 
 
-def consult(opened: Opened, config: Config, job: Job, watch_seconds: float) -> Recommendation | str:
+def consult(opened: Opened, config: Config, job: Job, seconds: float) -> Recommendation | str:
     """The recommendation for a job on a machine; or why the machine could not be looked at."""
     patience_seconds = float(str(PATIENCE.parse("30s")))
-    watched = observe(opened, config, watch_seconds, patience_seconds)
-    blocked = obstacle(watched.evidence, watched.blocked)
-    if blocked is not None:
-        return blocked
-    return recommend(job, view_of(watched.evidence), report_of(watched.evidence, "", None))
+    judgement = look(opened, config, seconds, patience_seconds)
+    if judgement.report.blocked is not None:
+        return judgement.report.blocked
+    return recommend(job, judgement.host, judgement.report)
 
 
 def render_text(answer: Recommendation) -> str:

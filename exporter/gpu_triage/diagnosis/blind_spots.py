@@ -15,7 +15,7 @@ _FOUND: Final = frozenset({"lost", "reset_required"})
 
 
 def _goes_on(errors: Track, host: HostView) -> bool:
-    """Whether the errors go on; those of a collector whose rounds are further apart than the watch may."""
+    """Whether the errors go on; those of a collector whose rounds are further apart than the window may."""
     interval = host.evidence.last(catalogue.EXPORTER_COLLECTOR_INTERVAL, collector=errors.labels["collector"])
     return errors.increase > 0 or interval is None or interval >= host.evidence.seconds
 
@@ -29,11 +29,11 @@ def _blind_spots(host: HostView) -> Iterator[str]:
     sources = {t.labels["source"]: t.last for t in host.evidence.series(catalogue.EXPORTER_XID_SOURCE_UP)}
     if sources.get("kmsg") == 0:
         yield (
-            "the kernel log: Xids from before this watch are not seen; run as root or with CAP_SYSLOG, "
+            "the kernel log: Xids from before this look are not seen; run as root or with CAP_SYSLOG, "
             "or give --path.kmsg"
         )
     if host.answering and sources.get("nvml") == 0:
-        yield "NVML's events: an Xid during the watch is seen in the kernel log only"
+        yield "NVML's events: an Xid of now is seen in the kernel log only"
     if host.driver_error is None:
         failed: dict[str, set[str]] = defaultdict(set)
         for track in host.evidence.series(catalogue.EXPORTER_ERRORS):

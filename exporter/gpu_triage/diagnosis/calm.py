@@ -15,8 +15,8 @@ from gpu_triage.diagnosis.view import GpuView, HostView
 _IOWAIT: Final = frozenset({"iowait"})
 
 
-def summaries(host: HostView) -> dict[Area, str]:
-    """A line for every area."""
+def summaries(host: HostView) -> dict[Area, str | None]:
+    """A line for every area; None where nothing of it was read."""
     return {
         Area.DRIVER: _driver(host),
         Area.HEALTH: _health(host),
@@ -29,16 +29,18 @@ def summaries(host: HostView) -> dict[Area, str]:
     }
 
 
-def _driver(host: HostView) -> str:
+def _driver(host: HostView) -> str | None:
     driver = host.evidence.one(catalogue.DRIVER_INFO)
     if driver is None:
-        return "the driver does not answer"
+        return None if host.driver_error is None else f"the driver does not answer ({host.driver_error})"
     models = Counter(gpu.name or "unknown model" for gpu in host.gpus)
     named = ", ".join(f"{count} x {name}" for name, count in models.items()) or "no GPU"
     return f"{len(host.answering)} of {len(host.gpus)} GPUs answer: {named}; driver {driver.labels['driver_version']}"
 
 
-def _health(host: HostView) -> str:
+def _health(host: HostView) -> str | None:
+    if not any(gpu.was_read for gpu in host.gpus):
+        return None
     ecc = sum(1 for gpu in host.answering if gpu.last(catalogue.ECC_MODE) == 1)
     protected = f"ECC on for {ecc} of {len(host.answering)}" if ecc else "no ECC"
     xids = {
@@ -47,15 +49,17 @@ def _health(host: HostView) -> str:
         for track in host.evidence.series(spec)
     }
     heard = [t.labels["source"] for t in host.evidence.series(catalogue.EXPORTER_XID_SOURCE_UP) if t.last]
-    seen = f"Xids {', '.join(sorted(xids))}" if xids else f"no Xid (heard: {', '.join(sorted(heard)) or 'nobody'})"
+    named = {"kmsg": "kernel log", "nvml": "NVML"}
+    sources = ", ".join(named.get(source, source) for source in sorted(heard)) or "none"
+    seen = f"Xid errors {', '.join(sorted(xids))}" if xids else f"no Xid errors (sources: {sources})"
     return f"{seen}; {protected}"
 
 
-def _clocks(host: HostView) -> str:
+def _clocks(host: HostView) -> str | None:
     heat = _span((gpu.last(catalogue.TEMPERATURE, sensor="gpu") for gpu in host.answering), "{:.0f}", "°C")
     power = _span((gpu.power_share for gpu in host.answering), "{:.0%}", "of the power limit")
     clock = _span((_mhz(gpu) for gpu in host.answering), "{:.0f}", "MHz SM clock")
-    return "; ".join(part for part in (heat, power, clock) if part) or "not reported"
+    return "; ".join(part for part in (heat, power, clock) if part) or None
 
 
 def _mhz(gpu: GpuView) -> float | None:
@@ -71,7 +75,9 @@ def _span(values: Iterable[float | None], form: str, unit: str) -> str:
     return f"{low} {unit}" if low == high else f"{low} to {high} {unit}"
 
 
-def _pcie(host: HostView) -> str:
+def _pcie(host: HostView) -> str | None:
+    if not any(gpu.was_read for gpu in host.gpus):
+        return None
     links = Counter(
         f"gen {generation:.0f} x{width:.0f}"
         for gpu in host.answering
@@ -84,11 +90,13 @@ def _pcie(host: HostView) -> str:
     return f"expected {expected}{downshift}"
 
 
-def _peers(host: HostView) -> str:
+def _peers(host: HostView) -> str | None:
+    if not any(gpu.was_read for gpu in host.gpus):
+        return None
     if len(host.answering) < 2:  # noqa: PLR2004 - a pair
         return "no pair of GPUs"
-    paths = [t for t in host.evidence.series(catalogue.P2P_STATUS) if t.labels["capability"] == "read"]
-    direct = sum(1 for path in paths if path.labels["status"] == "ok")
+    paths = host.evidence.series(catalogue.P2P_STATUS, capability="read")
+    direct = len(host.evidence.series(catalogue.P2P_STATUS, capability="read", status="ok"))
     levels = Counter(track.labels["level"] for track in host.evidence.series(catalogue.TOPOLOGY_INFO))
     links = host.evidence.series(catalogue.NVLINK_UP)
     told = [f"P2P reads between {direct} of {len(paths)} ordered pairs" if paths else "P2P not reported"]
@@ -99,7 +107,7 @@ def _peers(host: HostView) -> str:
     return "; ".join(told)
 
 
-def _host(host: HostView) -> str:
+def _host(host: HostView) -> str | None:
     cpu, iowait = host.cpu_busy_share(), host.cpu_share(_IOWAIT)
     network = max((share for _, _, share in line_rates(host)), default=None)
     swap = host.evidence.rate(catalogue.HOST_SWAP_IN_BYTES)
@@ -112,14 +120,16 @@ def _host(host: HostView) -> str:
         None if swap is None else f"{swap / 1024**2:.1f} MiB/s swapped in",
         *(f"stalled for {r} {stalled:.0%}" for r in ("cpu", "io") if (stalled := host.pressure(r)) is not None),
     )
-    return "; ".join(part for part in parts if part is not None) or "not reported"
+    return "; ".join(part for part in parts if part is not None) or None
 
 
-def _work(host: HostView) -> str:
+def _work(host: HostView) -> str | None:
+    if not any(gpu.was_read for gpu in host.gpus):
+        return None
     counts: dict[int, list[str]] = defaultdict(list)
     nodes: dict[str, list[str]] = defaultdict(list)
     for gpu in host.answering:
-        if gpu.processes_reported:
+        if gpu.processes_known:
             counts[gpu.compute_processes].append(gpu.gpu)
         nodes[gpu.node or "unknown"].append(gpu.gpu)
     processes = ", ".join(
@@ -146,7 +156,9 @@ def ranges(indices: Iterable[str]) -> str:
     return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
-def _settings(host: HostView) -> str:
+def _settings(host: HostView) -> str | None:
+    if not any(gpu.was_read for gpu in host.gpus):
+        return None
     modes = [mode for gpu in host.answering if (mode := gpu.last(catalogue.PERSISTENCE_MODE)) is not None]
     told = [f"persistence mode on for {modes.count(1)} of {len(modes)}" if modes else "persistence mode not reported"]
     partitioned = [gpu.gpu for gpu in host.answering if gpu.partitioned]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import sys
 from contextlib import ExitStack
 
@@ -11,32 +10,30 @@ import click
 
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.codes import Severity
-from gpu_triage.diagnosis.looking import (
-    EXIT_COULD_NOT_LOOK,
-    EXIT_FINDINGS,
-    EXIT_SOUND,
-    PATIENCE,
-    WATCH,
-    Opened,
-    applies,
-    observe,
-)
+from gpu_triage.diagnosis.looking import MEASURE, PATIENCE, Opened, applies, look
 from gpu_triage.diagnosis.machine_readable import render_json, render_junit
-from gpu_triage.diagnosis.obstacles import obstacle
-from gpu_triage.diagnosis.report import Report, report_of
+from gpu_triage.diagnosis.report import Report
 from gpu_triage.diagnosis.text import render_text
 from gpu_triage.log import configure
 from gpu_triage.options import OptionsCommand, serve_options
-from gpu_triage.options.looking import Surroundings, format_option, scenario_time, seconds_of, simulate_at_option
+from gpu_triage.options.looking import (
+    Surroundings,
+    for_option,
+    format_option,
+    measuring_time,
+    scenario_time,
+    seconds_of,
+    simulate_at_option,
+)
+
+_DEFAULT_FOR = "10s"
 
 
 def check_command(surroundings: Surroundings[Opened]) -> click.Command:
     """The command, for the group."""
 
     @click.command("check", cls=OptionsCommand, short_help="Say what is wrong with this host, and what to do.")
-    @click.option(
-        "--watch", "watch_for", metavar="DURATION", default="10s", show_default=True, help="How long to look."
-    )
+    @for_option(_DEFAULT_FOR)
     @click.option(
         "--patience",
         metavar="DURATION",
@@ -58,53 +55,33 @@ def check_command(surroundings: Surroundings[Opened]) -> click.Command:
     def check(
         *,
         config: Config,
-        watch_for: str,
+        measure_for: str | None,
+        watch_for: str | None,
         patience: str,
         form: str,
         fail_on: str,
         simulate_at: str | None,
         verbose: bool,
     ) -> int:
-        """Look at this host for some seconds and say what is wrong with it, in the order of the playbook.
+        """Measure this host for some seconds and say what is wrong with it, in the order of the playbook.
 
         Prints what was measured, what it means and what to do, then for each GPU its bottleneck and whether it should
         go on taking work: keep, watch or drain. Needs no root; says what it could not read.
 
-        Exit code: 0 sound, 1 findings as severe as --fail-on, 2 the GPUs could not be looked at, or, without any
-        report, the options cannot be used, 70 a fault of this program.
+        Exit code: 0 sound, 1 findings as severe as --fail-on (by default: the host's verdict is drain), 2 the GPUs
+        could not be looked at, or, without any report, the options cannot be used, 70 a fault of this program.
         """
         begin = scenario_time(simulate_at, config)
-        seconds = seconds_of("--watch", watch_for, WATCH)
+        seconds = measuring_time(measure_for, watch_for, _DEFAULT_FOR, MEASURE)
         deadline = seconds_of("--patience", patience, PATIENCE)
         configure(config.log_level if verbose else "critical", config.log_format)
         with ExitStack() as stack:
-            report = look(surroundings.open_machine(config, stack, begin), config, seconds, deadline)
+            report = look(surroundings.open_machine(config, stack, begin), config, seconds, deadline).report
         severity = Severity(fail_on)
         _write(report, form, severity)
-        return exit_code(report, severity)
+        return report.exit_code(severity)
 
     return check
-
-
-def look(opened: Opened, config: Config, watch_seconds: float, patience_seconds: float) -> Report:
-    """The verdict on a machine.
-
-    Args:
-        opened: the machine.
-        config: as for the daemon.
-        watch_seconds: how long to watch it.
-        patience_seconds: how long to wait for its first answer.
-    """
-    watched = observe(opened, config, watch_seconds, patience_seconds)
-    host = config.simulate or platform.node() or "this host"
-    return report_of(watched.evidence, host, obstacle(watched.evidence, watched.blocked))
-
-
-def exit_code(report: Report, fail_on: Severity) -> int:
-    """0 sound, 1 findings at least as severe as `fail_on`, 2 the GPUs could not be looked at."""
-    if report.blocked is not None:
-        return EXIT_COULD_NOT_LOOK
-    return EXIT_FINDINGS if report.reaches(fail_on) else EXIT_SOUND
 
 
 def _write(report: Report, form: str, fail_on: Severity) -> None:

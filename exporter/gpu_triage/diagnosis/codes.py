@@ -73,6 +73,11 @@ class Check:
     page: str = ""
 
     @property
+    def of_host(self) -> bool:
+        """Whether it is about the host as a whole, and never about one GPU."""
+        return self.area is Area.HOST or self.code in _OF_HOST
+
+    @property
     def runbook(self) -> str:
         """Path of its page in the repository; "" without one."""
         page = self.page or self.alert
@@ -87,6 +92,10 @@ class Check:
         xid = int(self.code.removeprefix("xid."))
         return CRITICAL_XIDS.get(xid) or (CONTAINED_XID if xid in CONTAINED_XIDS else APPLICATION_XID)
 
+
+_OF_HOST: Final = frozenset(
+    {"driver.unavailable", "driver.module_missing", "gpu.missing", "gpu.released", "fabric.unhealthy"}
+)
 
 _CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 
@@ -149,6 +158,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("work.memory_imbalance", Area.WORK, "imbalance", None, _INFO, Action.FIX_JOB, "GpuImbalance"),
     Check("work.low_power", Area.WORK, "communication", "GpuBusyButLowPower", _INFO, Action.FIX_JOB),
     Check("work.memory_full", Area.WORK, "memory_full", "GpuMemoryNearFull", _INFO, Action.FIX_JOB),
+    Check("work.hung", Area.WORK, "hung", "GpuHungProcess", _WARNING, Action.FIX_JOB),
     Check("work.held_idle", Area.WORK, "held_idle", None, _INFO, Action.FIX_JOB, "GpuHungProcess"),
     Check("policy.persistence", Area.SETTINGS, "persistence", "GpuPersistenceModeOff", _INFO, Action.FIX_HOST),
 )

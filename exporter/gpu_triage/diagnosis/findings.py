@@ -20,6 +20,7 @@ class Finding:
         uuid: of that GPU; "" where unknown.
         pci_bus_id: of a GPU that has nothing else to be known by; "" mostly.
         explained_by: code of the finding about the same GPU that it follows from; "" mostly.
+        since: Unix seconds at which it began, as far as was seen; None where nobody remembers.
     """
 
     check: Check
@@ -28,6 +29,7 @@ class Finding:
     uuid: str = ""
     pci_bus_id: str = ""
     explained_by: str = ""
+    since: float | None = None
 
     @property
     def subject(self) -> str:

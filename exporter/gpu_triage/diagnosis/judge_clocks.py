@@ -17,11 +17,11 @@ def judge_heat(host: HostView) -> Iterator[Finding]:
     """Throttling for heat, and how near it is."""
     for gpu in host.answering:
         hardware, software = gpu.throttled("hw_thermal"), gpu.throttled("sw_thermal")
-        # At rest it would be cool: one whose busy share nobody knows, as with MIG, counts as busy.
-        busy = gpu.busy or gpu.busy_share is None
-        if busy and hardware > thresholds.THERMAL_SHARE:
+        # At rest it would be cool: one whose busy share nobody knows, as with MIG, counts as loaded.
+        loaded = gpu.loaded or gpu.busy_share is None
+        if loaded and hardware > thresholds.THERMAL_SHARE:
             yield of_gpu("thermal.hw", gpu, f"hw_thermal {hardware:.0%} of the time{_state(gpu)}")
-        if busy and software > thresholds.SW_THERMAL_SHARE:
+        if loaded and software > thresholds.SW_THERMAL_SHARE:
             yield of_gpu("thermal.sw", gpu, f"sw_thermal {software:.0%} of the time{_state(gpu)}")
         near = _nearness(gpu)
         if near is not None:
@@ -38,7 +38,9 @@ def _state(gpu: GpuView) -> str:
 def _nearness(gpu: GpuView) -> str | None:
     margin = gpu.one(catalogue.TEMPERATURE_MARGIN)
     if margin is not None and margin.high < thresholds.NEAR_SLOWDOWN_CELSIUS:
-        return f"{margin.last:.0f} °C left until it slows down"
+        if margin.last < 0:
+            return f"{-margin.last:.0f} °C above the temperature at which it slows down"
+        return f"{margin.last:.0f} °C below the temperature at which it slows down"
     sensors = (("memory", "memory_max"),) if margin is not None else (("gpu", "slowdown"), ("memory", "memory_max"))
     for sensor, limit_name in sensors:
         heat = gpu.one(catalogue.TEMPERATURE, sensor=sensor)
@@ -58,7 +60,7 @@ def judge_power(host: HostView) -> Iterator[Finding]:
             yield of_gpu("power.hw_slowdown", gpu, f"hw_slowdown {slowdown:.0%} of the time, without heat or brake")
         if gpu.capped:
             limit, default = gpu.last(catalogue.POWER_LIMIT), gpu.last(catalogue.POWER_DEFAULT_LIMIT)
-            share = gpu.throttled("sw_power_cap")
+            share = gpu.capped_share
             code = "power.cap" if share > thresholds.POWER_CAP_SHARE else "power.limit"
             yield of_gpu(code, gpu, f"limit {limit:.0f} W, default {default:.0f} W; at it {share:.0%} of the time")
 
@@ -82,7 +84,7 @@ def judge_stragglers(host: HostView) -> Iterator[Finding]:
         if len(busy) < thresholds.STRAGGLER_PEERS:
             continue
         usual = median(clock for _, clock in busy)
-        peers_cap_share = median(gpu.throttled("sw_power_cap") for gpu, _ in busy)
+        peers_cap_share = median(gpu.capped_share for gpu, _ in busy)
         for gpu, own in busy:
             if own < usual * (1 - thresholds.STRAGGLER_BELOW_SHARE) and not _works_harder(gpu, peers_cap_share):
                 measured = f"SM clock {own / 1e6:.0f} MHz, its busy siblings' median {usual / 1e6:.0f} MHz"
@@ -91,6 +93,5 @@ def judge_stragglers(host: HostView) -> Iterator[Finding]:
 
 def _works_harder(gpu: GpuView, peers_cap_share: float) -> bool:
     """Whether it meets its default power limit, and its peers theirs hardly ever: no fault of its own."""
-    share = gpu.throttled("sw_power_cap")
-    at_limit = share >= thresholds.POWER_CAP_CLASS_SHARE and not gpu.capped
+    at_limit = gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE and not gpu.capped
     return at_limit and peers_cap_share <= thresholds.STRAGGLER_PEERS_CAP_SHARE

@@ -21,12 +21,12 @@ def starvation_judge(bottlenecks: Mapping[GpuView, Bottleneck]) -> Judge:
 
     def judge(host: HostView) -> Iterator[Finding]:
         nodes = {gpu.node for gpu in host.gpus}
-        busy_nodes = (scarce_cpu(host, node, single=False) for node in sorted(nodes, key=str))
+        busy_nodes = (scarce_cpu(host.recent, node, single=False) for node in sorted(nodes, key=str))
         scarce = (
-            ("memory", scarce_memory(host)),
-            ("storage", scarce_storage(host)),
+            ("memory", scarce_memory(host.recent)),
+            ("storage", scarce_storage(host.recent)),
             ("cpu", next((reason for reason in busy_nodes if reason is not None), None)),
-            ("network", scarce_network(host)),
+            ("network", scarce_network(host.recent)),
         )
         yield from _swapping(host)
         for resource, reason in scarce:
@@ -64,7 +64,7 @@ def judge_placement(host: HostView) -> Iterator[Finding]:
     """Processes that crowd on one GPU, and memory likewise."""
     whole = [gpu for gpu in host.answering if not gpu.partitioned]
     for gpu in whole:
-        siblings = [other for other in whole if other is not gpu and other.name == gpu.name and not other.occupied]
+        siblings = [other for other in whole if other is not gpu and other.name == gpu.name and other.is_free]
         if not siblings:
             continue
         idle = ", ".join(other.gpu for other in siblings)
@@ -80,8 +80,8 @@ def judge_placement(host: HostView) -> Iterator[Finding]:
             yield of_gpu("work.memory_imbalance", gpu, measured)
 
 
-def judge_work(host: HostView) -> Iterator[Finding]:
-    """Memory that fills up, and memory held by who does nothing."""
+def judge_memory_growth(host: HostView) -> Iterator[Finding]:
+    """Memory that fills up."""
     for gpu in host.answering:
         used = gpu.one(catalogue.MEMORY_USED)
         full = gpu.memory_share
@@ -91,21 +91,26 @@ def judge_work(host: HostView) -> Iterator[Finding]:
         total = gpu.last(catalogue.MEMORY_TOTAL) or 0.0
         if full > thresholds.MEMORY_FULL_SHARE and grown > thresholds.MEMORY_GROWTH_SHARE * total:
             yield of_gpu("work.memory_full", gpu, f"{full:.1%} in use, {grown / 1024**2:.0f} MiB more than before")
-        if held_idle(gpu):
-            held = f"{used.last / 1024**3:.1f} GiB held by {gpu.process_names or 'a process'}"
-            measured = f"{held}, busy {gpu.busy_share or 0:.0%} of the time"
-            yield of_gpu("work.held_idle", gpu, measured)
 
 
-def spinning_judge(bottlenecks: Mapping[GpuView, Bottleneck]) -> Judge:
-    """A judge of GPUs that are busy and do little."""
+def work_judge(bottlenecks: Mapping[GpuView, Bottleneck]) -> Judge:
+    """A judge of GPUs of these bottlenecks that hang, that hold memory at rest, or that are busy and do little."""
 
     def judge(_host: HostView) -> Iterator[Finding]:
         for gpu, bottleneck in bottlenecks.items():
             if bottleneck.name == "communication":
                 yield of_gpu("work.low_power", gpu, bottleneck.because)
+            elif bottleneck.name == "hung":
+                yield of_gpu("work.hung", gpu, f"{bottleneck.because}; {_held(gpu)}")
+            elif bottleneck.name == "unattributed" and held_idle(gpu):
+                yield of_gpu("work.held_idle", gpu, f"{_held(gpu)}, busy {gpu.busy_share or 0:.0%} of the time")
 
     return judge
+
+
+def _held(gpu: GpuView) -> str:
+    held = (gpu.last(catalogue.MEMORY_USED) or 0.0) / 1024**3
+    return f"{held:.1f} GiB held by {gpu.process_names or 'a process'}"
 
 
 def judge_settings(host: HostView) -> Iterator[Finding]:

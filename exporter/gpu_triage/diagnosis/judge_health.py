@@ -32,7 +32,7 @@ def judge_presence(host: HostView) -> Iterator[Finding]:
         return
     error = host.driver_error
     if error is not None and host.evidence.last(catalogue.DEVICES, source="pci") != 0:
-        yield of_host("driver.unavailable", f"NVML says {error}")
+        yield of_host("driver.unavailable", f"the driver does not answer: {error}")
         return
     counted = host.evidence.last(catalogue.DEVICES, source="nvml")
     wanted = {
@@ -44,7 +44,7 @@ def judge_presence(host: HostView) -> Iterator[Finding]:
         yield of_host("gpu.missing", f"the driver shows {counted or 0:.0f} GPUs, {' and '.join(short)}")
     for gpu in host.gpus:
         if not gpu.up:
-            yield of_gpu("gpu.lost", gpu, f"error {gpu.label(catalogue.ERROR_INFO, 'error') or 'unknown'}")
+            yield of_gpu("gpu.lost", gpu, f"does not answer ({gpu.label(catalogue.ERROR_INFO, 'error') or 'unknown'})")
     if host.gpus and host.evidence.last(catalogue.KERNEL_MODULE_LOADED, module=_CUDA_MODULE) == 0:
         yield of_host("driver.module_missing", f"{_CUDA_MODULE} is not in /proc/modules")
 

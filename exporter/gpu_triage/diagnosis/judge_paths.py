@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from gpu_triage import catalogue
 from gpu_triage.diagnosis import thresholds
-from gpu_triage.diagnosis.evidence import Track
 from gpu_triage.diagnosis.findings import Finding, of_gpu
 from gpu_triage.diagnosis.ladder import narrow_link, slow_link
 from gpu_triage.diagnosis.view import GpuView, HostView
@@ -22,13 +21,13 @@ def judge_links(host: HostView) -> Iterator[Finding]:
     for gpu in host.answering:
         narrow, slow = narrow_link(gpu), slow_link(gpu)
         if narrow is not None:
-            load = "under load" if gpu.loaded else "at rest"
-            yield of_gpu("pcie.width" if gpu.loaded else "pcie.width_idle", gpu, f"{narrow} {load}{_slot(gpu)}")
-        if slow is not None and gpu.loaded:
+            load = "under load" if gpu.recent.loaded else "at rest"
+            yield of_gpu("pcie.width" if gpu.recent.loaded else "pcie.width_idle", gpu, f"{narrow} {load}{_slot(gpu)}")
+        if slow is not None and gpu.recent.loaded:
             yield of_gpu("pcie.generation", gpu, f"{slow} under load{_slot(gpu)}")
         flaps = gpu.rising(catalogue.PCIE_TRANSITIONS, thresholds.LINK_TRANSITIONS)
         if flaps is not None and gpu.loaded:
-            yield of_gpu("pcie.flapping", gpu, f"{flaps:.0f} changes during the watch")
+            yield of_gpu("pcie.flapping", gpu, f"{flaps:.0f} changes in {_window(gpu)}")
 
 
 def _slot(gpu: GpuView) -> str:
@@ -41,11 +40,11 @@ def judge_link_errors(host: HostView) -> Iterator[Finding]:
     for gpu in host.gpus:
         replays = gpu.rising(catalogue.PCIE_REPLAYS, thresholds.REPLAYS)
         if replays is not None:
-            yield of_gpu("pcie.replays", gpu, f"{replays:.0f} replays during the watch")
+            yield of_gpu("pcie.replays", gpu, f"{replays:.0f} replays in {_window(gpu)}")
         told = []
         for device in ("gpu", "port"):
             most = thresholds.CORRECTABLE_AER_ERRORS
-            correctable = gpu.rising(catalogue.PCIE_AER_ERRORS, most, "severity", ("correctable",), device=device)
+            correctable = gpu.rising(catalogue.PCIE_AER_ERRORS, most, device=device, severity="correctable")
             if correctable is not None:
                 told.append(f"{correctable:.0f} correctable on the {device}")
             for severity in ("nonfatal", "fatal"):
@@ -53,7 +52,11 @@ def judge_link_errors(host: HostView) -> Iterator[Finding]:
                 if track is not None and track.increase > 0:
                     told.append(f"{track.increase:.0f} {severity} on the {device}")
         if told:
-            yield of_gpu("pcie.aer", gpu, f"{', '.join(told)} during the watch")
+            yield of_gpu("pcie.aer", gpu, f"{', '.join(told)} in {_window(gpu)}")
+
+
+def _window(gpu: GpuView) -> str:
+    return f"{gpu.evidence.seconds:.0f} s"
 
 
 def judge_slots(host: HostView) -> Iterator[Finding]:
@@ -91,11 +94,13 @@ def judge_peers(host: HostView) -> Iterator[Finding]:
     whole = {(gpu.gpu, gpu.uuid): gpu for gpu in host.answering if not gpu.partitioned}
     levels = _levels(host)
     paths = [
-        (gpu, peer, path.labels["status"], (gpu.name, levels.get(_pair(path)), path.labels["capability"]))
-        for path in host.evidence.series(catalogue.P2P_STATUS)
-        if path.labels["capability"] in _DIRECT
-        and (gpu := whole.get((path.labels["gpu"], path.labels["uuid"]))) is not None
-        and (peer := whole.get((path.labels["peer_gpu"], path.labels["peer_uuid"]))) is not None
+        (gpu, peer, labels["status"], (gpu.name, levels.get(frozenset({uuid, peer_uuid})), capability))
+        for capability in _DIRECT
+        for labels in (path.labels for path in host.evidence.series(catalogue.P2P_STATUS, capability=capability))
+        if (uuid := labels["uuid"])
+        and (peer_uuid := labels["peer_uuid"])
+        and (gpu := whole.get((labels["gpu"], uuid))) is not None
+        and (peer := whole.get((labels["peer_gpu"], peer_uuid))) is not None
         and gpu.name == peer.name
     ]
     able = {kind for _, _, status, kind in paths if status == "ok" and kind[1] is not None}
@@ -108,11 +113,8 @@ def judge_peers(host: HostView) -> Iterator[Finding]:
 
 
 def _levels(host: HostView) -> dict[frozenset[str], str]:
-    return {_pair(track): track.labels["level"] for track in host.evidence.series(catalogue.TOPOLOGY_INFO)}
-
-
-def _pair(track: Track) -> frozenset[str]:
-    return frozenset({track.labels["uuid"], track.labels["peer_uuid"]})
+    tracks = (track.labels for track in host.evidence.series(catalogue.TOPOLOGY_INFO))
+    return {frozenset({labels["uuid"], labels["peer_uuid"]}): labels["level"] for labels in tracks}
 
 
 def judge_nvlink(host: HostView) -> Iterator[Finding]:
@@ -124,11 +126,11 @@ def judge_nvlink(host: HostView) -> Iterator[Finding]:
             yield of_gpu("nvlink.down", gpu, f"down: link {', '.join(down)}")
         told = []
         for kinds, most in (
-            (("replay", "recovery"), thresholds.NVLINK_REPLAYS_AND_RECOVERIES),
-            (("crc",), thresholds.NVLINK_CRC_ERRORS),
+            ("replay|recovery", thresholds.NVLINK_REPLAYS_AND_RECOVERIES),
+            ("crc", thresholds.NVLINK_CRC_ERRORS),
         ):
-            errors = gpu.rising(catalogue.NVLINK_ERRORS, most, "type", kinds)
+            errors = gpu.rising(catalogue.NVLINK_ERRORS, most, type=kinds)
             if errors is not None:
-                told.append(f"{errors:.0f} {' and '.join(kinds)}")
+                told.append(f"{errors:.0f} {kinds.replace('|', ' and ')}")
         if told:
-            yield of_gpu("nvlink.errors", gpu, f"{', '.join(told)} errors during the watch")
+            yield of_gpu("nvlink.errors", gpu, f"{', '.join(told)} errors in {_window(gpu)}")

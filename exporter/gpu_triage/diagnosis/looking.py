@@ -1,4 +1,4 @@
-"""What the commands that look at a host share: which options, how they watch the machine."""
+"""What the commands that look at a host once share: which options, and how they measure the machine."""
 
 from __future__ import annotations
 
@@ -9,18 +9,14 @@ from typing import Final
 import click
 
 from gpu_triage.config import Config
-from gpu_triage.diagnosis.watch import Watched, watch, watch_stepped
+from gpu_triage.diagnosis.judge import Judgement, subject_of
+from gpu_triage.diagnosis.measure import measure, measure_stepped
 from gpu_triage.machine import Machine
 from gpu_triage.options import Option
 from gpu_triage.options.values import duration
 from gpu_triage.sampler.runner import SteppedClock
 
-EXIT_SOUND: Final = 0
-EXIT_FINDINGS: Final = 1
-EXIT_COULD_NOT_LOOK: Final = 2
-"""With a report on the output. Options that cannot be used end with 2 too, and with none."""
-
-WATCH: Final = duration("2s", "1h")
+MEASURE: Final = duration("2s", "1h")
 PATIENCE: Final = duration("1s", "10m")
 
 _SECTIONS: Final = frozenset({"Expectations", "Collectors", "Kubernetes", "Paths", "Simulation", "Configuration file"})
@@ -44,26 +40,29 @@ def applies(option: Option) -> bool:
     return (option.section in _SECTIONS or option.name == "sample.deadline") and option.name != "baseline.from-host"
 
 
-def observe(opened: Opened, config: Config, watch_seconds: float, patience_seconds: float) -> Watched:
-    """Watch a machine, with a line of progress on stderr if that is a terminal.
+def look(opened: Opened, config: Config, seconds: float, patience_seconds: float) -> Judgement:
+    """The judgement of a machine, with a line of progress on stderr if that is a terminal.
 
     Args:
         opened: the machine.
         config: as for the daemon.
-        watch_seconds: how long to watch it.
+        seconds: how long to measure it.
         patience_seconds: how long to wait for its first answer.
     """
+    subject = subject_of(config, continuous=False)
     if opened.stepped is not None:
-        return watch_stepped(opened.machine, opened.stepped, config, watch_seconds, patience_seconds)
+        machine, clock = opened.machine, opened.stepped
+        return measure_stepped(machine, clock, subject, config, seconds, patience_seconds=patience_seconds)
     shown = sys.stderr.isatty()
-    watched = watch(opened.machine, config, watch_seconds, patience_seconds, _show if shown else _keep_quiet)
+    progress = _show if shown else _keep_quiet
+    judgement = measure(opened.machine, subject, config, seconds, patience_seconds=patience_seconds, progress=progress)
     if shown:
         click.echo("\r\x1b[K", nl=False, err=True)
-    return watched
+    return judgement
 
 
 def _show(seconds: float, of_seconds: float) -> None:
-    click.echo(f"\rlooking, {seconds:.0f} of {of_seconds:.0f} s ", nl=False, err=True)
+    click.echo(f"\rmeasuring, {seconds:.0f} of {of_seconds:.0f} s ", nl=False, err=True)
 
 
 def _keep_quiet(_seconds: float, _of_seconds: float) -> None:

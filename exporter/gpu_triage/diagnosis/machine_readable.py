@@ -12,7 +12,7 @@ from gpu_triage.diagnosis.report import AreaVerdict, GpuVerdict, Report
 from gpu_triage.diagnosis.text import printable
 
 FORMAT: Final = "gpu-triage-check"
-VERSION: Final = 1
+VERSION: Final = 2
 """Raised when a key changes its meaning or goes; new keys may come without."""
 
 
@@ -27,10 +27,11 @@ def _document(report: Report) -> dict[str, Any]:
         "version": VERSION,
         "host": report.host,
         "simulated": report.simulated,
-        "watched_seconds": round(report.watched_seconds, 3),
+        "recording": report.recording,
+        "measured_seconds": round(report.measured_seconds, 3),
         "driver_version": report.driver or None,
         "blocked": report.blocked,
-        "verdict": report.fitness.value,
+        "verdict": report.verdict.value,
         "gpus": [_gpu(gpu) for gpu in report.gpus],
         "areas": [_area(area) for area in report.areas],
         "findings": [_finding(finding) for finding in report.findings],
@@ -47,9 +48,14 @@ def _gpu(gpu: GpuVerdict) -> dict[str, Any]:
         "bottleneck": gpu.bottleneck.name,
         "because": gpu.bottleneck.because,
         "unseen": gpu.bottleneck.unseen or None,
-        "verdict": gpu.fitness.value,
+        "since": _seconds(gpu.since),
+        "verdict": gpu.verdict.value,
         "findings": list(gpu.codes),
     }
+
+
+def _seconds(time: float | None) -> float | None:
+    return None if time is None else round(time, 3)
 
 
 def _area(area: AreaVerdict) -> dict[str, Any]:
@@ -71,6 +77,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "uuid": finding.uuid or None,
         "pci_bus_id": finding.pci_bus_id or None,
         "explained_by": finding.explained_by or None,
+        "since": _seconds(finding.since),
         "measured": finding.measured,
         "meaning": check.advice.meaning,
         "decision": check.advice.decision,

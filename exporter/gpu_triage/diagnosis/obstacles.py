@@ -18,7 +18,7 @@ _NEXT_STEPS: Final = MappingProxyType(
         "version_mismatch": "the library and the loaded kernel module are of different versions; reload the module "
         "or reboot",
         "no_permission": "the device files may not be opened; check /dev/nvidia* and the container's devices",
-        "released": "the GPUs were let go on request, and nobody watches them; SIGUSR2 or POST /-/acquire takes "
+        "released": "the GPUs were released on request, and nobody monitors them; SIGUSR2 or POST /-/acquire takes "
         "them back",
         "stalled": "the driver does not answer in time, as when a GPU hangs; " + _READ_LOG + " and reboot the host",
         "no_answer": "nothing answered in time; " + _READ_LOG + ", or raise --patience",
@@ -36,9 +36,9 @@ def obstacle(evidence: Evidence, error: str | None) -> str | None:
     if evidence.last(catalogue.DEVICES, source="expected") == 0:
         return None
     if error is not None and evidence.last(catalogue.DEVICES, source="pci") == 0:
-        return f"no NVIDIA GPU on the PCI bus ({error}); say --expect.gpu-count 0 where that is right"
+        return f"no NVIDIA GPU on the PCI bus ({error}); set --expect.gpu-count 0 if that is right"
     if error is not None:
         return f"{error}: {_NEXT_STEPS.get(error, _READ_LOG)}"
     if not evidence.series(catalogue.UP):
-        return "the driver shows no GPU; say --expect.gpu-count 0 where that is right"
+        return "the driver shows no GPU; set --expect.gpu-count 0 if that is right"
     return None

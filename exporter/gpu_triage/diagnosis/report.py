@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Final
 
 from gpu_triage import catalogue
 from gpu_triage.diagnosis.blind_spots import blind_spots
 from gpu_triage.diagnosis.calm import summaries
 from gpu_triage.diagnosis.codes import CHECKS, EXPLAINED_BY, Area, Severity
-from gpu_triage.diagnosis.evidence import Evidence
 from gpu_triage.diagnosis.findings import Finding, Judge
 from gpu_triage.diagnosis.judge_clocks import judge_clock_policy, judge_heat, judge_power, judge_stragglers
 from gpu_triage.diagnosis.judge_feed import (
     judge_baseline,
     judge_locality,
+    judge_memory_growth,
     judge_placement,
     judge_settings,
-    judge_work,
-    spinning_judge,
     starvation_judge,
+    work_judge,
 )
 from gpu_triage.diagnosis.judge_health import judge_memory_errors, judge_presence, judge_recovery, judge_xids
 from gpu_triage.diagnosis.judge_paths import judge_link_errors, judge_links, judge_nvlink, judge_peers, judge_slots
-from gpu_triage.diagnosis.ladder import Bottleneck, bottleneck_of
-from gpu_triage.diagnosis.view import GpuView, HostView, view_of
+from gpu_triage.diagnosis.ladder import Bottleneck
+from gpu_triage.diagnosis.past import ClassMemory, Stretch
+from gpu_triage.diagnosis.verdicts import Verdict, exit_code, verdict_on
+from gpu_triage.diagnosis.view import GpuView, HostView
 
 JUDGES: Final[tuple[Judge, ...]] = (
     judge_presence,
@@ -45,18 +45,10 @@ JUDGES: Final[tuple[Judge, ...]] = (
     judge_nvlink,
     judge_locality,
     judge_placement,
-    judge_work,
+    judge_memory_growth,
     judge_settings,
 )
 """All judges but those that need the bottlenecks."""
-
-
-class Fitness(Enum):
-    """Whether a GPU or the host should go on taking work."""
-
-    KEEP = "keep"
-    WATCH = "watch"
-    DRAIN = "drain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +61,10 @@ class GpuVerdict:
         name: of the model; "" where unknown.
         pci_bus_id: "" where unknown.
         bottleneck: which resource is scarce first.
-        fitness: whether it should go on taking work.
+        since: Unix seconds at which it came into that class, as far as was seen; None after one look.
+        seconds: that it spent in each class so far.
+        strip: its classes of the last half hour.
+        verdict: whether it should go on taking work.
         codes: of its findings.
     """
 
@@ -78,7 +73,10 @@ class GpuVerdict:
     name: str
     pci_bus_id: str
     bottleneck: Bottleneck
-    fitness: Fitness
+    since: float | None
+    seconds: Mapping[str, float]
+    strip: tuple[Stretch, ...]
+    verdict: Verdict
     codes: tuple[str, ...]
 
 
@@ -89,13 +87,13 @@ class AreaVerdict:
     Attributes:
         area: which one.
         severity: of its worst finding; None when there is none.
-        summary: what was looked at, in one line.
+        summary: what was read, in one line; None where nothing was.
         findings: worst first within the order of the playbook.
     """
 
     area: Area
     severity: Severity | None
-    summary: str
+    summary: str | None
     findings: tuple[Finding, ...]
 
 
@@ -106,22 +104,24 @@ class Report:
     Attributes:
         host: its name, or that of the scenario.
         simulated: whether it is made up.
-        watched_seconds: how long it was watched.
+        recording: file that is replayed; None on a host of now.
+        measured_seconds: over how long it was measured.
         driver: version of the driver; "" while it is unavailable.
         areas: in the playbook's order.
         gpus: by index.
-        fitness: of the host.
+        verdict: on the host.
         not_read: what could not be read, and what that hides.
         blocked: why the GPUs could not be looked at at all, and what to do; None when they could.
     """
 
     host: str
     simulated: bool
-    watched_seconds: float
+    recording: str | None
+    measured_seconds: float
     driver: str
     areas: tuple[AreaVerdict, ...]
     gpus: tuple[GpuVerdict, ...]
-    fitness: Fitness
+    verdict: Verdict
     not_read: tuple[str, ...]
     blocked: str | None
 
@@ -130,28 +130,63 @@ class Report:
         """All of them, in the playbook's order."""
         return tuple(finding for area in self.areas for finding in area.findings)
 
-    def reaches(self, severity: Severity) -> bool:
-        """Whether any finding is at least as severe."""
-        return any(finding.check.severity.rank >= severity.rank for finding in self.findings)
+    def exit_code(self, fail_on: Severity) -> int:
+        """Of a look that found this, as the table of verdicts has it."""
+        severities = [finding.check.severity for finding in self.findings]
+        return exit_code(severities, fail_on, blocked=self.blocked is not None)
 
 
-def report_of(evidence: Evidence, host_name: str, blocked: str | None) -> Report:
-    """The verdict on this evidence."""
-    host = view_of(evidence)
-    bottlenecks = {gpu: bottleneck_of(gpu, host) for gpu in host.gpus}
-    judges = (*JUDGES, starvation_judge(bottlenecks), spinning_judge(bottlenecks))
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is judged.
+
+    Attributes:
+        name: of the host, or of the scenario.
+        recording: file that is replayed; None on a host of now.
+        continuous: whether it is judged again and again; one look cannot tell since when anything lasts.
+    """
+
+    name: str
+    recording: str | None = None
+    continuous: bool = False
+
+
+def findings_of(host: HostView, bottlenecks: Mapping[GpuView, Bottleneck]) -> list[Finding]:
+    """Everything found, in the playbook's order, with the cause of what follows from something else."""
+    judges = (*JUDGES, starvation_judge(bottlenecks), work_judge(bottlenecks))
     order = {check.code: place for place, check in enumerate(CHECKS)}
-    found = _explained(sorted((f for judge in judges for f in judge(host)), key=lambda f: order[f.check.code]))
-    gpus = tuple(_gpu(gpu, bottlenecks[gpu], found) for gpu in host.gpus)
+    return _explained(sorted((f for judge in judges for f in judge(host)), key=lambda f: order[f.check.code]))
+
+
+def report_of(
+    subject: Subject,
+    host: HostView,
+    classes: Mapping[GpuView, tuple[Bottleneck, ClassMemory]],
+    found: list[Finding],
+    blocked: str | None,
+) -> Report:
+    """The verdict on a host.
+
+    Args:
+        subject: what is judged.
+        host: as measured.
+        classes: the class of each GPU, and what is remembered of it.
+        found: the findings.
+        blocked: why the GPUs could not be looked at at all; None when they could.
+    """
+    evidence = host.evidence
+    gpus = tuple(_gpu(gpu, *classes[gpu], found, continuous=subject.continuous) for gpu in host.gpus)
     driver = evidence.one(catalogue.DRIVER_INFO)
+    was_read = blocked is None and (not host.gpus or any(gpu.was_read for gpu in host.gpus))
     return Report(
-        host=host_name,
-        simulated=evidence.last(catalogue.EXPORTER_SIMULATED) == 1,
-        watched_seconds=evidence.seconds,
+        host=subject.name,
+        simulated=subject.recording is None and evidence.last(catalogue.EXPORTER_SIMULATED) == 1,
+        recording=subject.recording,
+        measured_seconds=evidence.seconds,
         driver="" if driver is None else driver.labels["driver_version"],
         areas=_areas(host, found),
         gpus=gpus,
-        fitness=Fitness.WATCH if host.released else _host_fitness(found, gpus, blocked),
+        verdict=verdict_on((finding.check.severity for finding in found), was_read=was_read),
         not_read=blind_spots(host),
         blocked=blocked,
     )
@@ -180,33 +215,20 @@ def _worst(findings: Iterable[Finding]) -> Severity | None:
     return max((finding.check.severity for finding in findings), key=lambda severity: severity.rank, default=None)
 
 
-def _gpu(gpu: GpuView, bottleneck: Bottleneck, found: list[Finding]) -> GpuVerdict:
-    bus_id = gpu.label(catalogue.INFO, "pci_bus_id")
+def _gpu(
+    gpu: GpuView, bottleneck: Bottleneck, memory: ClassMemory, found: list[Finding], *, continuous: bool
+) -> GpuVerdict:
+    now = gpu.evidence.at
     own = [finding for finding in found if finding.gpu == gpu.gpu and finding.uuid == gpu.uuid]
     return GpuVerdict(
         gpu=gpu.gpu,
         uuid=gpu.uuid,
         name=gpu.name,
-        pci_bus_id=bus_id,
+        pci_bus_id=gpu.label(catalogue.INFO, "pci_bus_id"),
         bottleneck=bottleneck,
-        fitness=_fitness(own),
+        since=memory.since.wall if continuous and memory.since is not None else None,
+        seconds=dict(memory.seconds),
+        strip=memory.strip(now.monotonic),
+        verdict=verdict_on((finding.check.severity for finding in own), was_read=gpu.was_read),
         codes=tuple(dict.fromkeys(finding.check.code for finding in own)),
     )
-
-
-def _fitness(findings: Iterable[Finding]) -> Fitness:
-    worst = _worst(findings)
-    if worst is Severity.CRITICAL:
-        return Fitness.DRAIN
-    return Fitness.WATCH if worst is Severity.WARNING else Fitness.KEEP
-
-
-def _host_fitness(found: list[Finding], gpus: tuple[GpuVerdict, ...], blocked: str | None) -> Fitness:
-    own = _fitness(finding for finding in found if finding.of_host)
-    if blocked is not None or own is Fitness.DRAIN:
-        return Fitness.DRAIN
-    # A board without an index is nobody's GPU here, but somebody's to look after.
-    ailing = any(gpu.fitness is not Fitness.KEEP for gpu in gpus) or _fitness(found) is not Fitness.KEEP
-    if gpus and all(gpu.fitness is Fitness.DRAIN for gpu in gpus):
-        return Fitness.DRAIN
-    return Fitness.WATCH if ailing else Fitness.KEEP

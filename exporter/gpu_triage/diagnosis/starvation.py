@@ -13,35 +13,51 @@ from gpu_triage.diagnosis.view import HostView
 _IOWAIT = frozenset({"iowait"})
 
 
-def scarce_memory(host: HostView) -> str | None:
-    """Why memory is scarce: swapping in, or tasks that stall for memory."""
+def scarce_memory(host: HostView, ease: float = 1.0) -> str | None:
+    """Why memory is scarce: swapping in, or tasks that stall for memory, on hosts without swap too.
+
+    Args:
+        host: over the last part of the window, as for the other questions.
+        ease: what the thresholds are multiplied by; below 1 for a class that a GPU is in already.
+    """
     swapped = host.evidence.rate(catalogue.HOST_SWAP_IN_BYTES) or 0.0
-    if swapped >= thresholds.SWAP_IN_BYTES_PER_SECOND:
+    if swapped >= thresholds.SWAP_IN_BYTES_PER_SECOND * ease:
         return f"{swapped / 1024**2:.1f} MiB/s read back from swap"
     stalled = host.pressure("memory") or 0.0
-    if stalled >= thresholds.MEMORY_PRESSURE_SHARE:
+    if stalled >= thresholds.MEMORY_PRESSURE_SHARE * ease:
         return f"tasks stalled for memory {stalled:.0%} of the time"
     return None
 
 
-def scarce_storage(host: HostView) -> str | None:
+def scarce_storage(host: HostView, ease: float = 1.0) -> str | None:
     """Why storage is scarce: everything that says so, in one line."""
-    return "; ".join(_slow_storage(host)) or None
+    return "; ".join(_slow_storage(host, ease)) or None
 
 
-def _slow_storage(host: HostView) -> Iterator[str]:
+def mostly_writes(host: HostView) -> bool:
+    """Whether more is written to disks and NFS than read from them, as while a checkpoint is saved."""
+    read = host.evidence.rate(catalogue.HOST_DISK_READ_BYTES) or 0.0
+    written = host.evidence.rate(catalogue.HOST_DISK_WRITTEN_BYTES) or 0.0
+    read += host.evidence.rate(catalogue.HOST_NFS_BYTES, direction="read") or 0.0
+    written += host.evidence.rate(catalogue.HOST_NFS_BYTES, direction="write") or 0.0
+    return written > read
+
+
+def _slow_storage(host: HostView, ease: float) -> Iterator[str]:
     iowait = host.cpu_share(_IOWAIT) or 0.0
-    if iowait >= thresholds.IOWAIT_SHARE:
+    if iowait >= thresholds.IOWAIT_SHARE * ease:
         yield f"{iowait:.0%} of the CPU time is iowait"
     stalled = host.pressure("io") or 0.0
-    if stalled >= thresholds.IO_PRESSURE_SHARE:
+    if stalled >= thresholds.IO_PRESSURE_SHARE * ease:
         yield f"tasks stalled for I/O {stalled:.0%} of the time"
     for disk in host.evidence.series(catalogue.HOST_DISK_BUSY_SECONDS):
         busy = min(1.0, disk.rate or 0.0)
-        if busy >= thresholds.DISK_BUSY_SHARE:
+        if busy >= thresholds.DISK_BUSY_SHARE * ease:
             yield f"disk {disk.labels['device']} busy {busy:.0%} of the time"
     for mount, operations, seconds in _nfs(host):
-        if operations >= thresholds.NFS_OPERATIONS_PER_SECOND and seconds / operations >= thresholds.NFS_SECONDS:
+        if operations < thresholds.NFS_OPERATIONS_PER_SECOND * ease:
+            continue
+        if seconds / operations >= thresholds.NFS_SECONDS * ease:
             yield f"NFS {mount} takes {seconds / operations * 1000:.0f} ms an operation"
 
 
@@ -54,27 +70,27 @@ def _nfs(host: HostView) -> Iterator[tuple[str, float, float]]:
     yield from ((mount, operations, seconds) for mount, (operations, seconds) in totals.items())
 
 
-def scarce_cpu(host: HostView, node: str | None, *, single: bool) -> str | None:
+def scarce_cpu(host: HostView, node: str | None, ease: float = 1.0, *, single: bool) -> str | None:
     """Why the CPUs of a NUMA node (of every node, without one) are scarce; `single`: one busy CPU is enough."""
     if node is None:
         nodes = sorted({track.labels["numa_node"] for track in host.evidence.series(catalogue.HOST_CPUS)})
-        reasons = [scarce_cpu(host, each, single=single) for each in nodes]
+        reasons = [scarce_cpu(host, each, ease, single=single) for each in nodes]
         return "; ".join(filter(None, reasons)) if reasons and all(reasons) else None
     busy = host.cpu_busy_share(node) or 0.0
-    if busy >= thresholds.NODE_CPU_SHARE:
+    if busy >= thresholds.NODE_CPU_SHARE * ease:
         return f"CPUs of NUMA node {node} busy {busy:.0%} of the time"
     busiest = host.busiest_cpu_share(node) or 0.0
-    if single and busiest >= thresholds.BUSIEST_CPU_SHARE:
+    if single and busiest >= thresholds.BUSIEST_CPU_SHARE * ease:
         return f"one CPU of NUMA node {node} busy {busiest:.0%} of the time"
     return None
 
 
-def scarce_network(host: HostView) -> str | None:
-    """Which adapter is near its line rate."""
+def scarce_network(host: HostView, ease: float = 1.0, *, receiving: bool = False) -> str | None:
+    """Which adapter is near its line rate; `receiving`: only what it receives counts."""
     near = [
         f"{name} {direction} at {share:.0%} of its line rate"
         for name, direction, share in line_rates(host)
-        if share >= thresholds.LINE_RATE_SHARE
+        if share >= thresholds.LINE_RATE_SHARE * ease and not (receiving and direction != "receives")
     ]
     return "; ".join(near) or None
 

@@ -9,13 +9,14 @@ import click
 
 from gpu_triage.diagnosis.codes import Severity
 from gpu_triage.diagnosis.findings import Finding
-from gpu_triage.diagnosis.report import AreaVerdict, Fitness, GpuVerdict, Report
+from gpu_triage.diagnosis.report import AreaVerdict, GpuVerdict, Report
+from gpu_triage.diagnosis.verdicts import COLOURS, Verdict
 
 _SEVERITY_COLOURS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
-_FITNESS_COLOURS: Final = {Fitness.DRAIN: "red", Fitness.WATCH: "yellow", Fitness.KEEP: "green"}
 _LABEL_WIDTH: Final = 8
 _AREA_WIDTH: Final = 20
 _MARK_WIDTH: Final = 9
+_VERDICT_WIDTH: Final = 10
 
 
 def printable(text: str) -> str:
@@ -29,8 +30,10 @@ def render_text(report: Report) -> str:
 
 
 def _lines(report: Report) -> Iterator[str]:
-    simulated = " (SIMULATED: everything here is made up)" if report.simulated else ""
-    yield f"{printable(report.host)}{simulated}, watched for {report.watched_seconds:.0f} s"
+    made_up = " (SIMULATED: everything here is made up)" if report.simulated else ""
+    if report.recording is not None:
+        made_up = " (a RECORDING, not this host as it is now)"
+    yield f"{printable(report.host)}{made_up}, measured for {report.measured_seconds:.0f} s"
     yield ""
     if report.blocked is not None:
         yield f"{click.style('could not look', fg='red', bold=True)}: {printable(report.blocked)}"
@@ -42,8 +45,13 @@ def _lines(report: Report) -> Iterator[str]:
 
 
 def _area(area: AreaVerdict) -> Iterator[str]:
-    mark, colour = ("ok", "green") if area.severity is None else (area.severity.value, _SEVERITY_COLOURS[area.severity])
-    yield f"{_padded(mark, _MARK_WIDTH, colour)} {area.area.value:<{_AREA_WIDTH}} {printable(area.summary)}"
+    mark, colour = "ok", "green"
+    if area.severity is not None:
+        mark, colour = area.severity.value, _SEVERITY_COLOURS[area.severity]
+    elif area.summary is None:
+        mark, colour = Verdict.NOT_READ.words, COLOURS[Verdict.NOT_READ].terminal
+    summary = printable(area.summary or "")
+    yield f"{_padded(mark, _MARK_WIDTH, colour)} {area.area.value:<{_AREA_WIDTH}} {summary}".rstrip()
     for finding in area.findings:
         yield from _finding(finding)
 
@@ -77,15 +85,15 @@ def _verdict(report: Report) -> Iterator[str]:
     yield "verdict:"
     for gpu in report.gpus:
         yield from _gpu(gpu)
-    yield f"    {'host':<8}{'':<16}{click.style(report.fitness.value, fg=_FITNESS_COLOURS[report.fitness])}"
+    yield f"    {'host':<8}{'':<16}{click.style(report.verdict.words, fg=COLOURS[report.verdict].terminal)}"
 
 
 def _gpu(gpu: GpuVerdict) -> Iterator[str]:
-    fitness = _padded(gpu.fitness.value, 7, _FITNESS_COLOURS[gpu.fitness])
+    verdict = _padded(gpu.verdict.words, _VERDICT_WIDTH, COLOURS[gpu.verdict].terminal)
     because = printable(gpu.bottleneck.because)
     unseen = f" ({gpu.bottleneck.unseen})" if gpu.bottleneck.unseen else ""
     codes = f"  [{' '.join(gpu.codes)}]" if gpu.codes else ""
-    yield f"    {f'GPU {gpu.gpu}':<8}{gpu.bottleneck.name:<16}{fitness}{because}{unseen}{codes}"
+    yield f"    {f'GPU {gpu.gpu}':<8}{gpu.bottleneck.name:<16}{verdict}{because}{unseen}{codes}"
 
 
 def _padded(text: str, width: int, colour: str) -> str:

@@ -1,14 +1,28 @@
-"""The playbook's words as numbers, each written once; shares are of the watch, 0-1.
-
-The alert rules have the same numbers over longer windows.
-"""
+"""The playbook's words as numbers, each written once; shares are of the window, 0-1."""
 
 from __future__ import annotations
 
 from typing import Final
 
+WINDOW_SECONDS: Final = 60.0
+"""The judge looks back this far, or WINDOW_ROUNDS rounds of the medium tier where that is more."""
+
+WINDOW_ROUNDS: Final = 2
+
+RECENT_SECONDS: Final = 30.0
+"""The last part of the window: what the host is short of, and how the PCIe link runs, is judged by this."""
+
+EASE: Final = 0.85
+"""A class that a GPU is in stays until its measure is this much below what it takes to enter: no flicker."""
+
 BUSY_SHARE: Final = 0.8
-"""Busy: kernels resident for at least this share of the time."""
+"""Busy: kernels resident, or video encoded or decoded, for at least this share of the time."""
+
+STILL_BUSY_SHARE: Final = 0.7
+"""A GPU in class compute stays there down to this share."""
+
+RESUMED_SHARE: Final = 0.9
+"""A GPU that rested or waited is in class compute again once the last part of the window is this busy."""
 
 LOADED_SHARE: Final = 0.2
 """Under load: busy for at least this share, and in a P-state of at most LOADED_P_STATE."""
@@ -16,12 +30,21 @@ LOADED_SHARE: Final = 0.2
 LOADED_P_STATE: Final = 2
 
 WAITING_BELOW_SHARE: Final = 0.7
-"""Waiting: a compute process, busy for less than this share, and for more than WORKING_SHARE."""
+"""Waiting: a job, busy for less than this share, though it worked (WORKING_SHARE) within WORKED_SECONDS."""
+
+STILL_WAITING_SHARE: Final = 0.75
+"""A GPU in a class of starvation waits up to this share."""
 
 WORKING_SHARE: Final = 0.05
+"""Works: anything worth the name."""
+
+WORKED_SECONDS: Final = 3600.0
+
+NOW_SECONDS: Final = 15.0
+"""Whether somebody works on a GPU without being listed is judged by the last so many seconds."""
 
 THERMAL_SHARE: Final = 0.10
-"""Class thermal, and hw_thermal as an alert: throttled for more than this share while busy."""
+"""Class thermal, and hw_thermal as an alert: throttled for more than this share while under load."""
 
 SW_THERMAL_SHARE: Final = 0.25
 """sw_thermal as an alert."""
@@ -30,7 +53,10 @@ POWER_BRAKE_SHARE: Final = 0.05
 """Class power_brake: hw_power_brake, or hw_slowdown that nothing else explains, for more than this share."""
 
 POWER_CAP_CLASS_SHARE: Final = 0.5
-"""Class power_cap: sw_power_cap for at least this share, with the limit below its default."""
+"""Class power_cap: sw_power_cap for at least this share, with the limit below its default, and at the limit."""
+
+NEAR_LIMIT_SHARE: Final = 0.9
+"""At the limit: at least this share of its power drawn, or the driver says so (gpu_throttle_active)."""
 
 LOWERED_LIMIT_RATIO: Final = 0.99
 """A power limit below this share of its default was lowered by somebody."""
@@ -42,12 +68,38 @@ NEAR_SLOWDOWN_CELSIUS: Final = 5.0
 """Near slowdown: fewer degrees left than this."""
 
 HUNG_BUSY_SHARE: Final = 0.01
-"""Hung: busy for less than this share, drawing less than HUNG_POWER_SHARE of the limit, holding HUNG_HELD_BYTES."""
+"""Hung: busy for less than this share, drawing less than HUNG_POWER_SHARE of the limit, holding HELD_BYTES, for
+HUNG_SECONDS, straight after WORKED_SHARE."""
 
 HUNG_POWER_SHARE: Final = 0.5
 """Boards that a process keeps awake (P0) rest at up to 0.43 of a small limit: T4 and L4 at 27 W of 70 and 72."""
 
-HUNG_HELD_BYTES: Final = 1024.0**3
+HELD_BYTES: Final = 1024.0**3
+"""As much device memory as a job would hold."""
+
+PAUSE_SECONDS: Final = 15.0
+"""A rest of this length is a pause; shorter ones are the rhythm of the job's steps."""
+
+PAUSES_APART_SECONDS: Final = 120.0
+"""Pauses that end less than this apart are none: something keeps the job waiting."""
+
+SAME_PACE: Final = 0.7
+"""A job that works again at this share of its pace before a pause goes on as before."""
+
+HUNG_SECONDS: Final = 270.0
+"""As long as a job may pause, for a checkpoint or between epochs; what rests for longer is hung."""
+
+WORKED_SHARE: Final = 0.5
+"""A job that was busy for at least this share of the minute before it came to rest has worked."""
+
+CALM_SECONDS: Final = 35.0
+"""Classes unattributed and idle, which say that nothing is known or nothing is there, are entered after so long."""
+
+LESS_BUSY_SECONDS: Final = 120.0
+"""Class unattributed after compute is entered after so long: a job evaluates its model at less than full pace."""
+
+SAME_FINDING_SECONDS: Final = 300.0
+"""A finding that comes back within so long keeps its beginning."""
 
 SWAP_IN_BYTES_PER_SECOND: Final = 1024.0**2
 """Class memory: swapping in at least this fast, or PSI memory some of at least MEMORY_PRESSURE_SHARE."""
@@ -81,6 +133,9 @@ SPINNING_BUSY_SHARE: Final = 0.9
 """Class communication: busy for this share while drawing less than SPINNING_POWER_SHARE of the limit, and with
 less than SPINNING_SM_ACTIVITY where the SMs tell."""
 
+SPINNING_SECONDS: Final = 15.0
+"""Class communication is entered after so long: the power of a GPU that was held back takes some seconds to rise."""
+
 SPINNING_POWER_SHARE: Final = 0.45
 
 SPINNING_SM_ACTIVITY: Final = 0.5
@@ -92,7 +147,7 @@ XID_APPLICATION_COUNT: Final = 3
 """Application Xids up to this many are an application's own business."""
 
 EVENTS_WINDOW_SECONDS: Final = 900.0
-"""The window of the counts below; a shorter watch is scaled to it, and needs SCALED_EVENTS at least."""
+"""The window of the counts below; a shorter one is scaled to it, and needs SCALED_EVENTS at least."""
 
 SCALED_EVENTS: Final = 2
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
 
 from gpu_triage import catalogue
 from gpu_triage.catalogue import MetricSpec
@@ -12,16 +14,18 @@ from gpu_triage.diagnosis.evidence import Evidence, Track
 _IDLE_MODES = frozenset({"idle", "iowait"})
 _INVOLVED = ("compute", "mps")
 _NAMES_SHOWN = 4
+_READ_FIRST = (catalogue.POWER, catalogue.PERFORMANCE_STATE, catalogue.SM_UTILIZATION, catalogue.MEMORY_USED)
+"""Of these every GPU has one."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class GpuView:
-    """One GPU's evidence. Shares are 0-1 of the watch; None where not reported.
+    """One GPU's evidence. Shares are 0-1 of the window; None where not reported.
 
     Attributes:
         gpu: NVML index, as text.
         uuid: "" where it was never told.
-        evidence: of the whole host.
+        evidence: of the whole host, over the window.
     """
 
     gpu: str
@@ -45,24 +49,34 @@ class GpuView:
         track = self.one(spec)
         return "" if track is None else track.labels[name]
 
-    @property
+    @cached_property
+    def recent(self) -> GpuView:
+        """The same GPU over the last part of the window."""
+        return GpuView(self.gpu, self.uuid, self.evidence.over(thresholds.RECENT_SECONDS))
+
+    @cached_property
     def name(self) -> str:
         """The model's name; "" where unknown."""
         return self.label(catalogue.INFO, "name")
 
-    @property
+    @cached_property
     def up(self) -> bool:
         """Whether it answered to the end."""
         return self.last(catalogue.UP) == 1
 
-    @property
+    @cached_property
+    def was_read(self) -> bool:
+        """Whether it answers and anything was read of it: one that was just found has no reading yet."""
+        return self.up and any(self.last(spec) is not None for spec in _READ_FIRST)
+
+    @cached_property
     def partitioned(self) -> bool:
         """Whether MIG cuts it up: it then has no utilisation of its own."""
         return self.last(catalogue.MIG_MODE) == 1
 
-    @property
-    def busy_share(self) -> float | None:
-        """Share of the watch with a kernel resident; of a MIG parent, the SM activity of its busiest instance."""
+    @cached_property
+    def kernel_share(self) -> float | None:
+        """Share of the window with a kernel resident; of a MIG parent, the SM activity of its busiest instance."""
         if self.partitioned:
             return max((track.mean for track in self.series(catalogue.MIG_SM_ACTIVE)), default=None)
         rate = self.evidence.rate(catalogue.BUSY_SECONDS, gpu=self.gpu, uuid=self.uuid)
@@ -71,31 +85,67 @@ class GpuView:
             return None if utilization is None else utilization.mean
         return min(1.0, rate)
 
-    @property
+    @cached_property
+    def video_share(self) -> float | None:
+        """Share of the window in which its busier video engine encoded or decoded."""
+        tracks = (self.one(spec) for spec in (catalogue.ENCODER_UTILIZATION, catalogue.DECODER_UTILIZATION))
+        return max((track.mean for track in tracks if track is not None), default=None)
+
+    @cached_property
+    def busy_share(self) -> float | None:
+        """Share of the window in which it worked: kernels, encoding or decoding, whichever was more."""
+        return max((share for share in (self.kernel_share, self.video_share) if share is not None), default=None)
+
+    @cached_property
     def busy(self) -> bool:
         """As the playbook says it."""
         return (self.busy_share or 0.0) >= thresholds.BUSY_SHARE
 
-    @property
+    @cached_property
     def loaded(self) -> bool:
         """Under load, as the playbook says it; a GPU that tells no P-state is taken at its busy share."""
         state = self.one(catalogue.PERFORMANCE_STATE)
-        awake = state is None or state.high <= thresholds.LOADED_P_STATE
+        awake = state is None or state.low <= thresholds.LOADED_P_STATE
         return awake and (self.busy_share or 0.0) >= thresholds.LOADED_SHARE
 
-    @property
-    def occupied(self) -> bool:
-        """Whether a compute process is on it."""
-        return self.compute_processes > 0
+    @cached_property
+    def works(self) -> bool:
+        """Whether it did anything worth the name in the last seconds."""
+        now = GpuView(self.gpu, self.uuid, self.evidence.over(thresholds.NOW_SECONDS))
+        return (now.busy_share or 0.0) >= thresholds.WORKING_SHARE
 
-    @property
-    def processes_reported(self) -> bool:
-        """Whether the driver lists compute processes at all."""
-        return any(self.last(catalogue.PROCESSES, type=kind) is not None for kind in _INVOLVED)
+    @cached_property
+    def holds_memory(self) -> bool:
+        """Whether as much memory is held as a job would hold."""
+        return (self.last(catalogue.MEMORY_USED) or 0.0) >= thresholds.HELD_BYTES
+
+    @cached_property
+    def occupied(self) -> bool:
+        """Whether a job is on it: a compute process, or what gives away one that the driver does not list.
+
+        A process that also draws, as a desktop's compositor does, is a job if the GPU works or holds a job's memory.
+        Where the list is unknown (another PID namespace), memory or work tell; where it is empty, work does.
+        """
+        if self.compute_processes:
+            return True
+        if self.last(catalogue.PROCESSES, type="compute_graphics") or not self.processes_known:
+            return self.works or self.holds_memory
+        return self.owner_unseen
+
+    @cached_property
+    def owner_unseen(self) -> bool:
+        """Whether it works though the driver lists nobody on it."""
+        listed = sum(track.last for track in self.series(catalogue.PROCESSES))
+        return self.works and not listed
+
+    @cached_property
+    def is_free(self) -> bool:
+        """Whether nobody uses it, as far as can be known."""
+        return self.processes_known and not self.occupied
 
     @property
     def compute_processes(self) -> int:
-        """How many compute processes are on it, those of MPS included."""
+        """How many processes on it only compute, those of MPS included."""
         return int(sum(self.last(catalogue.PROCESSES, type=kind) or 0 for kind in _INVOLVED))
 
     @property
@@ -108,20 +158,18 @@ class GpuView:
         more = len(names) - _NAMES_SHOWN
         return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
-    @property
+    @cached_property
     def processes_known(self) -> bool:
-        """Whether the driver tells of processes at all."""
-        return bool(self.series(catalogue.PROCESSES))
+        """Whether the driver lists compute processes, and all of them."""
+        return any(self.last(catalogue.PROCESSES, type=kind) is not None for kind in _INVOLVED)
 
-    @property
-    def waiting(self) -> bool:
-        """As the playbook says it, of the work that the watch saw; never of a MIG parent."""
-        share = self.busy_share
-        if share is None or self.partitioned or not self.occupied:
-            return False
-        return thresholds.WORKING_SHARE <= share < thresholds.WAITING_BELOW_SHARE
+    @cached_property
+    def paced_by_video(self) -> bool:
+        """Whether it mostly encodes or decodes: at the pace of its streams, waiting for nothing."""
+        video = self.recent.video_share or 0.0
+        return video >= thresholds.WORKING_SHARE and video > (self.recent.kernel_share or 0.0)
 
-    @property
+    @cached_property
     def power_share(self) -> float | None:
         """Mean power as a share of the limit that applies."""
         power, limit = self.one(catalogue.POWER), self.last(catalogue.POWER_LIMIT)
@@ -132,6 +180,21 @@ class GpuView:
         """Whether somebody lowered the limit that applies below the board's default."""
         limit, default = self.last(catalogue.POWER_LIMIT), self.last(catalogue.POWER_DEFAULT_LIMIT)
         return limit is not None and default is not None and limit < thresholds.LOWERED_LIMIT_RATIO * default
+
+    @cached_property
+    def at_limit(self) -> bool:
+        """Whether it draws about what the limit allows, or says that the limit holds it back.
+
+        The driver's counter of capped time alone does not tell: on some boards it grows at a fraction of the limit.
+        """
+        told = self.one(catalogue.THROTTLE_ACTIVE, reason="sw_power_cap")
+        near = (self.power_share or 0.0) >= thresholds.NEAR_LIMIT_SHARE
+        return near or (told is not None and told.high == 1)
+
+    @cached_property
+    def capped_share(self) -> float:
+        """Share of the window in which the power limit held it back."""
+        return self.throttled("sw_power_cap") if self.at_limit else 0.0
 
     @property
     def memory_share(self) -> float | None:
@@ -146,34 +209,37 @@ class GpuView:
         return None if node is None or node < 0 else f"{node:.0f}"
 
     def throttled(self, reason: str) -> float:
-        """Share of the watch that this reason held the clocks; 0 where not reported."""
+        """Share of the window that this reason held the clocks; 0 where not reported."""
         track = self.one(catalogue.THROTTLE_SECONDS, reason=reason)
         return min(1.0, (track.rate if track else None) or 0.0)
 
     @property
     def brake_share(self) -> float:
-        """Share of the watch under the power brake, or under a hardware slowdown that no heat explains."""
+        """Share of the window under the power brake, or under a hardware slowdown that no heat explains."""
         return max(self.throttled("hw_power_brake"), self.unexplained_slowdown)
 
     @property
     def unexplained_slowdown(self) -> float:
-        """Share of the watch under hw_slowdown without its two causes."""
-        slowdown = self.throttled("hw_slowdown")
-        return max(0.0, slowdown - self.throttled("hw_thermal") - self.throttled("hw_power_brake"))
+        """Share of the window under hw_slowdown without its two causes.
 
-    def rising(
-        self, spec: MetricSpec, most: float, label: str = "", among: tuple[str, ...] = (), **labels: str
-    ) -> float | None:
-        """A counter's increase over the watch, if that is more than `most` in the events' window; else None.
+        What they explain for the most part is theirs: the driver counts them, and slowdown may only have been polled.
+        """
+        slowdown = self.throttled("hw_slowdown")
+        explained = self.throttled("hw_thermal") + self.throttled("hw_power_brake")
+        return 0.0 if explained >= slowdown / 2 else slowdown - explained
+
+    def rising(self, spec: MetricSpec, most: float, **labels: str) -> float | None:
+        """A counter's increase over the window, if that is more than `most` in the events' window; else None.
 
         Args:
             spec: the counter.
             most: the increase in the events' window that is still well.
-            label: only series with one of the values `among` in this label; all without one.
-            among: as said.
-            labels: only series with these labels.
+            labels: only series with these labels; several values of one are separated by ``|``.
         """
-        tracks = [t for t in self.series(spec, **labels) if not label or t.labels[label] in among]
+        choices = [
+            dict(zip(labels, chosen, strict=True)) for chosen in product(*(v.split("|") for v in labels.values()))
+        ]
+        tracks = [track for choice in choices for track in self.series(spec, **choice)]
         increase = sum(track.increase for track in tracks)
         seconds = max((track.seconds for track in tracks), default=0.0)
         if increase < thresholds.SCALED_EVENTS or seconds <= 0:
@@ -181,17 +247,22 @@ class GpuView:
         return increase if increase / seconds * thresholds.EVENTS_WINDOW_SECONDS > most else None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class HostView:
     """The host's evidence.
 
     Attributes:
-        evidence: all of it.
+        evidence: all of it, over the window.
         gpus: in the order of their indices.
     """
 
     evidence: Evidence
     gpus: tuple[GpuView, ...]
+
+    @cached_property
+    def recent(self) -> HostView:
+        """The same host over the last part of the window: what starves a GPU is told by what is scarce now."""
+        return HostView(self.evidence.over(thresholds.RECENT_SECONDS), self.gpus)
 
     @property
     def answering(self) -> tuple[GpuView, ...]:
@@ -228,7 +299,7 @@ class HostView:
         return max((t.mean for t in self.evidence.series(catalogue.HOST_CPU_BUSIEST, **labels)), default=None)
 
     def pressure(self, resource: str) -> float | None:
-        """Share of the watch in which some task waited for the resource (PSI); None without PSI."""
+        """Share of the window in which some task waited for the resource (PSI); None without PSI."""
         return self.evidence.rate(catalogue.HOST_PRESSURE_SECONDS, resource=resource, kind="some")
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.hardware.kernel_files import read_names, read_text
-from gpu_triage.hardware.process_facts import names_are_host_pids, parse_status
+from gpu_triage.hardware.process_facts import names_are_host_pids, sees_every_process
 from gpu_triage.hardware.rounds import HostRound
 from gpu_triage.machine import Machine
 
@@ -115,10 +115,9 @@ class _Pids:
 
     def __init__(self, procfs: Path) -> None:
         self.procfs = procfs
-        status = _text(procfs / "self" / "status")
-        self.live = status is not None
+        self.live = _text(procfs / "self" / "status") is not None
         self.foreign = names_are_host_pids(procfs) is False
-        self.nested = self.foreign or len(parse_status(status or "").get("NSpid", "").split()) > 1
+        self.nested = not sees_every_process(procfs)
 
 
 def _kernel_log(machine: Machine) -> Lack | None:
@@ -140,7 +139,10 @@ def _pci_bus(machine: Machine) -> Lack | None:
 def _processes(pids: _Pids) -> Lack | None:
     if pids.nested:
         # Even beside the host's procfs: the driver itself translates PIDs, and leaves out those of other namespaces.
-        remedy = "processes outside this container are not shown: give it the host's PID namespace"
+        remedy = (
+            "processes outside this container are not listed, and how many there are is not known: give it the host's "
+            "PID namespace"
+        )
         return Lack("processes", OTHER_PID_NAMESPACE, remedy)
     if pids.live and _text(pids.procfs / "1" / "status") is None:
         return Lack(

@@ -31,6 +31,12 @@ def read_clocks(gpu: GpuRound) -> ClocksReading:
     return ClocksReading(read_clock_table(gpu.inquiry, "nvmlDeviceGetClockInfo", CLOCKS))
 
 
+def read_clock_targets(gpu: GpuRound) -> ClocksReading:
+    """Clocks that an administrator set, else the default ones (nvmlDeviceGetApplicationsClock)."""
+    table = read_clock_table(gpu.inquiry, "nvmlDeviceGetApplicationsClock", APPLICATION_CLOCKS, least_mhz=1)
+    return ClocksReading(table)
+
+
 def read_clock_table(
     inquiry: Inquiry, function: str, clocks: Mapping[str, int], least_mhz: int = 0
 ) -> Mapping[str, float]:

@@ -25,7 +25,6 @@ class LimitsReading:
 
     Attributes:
         clock_max_hertz: by clock.
-        clock_target_hertz: application clocks, by clock.
         clock_default_hertz: application clocks as shipped, by clock.
         power_default_watts: the cap the board ships with.
         power_min_watts: lowest cap that may be set.
@@ -34,7 +33,6 @@ class LimitsReading:
     """
 
     clock_max_hertz: Mapping[str, float]
-    clock_target_hertz: Mapping[str, float]
     clock_default_hertz: Mapping[str, float]
     power_default_watts: float | None
     power_min_watts: float | None
@@ -43,12 +41,11 @@ class LimitsReading:
 
 
 def read_limits(gpu: GpuRound) -> LimitsReading:
-    """Limits (nvmlDeviceGetMaxClockInfo, …ApplicationsClock, …PowerManagement*Limit*, …TemperatureThreshold)."""
+    """Limits (nvmlDeviceGetMaxClockInfo, …DefaultApplicationsClock, …PowerManagement*Limit*, …TemperatureThreshold)."""
     inquiry = gpu.inquiry
     constraints = inquiry.ask("nvmlDeviceGetPowerManagementLimitConstraints")  # [least, most] in mW
     return LimitsReading(
         clock_max_hertz=read_clock_table(inquiry, "nvmlDeviceGetMaxClockInfo", CLOCKS, least_mhz=1),
-        clock_target_hertz=read_clock_table(inquiry, "nvmlDeviceGetApplicationsClock", APPLICATION_CLOCKS, least_mhz=1),
         clock_default_hertz=read_clock_table(
             inquiry, "nvmlDeviceGetDefaultApplicationsClock", APPLICATION_CLOCKS, least_mhz=1
         ),

@@ -175,6 +175,20 @@ def names_are_host_pids(procfs: Path) -> bool | None:
     return None if namespace is None else namespace == _HOST_PID_NAMESPACE
 
 
+def sees_every_process(procfs: Path) -> bool:
+    """Whether the driver lists all processes to this one: it leaves out those of other PID namespaces than its own.
+
+    False in a container without the host's PID namespace, even beside the host's procfs. True where that cannot be
+    told, as of a recorded host.
+    """
+    try:
+        status = read_text(procfs / "self" / "status")
+    except HostReadFailed:
+        return True
+    nested = len(parse_status(status or "").get("NSpid", "").split()) > 1
+    return not nested and names_are_host_pids(procfs) is not False
+
+
 def parse_status(text: str) -> Mapping[str, str]:
     """Values by name of /proc/PID/status; its lines: ``Cpus_allowed_list: 0-31``, with a tab."""
     pairs = (line.partition(":") for line in text.split("\n"))

@@ -18,6 +18,9 @@ KINDS: Final = MappingProxyType(
 )
 """Label to the calls that list such processes, newest first."""
 
+BOTH: Final = "compute_graphics"
+"""Kind of a process in the first two lists, as a desktop's compositor is; nvidia-smi calls it C+G."""
+
 _MOST_BYTES: Final = 1 << 50
 _NOT_TOLD: Final = (1 << 64) - 1
 """NVML_VALUE_NOT_AVAILABLE: under a driver for Windows only."""
@@ -49,7 +52,8 @@ class ProcessList:
     """The processes of one GPU.
 
     Attributes:
-        counts: by kind (compute, graphics, mps); a kind not reported is not in it.
+        counts: by kind (compute, graphics, compute_graphics, mps), each process in one; a kind not reported is not in
+            it.
         processes: each once, largest first.
     """
 
@@ -59,8 +63,8 @@ class ProcessList:
 
 def list_processes(inquiry: Inquiry) -> ProcessList:
     """Processes that have a context on the GPU (nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses)."""
-    counts: dict[str, int] = {}
     merged: dict[int, ListedProcess] = {}
+    pids: dict[str, frozenset[int]] = {}
     for kind, functions in KINDS.items():
         entries = _entries(inquiry, functions)
         if entries is None:
@@ -68,11 +72,22 @@ def list_processes(inquiry: Inquiry) -> ProcessList:
         by_pid = _by_pid(inquiry, entries, is_compute=kind != "graphics")
         if entries and not by_pid:
             continue  # nothing but junk: how many there are is not known
-        counts[kind] = len(by_pid)
+        pids[kind] = frozenset(by_pid)
         for pid, process in by_pid.items():
             merged[pid] = _twice(merged[pid], process) if pid in merged else process
     largest = sorted(merged.values(), key=lambda process: (-(process.memory_bytes or 0), process.pid))
-    return ProcessList(counts, tuple(largest))
+    return ProcessList(_counted(pids), tuple(largest))
+
+
+def _counted(pids: Mapping[str, frozenset[int]]) -> dict[str, int]:
+    """How many processes there are of each kind, given who is in which list."""
+    counts = {kind: len(listed) for kind, listed in pids.items()}
+    if {"compute", "graphics"} <= pids.keys():
+        both = len(pids["compute"] & pids["graphics"])
+        counts["compute"] -= both
+        counts["graphics"] -= both
+        counts[BOTH] = both
+    return counts
 
 
 def _entries(inquiry: Inquiry, functions: Iterable[str]) -> list[Any] | None:

@@ -17,6 +17,7 @@ from gpu_triage.hardware.process_facts import (
     ProcessFacts,
     ProcessFactsReader,
     names_are_host_pids,
+    sees_every_process,
 )
 from gpu_triage.hardware.process_list import ListedProcess, list_processes
 from gpu_triage.hardware.rounds import GpuRound
@@ -68,7 +69,8 @@ class ProcessesReading:
     """The processes of one GPU.
 
     Attributes:
-        counts: by kind (compute, graphics, mps); a kind not reported is not in it.
+        counts: by kind (compute, graphics, compute_graphics, mps); a kind not reported is not in it, and none is where
+            the driver may leave processes out and lists nobody.
         processes: the largest by memory, at most as many as asked for.
         truncated: how many more there are.
         locality_known: whether localities could be judged: on this host, and of at least one process if there are any.
@@ -87,10 +89,14 @@ class ProcessesReader:
         self._most = most
         self._newest_us = 0
         self._facts = ProcessFactsReader()
+        self._sees_all: bool | None = None
 
     def read(self, gpu: GpuRound) -> ProcessesReading:
         """Processes now (nvmlDeviceGet*RunningProcesses, nvmlDeviceGetProcessUtilization, /proc/PID)."""
         listed = list_processes(gpu.inquiry)
+        if not listed.processes and not self._sees_every_process(gpu):
+            # An empty list would say that the GPU is free, which nobody knows.
+            return ProcessesReading({}, (), 0, locality_known=False)
         # In MIG mode no samples are kept, and no sample would say that the process did nothing.
         sampled = bool(listed.processes) and not mig_mode(gpu.inquiry)
         utilization = self._utilization(gpu.inquiry, gpu.at.wall) if sampled else None
@@ -117,6 +123,12 @@ class ProcessesReader:
             # Where there are processes and none could be looked at, nobody knows that none is misplaced.
             locality_known=judge.can_tell and (not listed.processes or any(process.facts for process in processes)),
         )
+
+    def _sees_every_process(self, gpu: GpuRound) -> bool:
+        if self._sees_all is None:
+            # A process stays in its PID namespace.
+            self._sees_all = sees_every_process(gpu.machine.procfs)
+        return self._sees_all
 
     def _facts_of(self, gpu: GpuRound, processes: Sequence[ListedProcess]) -> Mapping[int, ProcessFacts | None]:
         pids = [process.pid for process in processes]

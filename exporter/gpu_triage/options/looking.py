@@ -43,6 +43,31 @@ def simulate_at_option(command: Command) -> Command:
     return click.option("--simulate-at", metavar="DURATION", help=meaning)(command)
 
 
+def for_option(default: str) -> Callable[[Command], Command]:
+    """A decorator that adds the flag ``--for``, and ``--watch``, its name before; `measuring_time` reads both."""
+
+    def decorate(command: Command) -> Command:
+        old_name = click.option("--watch", "watch_for", hidden=True, help="The old name of --for.")
+        meaning = f"How long to measure.  [default: {default}]"
+        return click.option("--for", "measure_for", metavar="DURATION", help=meaning)(old_name(command))
+
+    return decorate
+
+
+def measuring_time(measure_for: str | None, watch_for: str | None, default: str, kind: ValueKind) -> float:
+    """The seconds that ``--for`` gives, or its old name ``--watch``, with a warning; the default without either.
+
+    Raises:
+        ConfigError: both are given, or it is no duration.
+    """
+    if watch_for is None:
+        return seconds_of("--for", default if measure_for is None else measure_for, kind)
+    if measure_for is not None:
+        raise ConfigError("--watch is the old name of --for; give one of them")
+    click.echo("gpu-triage: --watch is deprecated and goes with the next release; use --for", err=True)
+    return seconds_of("--watch", watch_for, kind)
+
+
 def format_option(**readers: str) -> Callable[[Command], Command]:
     """A decorator that adds the flag ``--format``: each form of the output and whom it is for, the default first."""
     forms = list(readers)

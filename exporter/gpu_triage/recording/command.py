@@ -14,14 +14,15 @@ from gpu_triage.config import Config
 from gpu_triage.log import configure
 from gpu_triage.machine import Machine
 from gpu_triage.options import OptionsCommand, serve_options
-from gpu_triage.options.looking import Surroundings, seconds_of
+from gpu_triage.options.looking import Surroundings, for_option, measuring_time
 from gpu_triage.options.values import duration
 from gpu_triage.recording.bundle import Recording, make_room, write_recording
 from gpu_triage.recording.recorder import Recorder, local_masker
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 
-_WATCH: Final = duration("1s", "10m")
+_MEASURE: Final = duration("1s", "10m")
+_DEFAULT_FOR: Final = "10s"
 _OPTIONS: Final = frozenset({"path.procfs", "path.sysfs", "path.kmsg", "simulate", "config.file"})
 
 
@@ -30,9 +31,9 @@ def record_command(surroundings: Surroundings[Machine]) -> click.Command:
 
     @click.command("record", cls=OptionsCommand, short_help="Record this host for a bug report or a test.")
     @click.argument("target", type=Path, metavar="DIR|FILE.tar.gz")
-    @click.option("--watch", metavar="DURATION", default="10s", show_default=True, help="How long to watch the host.")
+    @for_option(_DEFAULT_FOR)
     @serve_options(surroundings.switches, surroundings.of_scenario, lambda option: option.name in _OPTIONS)
-    def record(*, config: Config, target: Path, watch: str) -> int:
+    def record(*, config: Config, target: Path, measure_for: str | None, watch_for: str | None) -> int:
         """Record this host for a bug report, or as a fixture of a test: gpu-triage serve --replay plays it.
 
         In it are: every answer of the driver (NVML) to what the exporter asks; the files of sysfs and procfs that
@@ -43,11 +44,11 @@ def record_command(surroundings: Surroundings[Machine]) -> click.Command:
 
         Look through it before you give it away: it is text.
         """
-        seconds = seconds_of("--watch", watch, _WATCH)
+        seconds = measuring_time(measure_for, watch_for, _DEFAULT_FOR, _MEASURE)
         make_room(target)
         configure("error", config.log_format)
         with ExitStack() as stack:
-            recording = watch_host(surroundings.open_machine(config, stack, 0.0), config, seconds)
+            recording = record_host(surroundings.open_machine(config, stack, 0.0), config, seconds)
         write_recording(recording, target)
         click.echo(f"{target}: {len(recording.answers)} answers of NVML, {len(recording.files)} states of files")
         return 0
@@ -55,7 +56,7 @@ def record_command(surroundings: Surroundings[Machine]) -> click.Command:
     return record
 
 
-def watch_host(machine: Machine, config: Config, seconds: float) -> Recording:
+def record_host(machine: Machine, config: Config, seconds: float) -> Recording:
     """A recording of a machine, the exporter's collectors running on it for so long, real time."""
     recorder = Recorder(machine, local_masker())
     runner = Runner(machine.clock, config)

@@ -98,6 +98,14 @@ class DriverWatch:
         """Whether NVML was shut down on request."""
         return self._let_go and not self._open
 
+    def session_overdue(self, now: float, deadline_seconds: float) -> bool:
+        """Whether a session has been ending, or the next one beginning, for longer than the deadline.
+
+        Between two sessions nobody is asked: where the next does not come, nobody answers.
+        """
+        since = self.lane.busy_since
+        return self.ending_session and since is not None and now - since > deadline_seconds
+
     @property
     def wants_closing(self) -> bool:
         """Whether NVML should be shut down on request, which needs all GPU lanes to be idle first."""

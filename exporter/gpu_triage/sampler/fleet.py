@@ -84,6 +84,25 @@ class Fleet:
             log.info("GPU is set aside for a virtual machine", extra={"fields": _fields(record, record.error or "")})
         return self._forget(given_away)
 
+    @property
+    def idle(self) -> bool:
+        """Whether no GPU is being asked."""
+        return all(record.lane.busy_since is None for record in self)
+
+    def find_stalls(self, now: float, deadline_seconds: float, *, no_session: bool) -> None:
+        """Note who has not answered in time.
+
+        Args:
+            now: monotonic second.
+            deadline_seconds: how long an answer may take.
+            no_session: whether there is no session in which anybody could answer.
+        """
+        for record in self:
+            since = record.lane.busy_since
+            hangs = since is not None and now - since > deadline_seconds and record.device is not None
+            if hangs or (no_session and record.error is None):
+                self.fail(record, STALLED)
+
     def fail(self, record: GpuRecord, error: str) -> None:
         """Note why a GPU does not answer, and log it if that is news."""
         if record.error != error:

@@ -8,7 +8,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from gpu_triage.catalogue import Sample
-from gpu_triage.collectors import baseline, exporter, presence, xid
+from gpu_triage.collectors import baseline, exporter, judgement, presence, xid
 from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, runs
 from gpu_triage.collectors.exporter import CollectorHealth
 from gpu_triage.collectors.presence import PresenceReading
@@ -16,9 +16,10 @@ from gpu_triage.config import Config
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
 from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch
-from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, GONE, STALLED, Fleet
+from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, GONE, Fleet
 from gpu_triage.sampler.gpu import GpuJob, GpuRecord, GpuRoundResult, readers_of
 from gpu_triage.sampler.host import HostRounds
+from gpu_triage.sampler.judging import JudgeRounds, StoreJudge
 from gpu_triage.sampler.lanes import Lane, LaneMaker
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
 from gpu_triage.sampler.schedule import interval_seconds
@@ -49,6 +50,8 @@ class Sampler:
         make_lane: LaneMaker,
         gpu_collectors: Iterable[AnyGpuCollector],
         host_collectors: Iterable[AnyHostCollector],
+        *,
+        judge: StoreJudge | None = None,
     ) -> None:
         self._machine = machine
         self._config = config
@@ -59,7 +62,9 @@ class Sampler:
         self._xid = XidWatch(machine, config, make_lane, self._reports.put)
         self._baseline = BaselineWatch(machine.clock, config, make_lane, self._reports.put)
         pushed = (xid.NAME,) * self._xid.enabled + (baseline.NAME,) * self._baseline.enabled
-        self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, exporter.NAME))
+        self._judge = None if judge is None else JudgeRounds(judge, machine.clock, config.sample_medium_seconds)
+        own = (exporter.NAME,) if judge is None else (exporter.NAME, judgement.NAME)
+        self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, *own))
         self._make_reader = {c.name: partial(c.reader, config) for c in self._gpu_collectors}
         self._fleet = Fleet(config, make_lane)
         self._driver = DriverWatch(machine, config, make_lane("driver"), self._reports.put)
@@ -70,6 +75,11 @@ class Sampler:
         self.presence: PresenceReading | None = None
         self.published_at: float | None = None
         self.status = Status(machine, config, self._gpu_collectors, self._host_collectors)
+
+    @property
+    def judge_health(self) -> CollectorHealth | None:
+        """How the judge fares; None where there is none."""
+        return None if self._judge is None else self._judge.health
 
     @property
     def fatal(self) -> str | None:
@@ -93,7 +103,9 @@ class Sampler:
         """Take in what came back, withdraw what is stale, and say how things stand."""
         self._drain()
         now = self._machine.clock.now()
-        self._find_stalls(now.monotonic)
+        deadline = self._config.sample_deadline_seconds
+        no_session = self._driver.session_overdue(now.monotonic, deadline)
+        self._fleet.find_stalls(now.monotonic, deadline, no_session=no_session)
         gone = any(record.error in GONE for record in self._fleet)
         self._driver.someone_is_gone(now.monotonic, gone=gone)
         self._expire(now.monotonic)
@@ -103,19 +115,21 @@ class Sampler:
         pushed: tuple[CollectorHealth, ...] = ()
         if self._xid.enabled:
             pushed = (self._xid.health(now.monotonic),)
-            known = (record.labels for record in self._fleet)
-            xids = self._xid.reading(known, self._labels_of, now.monotonic)
+            xids = self._xid.reading((record.labels for record in self._fleet), self._labels_of, now.monotonic)
             self._put_own(xid.NAME, checked(xid.render(xids), frozenset(xid.METRICS)), now)
-        own: tuple[CollectorHealth, ...] = ()
+        own: tuple[CollectorHealth, ...] = () if self._judge is None else (self._judge.health,)
         if self._baseline.enabled:
-            own = (self._baseline.health(now.monotonic, self._config.sample_deadline_seconds),)
+            own += (self._baseline.health(now.monotonic, deadline),)
             self._compare(now)
             found = baseline.render(self._baseline.reading(self._labels_of))
             self._put_own(baseline.NAME, checked(found, frozenset(baseline.METRICS)), now)
-        hanging = self._host.hanging(now.monotonic, self._config.sample_deadline_seconds)
+        hanging = self._host.hanging(now.monotonic, deadline)
         exporter_reading = self.status.exporter(self._fleet, self._driver, hanging, pushed, own)
         self._put_own(presence.NAME, checked(presence.render(self.presence), frozenset(presence.METRICS)), now)
         self._put_own(exporter.NAME, checked(exporter.render(exporter_reading), frozenset(exporter.METRICS)), now)
+        if self._judge is not None:
+            # Last: it judges all that is published.
+            self.status.count(judgement.NAME, self._judge.run(self.store, self._urgent, now))
         self.published_at = now.monotonic
 
     def waiting_for(self) -> str | None:
@@ -159,6 +173,12 @@ class Sampler:
         self._driver.acquire()
 
     @property
+    def _urgent(self) -> object:
+        """What the judge cannot wait with: who answers, what was read for the first time, and every Xid."""
+        heard = self.store.get(xid.NAME, HOST)
+        return self.presence, self.waiting_for(), None if heard is None else heard.samples
+
+    @property
     def _own_lanes(self) -> tuple[Lane, ...]:
         return (*self._host.lanes, *self._xid.lanes, self._baseline.lane)
 
@@ -173,7 +193,7 @@ class Sampler:
         reopening = self._driver.wants_reopening(now) and not self._call_hangs(now)
         if closing or reopening:
             # All handles die with the session, and the event set before it: no GPU may be asked meanwhile.
-            if not self._gpus_idle() or not self._xid.let_go():
+            if not self._fleet.idle or not self._xid.let_go():
                 return
             if closing:
                 self._driver.submit_closing()
@@ -181,7 +201,7 @@ class Sampler:
                 self._driver.submit(now, reopen=True, quiet=True)
             return
         # While NVML is down there is no event set to keep; with one, a session that failed could not be shut down.
-        quiet = self._gpus_idle() and (self._driver.versions is not None or self._xid.let_go())
+        quiet = self._fleet.idle and (self._driver.versions is not None or self._xid.let_go())
         self._driver.submit(now, reopen=False, quiet=quiet)
         for record in self._fleet:
             self._submit_gpu(record, now)
@@ -193,9 +213,6 @@ class Sampler:
         lanes = (*(record.lane for record in self._fleet), self._xid.session_lane, self._driver.lane)
         since = [lane.busy_since for lane in lanes]
         return any(at is not None and now - at > self._config.sample_deadline_seconds for at in since)
-
-    def _gpus_idle(self) -> bool:
-        return all(record.lane.busy_since is None for record in self._fleet)
 
     def _submit_gpu(self, record: GpuRecord, now: float) -> None:
         versions = self._driver.versions
@@ -318,19 +335,6 @@ class Sampler:
         for collector in self._gpu_collectors:
             if collector.name not in self._kept:
                 self.store.withdraw(collector.name, record.key)
-
-    def _find_stalls(self, now: float) -> None:
-        deadline = self._config.sample_deadline_seconds
-        for record in self._fleet:
-            since = record.lane.busy_since
-            if since is not None and now - since > deadline and record.device is not None:
-                self._fleet.fail(record, STALLED)
-        since = self._driver.lane.busy_since
-        if self._driver.ending_session and since is not None and now - since > deadline:
-            # Between two sessions nobody is asked: where the next does not come, nobody answers.
-            for record in self._fleet:
-                if record.error is None:
-                    self._fleet.fail(record, STALLED)
 
     def _expire(self, now: float) -> None:
         for collector in self.store.collectors:

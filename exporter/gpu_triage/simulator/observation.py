@@ -6,6 +6,7 @@ from typing import Final
 
 from gpu_triage.collectors.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.config import Config
+from gpu_triage.diagnosis.daemon_judge import DaemonJudge
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.simulator.clocks import VirtualClock
@@ -88,6 +89,7 @@ class Observation:
             lambda _name: InlineLane(clock),
             GPU_COLLECTORS,
             HOST_COLLECTORS,
+            judge=DaemonJudge(self._config),
         )
         for _ in range(_FIRST_ROUNDS):
             sampler.step()

@@ -1,5 +1,6 @@
-"""The page for people, drawn from the exporter's verdict on its own host; loaded when somebody first looks at it.
+"""The page for people, drawn from the exporter's last judgement of its host; loaded on the first request for it.
 
-`document` is the whole, `findings`, `gpus`, `topology` and `collectors` are its parts, `markup` escapes, `style` holds
-the style sheet, the script and the policy that allows nothing else.
+`document` is the whole page; `overview`, `findings`, `gpus`, `topology` and `collectors` are its sections; `strips`
+draws the last half hour; `markup` escapes; `style` holds the style sheet, the script and the policy that allows nothing
+else.
 """

@@ -1,4 +1,4 @@
-"""How the exporter itself fares: each collector's last success, its pace and its errors."""
+"""The exporter's own state: each collector's last success, interval and errors."""
 
 from __future__ import annotations
 
@@ -8,39 +8,32 @@ from typing import Final
 from gpu_triage import catalogue
 from gpu_triage.diagnosis.evidence import Evidence, Track
 from gpu_triage.web.page.markup import UNKNOWN, chip, safe, section, table
+from gpu_triage.web.page.times import duration
 
-_HEADS: Final = ("Collector", "State", "Last success", "Every", "Errors since the start")
+_HEADS: Final = ("Collector", "State", "Last success", "Interval", "Errors since start")
 _STALE_INTERVALS: Final = 3
 _STALE_GRACE_SECONDS: Final = 30.0
-"""As alert GpuExporterStale has it."""
-
-_MINUTE: Final = 60.0
-_HOUR: Final = 3600.0
+"""The same as in alert GpuExporterStale."""
 
 
 def collectors_section(evidence: Evidence) -> str:
-    """The table of collectors, those in trouble first; folded away while there are none of these."""
+    """The table of collectors, those with a problem first; folded while all are current."""
     tracks = evidence.series(catalogue.EXPORTER_COLLECTOR_INTERVAL)
     rows = sorted((_row(track, evidence) for track in tracks), key=lambda row: row[0])
     if not rows:
-        return section("collectors", "Collectors", "<p>None runs yet.</p>")
+        return section("collectors", "Collectors", "<p>No collector has started yet.</p>")
     well = sum(fine for fine, _ in rows)
-    mark = chip("ok", "well") if well == len(rows) else chip(f"{len(rows) - well} in trouble", "held")
+    if well == len(rows):
+        summary = f"{chip('ok', 'well')} all collectors current"
+    else:
+        summary = f"{chip(f'{len(rows) - well} not ok', 'held')} {well} of {len(rows)} collectors current"
     opened = "" if well == len(rows) else " open"
     body = table("Collectors", _HEADS, (row for _, row in rows), "collectors")
-    summary = f"<summary>{mark} {well} of {len(rows)} collectors read what they should, when they should</summary>"
-    return section("collectors", "Collectors", f"<details{opened}>\n{summary}\n{body}\n</details>")
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them: ``4 s``, ``3 min``, ``2 h``."""
-    if seconds >= 2 * _HOUR:
-        return f"{seconds / _HOUR:.0f} h"
-    return f"{seconds / _MINUTE:.0f} min" if seconds >= 2 * _MINUTE else f"{seconds:.0f} s"
+    return section("collectors", "Collectors", f"<details{opened}>\n<summary>{summary}</summary>\n{body}\n</details>")
 
 
 def _row(interval: Track, evidence: Evidence) -> tuple[bool, str]:
-    """Whether all is well, and the row."""
+    """Whether the collector is current, and its row."""
     name = interval.labels["collector"]
     success = evidence.last(catalogue.EXPORTER_COLLECTOR_SUCCESS, collector=name)
     last_success_at = evidence.last(catalogue.EXPORTER_COLLECTOR_LAST_SUCCESS, collector=name)
@@ -49,7 +42,7 @@ def _row(interval: Track, evidence: Evidence) -> tuple[bool, str]:
     cells = (
         chip(state, tone),
         UNKNOWN if age is None else f"{duration(age)} ago",
-        f"{interval.last:g} s" if interval.last else "pushed",
+        f"{interval.last:g} s" if interval.last else "on events",
         _errors(name, evidence),
     )
     row = "".join(f"<td>{cell}</td>" for cell in cells)

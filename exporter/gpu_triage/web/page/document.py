@@ -5,45 +5,48 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from typing import Final
 
 from gpu_triage.diagnosis.calm import ranges
 from gpu_triage.diagnosis.codes import Severity
-from gpu_triage.diagnosis.report import Fitness, Report
-from gpu_triage.diagnosis.standing import Standing
-from gpu_triage.web.page.collectors import collectors_section, duration
+from gpu_triage.diagnosis.judge import Judgement
+from gpu_triage.diagnosis.report import Report
+from gpu_triage.diagnosis.verdicts import COLOURS, Verdict
+from gpu_triage.web.page.collectors import collectors_section
 from gpu_triage.web.page.findings import REPOSITORY, areas_section, findings_section
 from gpu_triage.web.page.gpus import gpus_section
 from gpu_triage.web.page.markup import chip, foreign, safe, section
+from gpu_triage.web.page.overview import WORST_FIRST, overview_section
 from gpu_triage.web.page.style import ICONS, SCRIPT, STYLE
-from gpu_triage.web.page.tones import OF_CLASS, OF_FITNESS
+from gpu_triage.web.page.times import date_time, moment, window
 from gpu_triage.web.page.topology import topology_section
 
 VERDICT_PATH: Final = "/api/v1/verdict"
 _RELOAD_SECONDS: Final = 10
-"""For browsers without scripts; the script is quicker."""
+"""For browsers without scripts; the script refreshes more often."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageFacts:
-    """What the page says of the exporter itself.
+    """What the page says about the exporter itself.
 
     Attributes:
         version: of this program.
+        host: its name, or that of the scenario.
         scenario: the simulated scenario's name or path; None on a real host.
         telemetry_path: where the metrics are.
-        silence: why what is shown is stale; None while the sampler publishes.
-        waiting_for: what the first round still lacks; None where nothing.
-        recording: what is replayed; None where nothing is.
+        silence: why the page is out of date; None while the sampler publishes.
+        waiting_for: what the first round still lacks; None if nothing.
+        judge_failed: whether the judge failed in its last round.
     """
 
     version: str
+    host: str
     scenario: str | None
     telemetry_path: str
     silence: str | None
     waiting_for: str | None
-    recording: str | None = None
+    judge_failed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class _Headline:
     """The first line.
 
     Attributes:
-        state: machine-readable: drain, watch, keep, stale, starting, released or blocked.
+        state: machine-readable: stale, judge_failed, starting, released, blocked, or a verdict.
         word: the same for people.
         tone: its colour.
         lines: what it means, escaped.
@@ -63,16 +66,16 @@ class _Headline:
     lines: tuple[str, ...]
 
 
-def document(standing: Standing, facts: PageFacts) -> bytes:
+def document(latest: Judgement | None, facts: PageFacts) -> bytes:
     """The page, HTML in UTF-8, every value escaped.
 
     Args:
-        standing: the verdict and its evidence; what is in it comes from the driver and from processes, and is not
-            trusted.
-        facts: of the exporter.
+        latest: the last judgement; None before the first. What is in it comes from the driver and from processes, and
+            is not trusted.
+        facts: about the exporter.
     """
-    report = standing.report
-    headline = _headline(standing, facts)
+    headline = _headline(latest, facts)
+    banner, origin = _origin(latest, facts)
     page = f"""<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -80,20 +83,15 @@ def document(standing: Standing, facts: PageFacts) -> bytes:
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">
 <noscript><meta http-equiv="refresh" content="{_RELOAD_SECONDS}"></noscript>
-<title>{safe(headline.word)}: {safe(report.host)}{" (simulated)" if report.simulated else ""}</title>
+<title>{safe(headline.word)}: {safe(facts.host)}{origin}</title>
 <link rel="icon" href="{ICONS[headline.tone]}">
 <style>{STYLE}</style>
 </head>
 <body>
 <p id="silent" class="banner sick" role="alert" hidden></p>
 <main>
-{_simulated(report, facts)}{_top(standing, facts, headline)}
-{findings_section(report)}
-{gpus_section(standing)}
-{topology_section(standing.host)}
-{areas_section(report)}
-{collectors_section(standing.host.evidence)}
-{_links(facts)}
+{banner}{_top(latest, facts, headline)}
+{_sections(latest)}{_links(facts)}
 </main>
 <script>{SCRIPT}</script>
 </body>
@@ -102,86 +100,119 @@ def document(standing: Standing, facts: PageFacts) -> bytes:
     return page.encode("utf-8", "replace")
 
 
-def _simulated(report: Report, facts: PageFacts) -> str:
-    if not report.simulated:
+def _sections(latest: Judgement | None) -> str:
+    if latest is None:
         return ""
-    told = "<strong>Simulated data.</strong> Nothing here or in the metrics describes real hardware."
-    if facts.recording is not None:
-        told = f"<strong>A recording.</strong> It replays {foreign(facts.recording)}, not this host as it is now."
-    elif facts.scenario is not None:
-        told += f" The scenario is <strong>{foreign(facts.scenario)}</strong>."
-    return f'<p class="banner simulated" role="note">{told}</p>\n'
+    report, now = latest.report, latest.at.wall
+    sections = (
+        overview_section(report.gpus, now),
+        findings_section(report, now),
+        gpus_section(latest),
+        topology_section(latest.host),
+        areas_section(report),
+        collectors_section(latest.host.evidence),
+    )
+    return "".join(f"{each}\n" for each in sections if each)
 
 
-def _top(standing: Standing, facts: PageFacts, headline: _Headline) -> str:
-    report = standing.report
+def _origin(latest: Judgement | None, facts: PageFacts) -> tuple[str, str]:
+    """The banner and the end of the title of a page that does not show this host as it is now."""
+    recording = None if latest is None else latest.report.recording
+    if recording is not None:
+        told = (
+            f"<strong>Recording.</strong> This page replays {foreign(recording)}, not the current state of this host."
+        )
+        return f'<p class="banner recording" role="note">{told}</p>\n', " (recording)"
+    if facts.scenario is None and not (latest is not None and latest.report.simulated):
+        return "", ""
+    told = "<strong>Simulated data.</strong> Nothing on this page or in the metrics describes real hardware."
+    if facts.scenario is not None:
+        told += f" Scenario: <strong>{foreign(facts.scenario)}</strong>."
+    return f'<p class="banner simulated" role="note">{told}</p>\n', " (simulated)"
+
+
+def _top(latest: Judgement | None, facts: PageFacts, headline: _Headline) -> str:
+    verdict = Verdict.NOT_READ if latest is None else latest.report.verdict
     lines = "".join(f"<p>{line}</p>\n" for line in headline.lines)
-    driver = f"driver {safe(report.driver)}" if report.driver else "no driver"
-    watched = f"judged over {duration(report.watched_seconds)}"
     return f"""<header id="verdict" class="{headline.tone}" data-state="{headline.state}" \
-data-verdict="{safe(report.fitness.value)}">
-<h1>{chip(headline.word, headline.tone)} {foreign(report.host)}</h1>
-{lines}<p class="soft"><time datetime="{_instant(standing)}">{_clock_time(standing)}</time> · {watched} · {driver} · \
-gpu-triage {safe(facts.version)}</p>
+data-verdict="{safe(verdict.value)}">
+<h1>{chip(headline.word, headline.tone)} {foreign(facts.host)}</h1>
+{lines}<p class="soft">{" · ".join(_circumstances(latest, facts))}</p>
 </header>"""
 
 
-def _instant(standing: Standing) -> str:
-    return _utc(standing).isoformat(timespec="seconds")
+def _circumstances(latest: Judgement | None, facts: PageFacts) -> Iterator[str]:
+    if latest is not None:
+        yield moment(latest.at.wall)
+        yield f"judged over {window(latest.report.measured_seconds)}"
+        if latest.report.driver:
+            yield f"driver {safe(latest.report.driver)}"
+        elif latest.host.driver_error is not None and not latest.host.released:
+            yield "no driver"
+    yield f"gpu-triage {safe(facts.version)}"
 
 
-def _clock_time(standing: Standing) -> str:
-    return _utc(standing).strftime("%Y-%m-%d %H:%M:%S UTC")
+def _headline(latest: Judgement | None, facts: PageFacts) -> _Headline:
+    broken = _broken(latest, facts)
+    if broken is not None:
+        return broken
+    grey = COLOURS[Verdict.NOT_READ].tone
+    if latest is None:
+        return _Headline("starting", "Starting", grey, (_waiting(facts.waiting_for or "the first judgement"),))
+    report, waiting = latest.report, facts.waiting_for
+    tone = COLOURS[report.verdict].tone
+    if latest.host.released:
+        return _Headline("released", "Released", tone, (safe(report.blocked or ""),))
+    if report.blocked is not None and not (waiting and latest.host.driver_error is None):
+        return _Headline("blocked", "Could not look", tone, (safe(report.blocked),))
+    lines = () if waiting is None else (_waiting(waiting),)
+    if waiting is not None and report.verdict in {Verdict.NOT_READ, Verdict.KEEP}:
+        return _Headline("starting", "Starting", grey, lines)
+    return _Headline(report.verdict.value, report.verdict.words.capitalize(), tone, (_summary(report), *lines))
 
 
-def _utc(standing: Standing) -> datetime:
-    return datetime.fromtimestamp(standing.host.evidence.wall, tz=timezone.utc)
+def _waiting(what: str) -> str:
+    return f"Waiting for {safe(what)}."
 
 
-def _headline(standing: Standing, facts: PageFacts) -> _Headline:
-    report = standing.report
+def _broken(latest: Judgement | None, facts: PageFacts) -> _Headline | None:
+    """The headline of an exporter that has stopped judging; None while it judges."""
+    since = "" if latest is None else f" The rest of this page is from {date_time(latest.at.wall)}."
     if facts.silence is not None:
-        stale = f"{safe(facts.silence)}: what follows is as old. Look at the exporter's log and restart it."
-        return _Headline("stale", "Stale", "sick", (stale,))
-    if standing.host.released:
-        return _Headline("released", "Released", "idle", (safe(report.blocked or ""),))
-    if report.blocked is not None and not (facts.waiting_for and standing.host.driver_error is None):
-        return _Headline("blocked", "Could not look", "sick", (safe(report.blocked),))
-    if facts.waiting_for is not None:
-        return _Headline("starting", "Starting", "idle", (f"Waiting for {safe(facts.waiting_for)}.",))
-    fitness = report.fitness
-    return _Headline(fitness.value, fitness.value.capitalize(), OF_FITNESS[fitness], tuple(_summary(report)))
+        told = f"Out of date: {safe(facts.silence)}.{since} Check the exporter's log, then restart it."
+        return _Headline("stale", "Stale", COLOURS[Verdict.DRAIN].tone, (told,))
+    if facts.judge_failed:
+        told = f"The exporter could not judge its last samples; its log has the cause.{since} The metrics are current."
+        return _Headline("judge_failed", "Judge failed", COLOURS[Verdict.DRAIN].tone, (told,))
+    return None
 
 
-def _summary(report: Report) -> Iterator[str]:
-    """Who goes on taking work, and what is scarce first, in two lines."""
-    if not report.gpus:
-        return
-    by_fitness: dict[Fitness, list[str]] = defaultdict(list)
-    by_class: dict[str, list[str]] = defaultdict(list)
+def _summary(report: Report) -> str:
+    """Which GPUs should go on taking work, and how many findings there are."""
+    by_verdict: dict[Verdict, list[str]] = defaultdict(list)
     for gpu in report.gpus:
-        by_fitness[gpu.fitness].append(gpu.gpu)
-        by_class[gpu.bottleneck.name].append(gpu.gpu)
-    order = (Fitness.DRAIN, Fitness.WATCH, Fitness.KEEP)
-    fit = [chip(f"{each.value} GPU {ranges(by_fitness[each])}", OF_FITNESS[each]) for each in order if by_fitness[each]]
-    yield f"{' '.join(fit)} {safe(_counted(report))}"
-    scarce = [chip(f"{name} on GPU {ranges(gpus)}", OF_CLASS[name]) for name, gpus in by_class.items()]
-    yield f"Bottleneck: {' '.join(scarce)}"
+        by_verdict[gpu.verdict].append(gpu.gpu)
+    chips = [
+        chip(f"{verdict.words} GPU {ranges(by_verdict[verdict])}", COLOURS[verdict].tone)
+        for verdict in WORST_FIRST
+        if by_verdict[verdict]
+    ]
+    return " ".join((*chips, safe(_counted(report))))
 
 
 def _counted(report: Report) -> str:
     counts = {s: sum(1 for f in report.findings if f.check.severity is s) for s in reversed(Severity)}
-    return ", ".join(f"{count} {severity.value}" for severity, count in counts.items() if count) or "No finding"
+    return ", ".join(f"{count} {severity.value}" for severity, count in counts.items() if count) or "no findings"
 
 
 def _links(facts: PageFacts) -> str:
     links = (
         (facts.telemetry_path, "Metrics", "for Prometheus"),
-        (VERDICT_PATH, "Verdict", "the same as JSON"),
-        ("/-/healthy", "Health", "whether the process should be left running"),
-        ("/-/ready", "Readiness", "whether first samples were taken"),
+        (VERDICT_PATH, "Verdict", "this judgement as JSON"),
+        ("/-/healthy", "Health", "liveness probe"),
+        ("/-/ready", "Readiness", "readiness probe"),
         (f"{REPOSITORY}docs/runbooks", "Runbooks", "what to do about each finding"),
-        (f"{REPOSITORY}docs/METRICS.md", "Every metric", "with its source"),
+        (f"{REPOSITORY}docs/METRICS.md", "Metrics reference", "every metric and its source"),
     )
     items = "\n".join(f'<li><a href="{safe(to)}" rel="noreferrer">{name}</a>: {what}</li>' for to, name, what in links)
     return section("links", "More", f"<ul>\n{items}\n</ul>")

@@ -1,4 +1,4 @@
-"""The GPUs, one a row: bottleneck, verdict, findings, and the numbers they rest on."""
+"""The readings of each GPU: the numbers behind its bottleneck and verdict, one GPU a row."""
 
 from __future__ import annotations
 
@@ -7,17 +7,27 @@ from typing import Final
 
 from gpu_triage import catalogue
 from gpu_triage.diagnosis.evidence import Track
+from gpu_triage.diagnosis.judge import Judgement
 from gpu_triage.diagnosis.ladder import narrow_link, slow_link
 from gpu_triage.diagnosis.report import GpuVerdict
-from gpu_triage.diagnosis.standing import Standing
 from gpu_triage.diagnosis.view import GpuView
-from gpu_triage.web.page.markup import UNKNOWN, bar, chip, foreign, safe, section, soft, table
-from gpu_triage.web.page.tones import OF_CLASS, OF_FITNESS
+from gpu_triage.web.page.markup import (
+    UNKNOWN,
+    bar,
+    chip,
+    class_chip,
+    foreign,
+    safe,
+    section,
+    soft,
+    table,
+    verdict_chip,
+)
+from gpu_triage.web.page.overview import urgency
 
 _HEADS: Final = (
     "GPU",
     "Bottleneck",
-    "Verdict",
     "Findings",
     "Busy",
     "Memory",
@@ -30,25 +40,23 @@ _GIB: Final = 1024.0**3
 _SHOWN_PROCESSES: Final = 2
 
 
-def gpus_section(standing: Standing) -> str:
-    """The table of GPUs."""
-    verdicts = standing.report.gpus
+def gpus_section(latest: Judgement) -> str:
+    """The table of GPUs, worst first; "" without any."""
+    verdicts = latest.report.gpus
     if not verdicts:
-        return section("gpus", "GPUs", "<p>No GPU is known.</p>")
-    models = sorted({verdict.name for verdict in verdicts if verdict.name})
-    rows = (
-        _row(view, verdict, named=len(models) > 1) for view, verdict in zip(standing.host.gpus, verdicts, strict=True)
-    )
-    title = f"{len(verdicts)} x {models[0]}" if len(models) == 1 else "GPUs"
-    return section("gpus", title, table("GPUs", _HEADS, rows, "gpus"))
+        return ""
+    models = {verdict.name for verdict in verdicts if verdict.name}
+    pairs = sorted(zip(latest.host.gpus, verdicts, strict=True), key=lambda pair: urgency(pair[1]))
+    rows = (_row(view, verdict, named=len(models) > 1) for view, verdict in pairs)
+    return section("gpus", "Readings", table("Readings of each GPU", _HEADS, rows, "gpus"))
 
 
 def _row(gpu: GpuView, verdict: GpuVerdict, *, named: bool) -> str:
     name = verdict.bottleneck.name
+    told = soft(gpu.name if named else "") + soft(verdict.pci_bus_id)
     cells = (
-        f"<strong>{safe(gpu.gpu)}</strong>{soft(gpu.name if named else '')}{soft(verdict.pci_bus_id)}",
-        chip(name, OF_CLASS[name]) + soft(verdict.bottleneck.because) + soft(verdict.bottleneck.unseen),
-        chip(verdict.fitness.value, OF_FITNESS[verdict.fitness]),
+        f"<strong>{safe(gpu.gpu)}</strong> {verdict_chip(verdict.verdict)}{told}",
+        class_chip(name, verdict.verdict) + soft(verdict.bottleneck.because) + soft(verdict.bottleneck.unseen),
         _findings(verdict),
         _busy(gpu),
         _memory(gpu),
@@ -59,7 +67,8 @@ def _row(gpu: GpuView, verdict: GpuVerdict, *, named: bool) -> str:
     )
     first, *others = cells
     return (
-        f'<tr data-gpu="{safe(gpu.gpu)}" data-bottleneck="{safe(name)}" data-verdict="{safe(verdict.fitness.value)}" '
+        f'<tr id="gpu-{safe(gpu.gpu)}" data-gpu="{safe(gpu.gpu)}" data-bottleneck="{safe(name)}" '
+        f'data-verdict="{safe(verdict.verdict.value)}" '
         f'data-findings="{safe(" ".join(verdict.codes))}"><th scope="row">{first}</th>'
         + "".join(f"<td>{cell}</td>" for cell in others)
         + "</tr>"
@@ -89,7 +98,7 @@ def _power(gpu: GpuView) -> str:
     power, limit = gpu.last(catalogue.POWER), gpu.last(catalogue.POWER_LIMIT)
     if power is None:
         return UNKNOWN
-    lowered = soft("limit below its default") if gpu.capped else ""
+    lowered = soft("limit below default") if gpu.capped else ""
     return f"{power:.0f} W" if not limit else f"{power:.0f} of {limit:.0f} W{bar(power / limit)}{lowered}"
 
 
@@ -111,7 +120,7 @@ def _link(gpu: GpuView) -> str:
         return link
     if narrow_link(gpu) is not None or (gpu.loaded and slow_link(gpu) is not None):
         return chip(link, "path") + soft(f"expected {expected}")
-    return link if link == expected else link + soft(f"of {expected}, at rest")
+    return link if link == expected else link + soft(f"of {expected}, at idle")
 
 
 def _expected_link(gpu: GpuView) -> str:

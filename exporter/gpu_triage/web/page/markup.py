@@ -7,6 +7,7 @@ from html import escape
 from typing import Final
 
 from gpu_triage.diagnosis.text import printable
+from gpu_triage.diagnosis.verdicts import COLOURS, Verdict
 
 UNKNOWN: Final = '<span class="soft">&ndash;</span>'
 """In place of what is not reported."""
@@ -25,6 +26,18 @@ def foreign(value: object) -> str:
 def chip(text: str, tone: str) -> str:
     """A word on a ground of its tone."""
     return f'<span class="chip {safe(tone)}">{safe(text)}</span>'
+
+
+def verdict_chip(verdict: Verdict) -> str:
+    """The verdict in its colour."""
+    return chip(verdict.words, COLOURS[verdict].tone)
+
+
+def class_chip(name: str, verdict: Verdict = Verdict.KEEP) -> str:
+    """A bottleneck class in its colour; grey for a GPU that was not read."""
+    if verdict is Verdict.NOT_READ:
+        return chip(name, COLOURS[verdict].tone)
+    return f'<span class="chip class c-{safe(name)}">{safe(name)}</span>'
 
 
 def soft(text: str) -> str:

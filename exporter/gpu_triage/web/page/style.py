@@ -8,15 +8,18 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-STYLE: Final = """
+from gpu_triage.diagnosis.colours import CLASS_COLOURS
+from gpu_triage.web.page.tones import ink_on
+
+_SHEET: Final = """
 :root { color-scheme: light dark; --ground: #ffffff; --ink: #1b2027; --line: #d9dde3; --soft: #566070; --link: #0b57a4;
   --sick: #8f1220; --sick-g: #fde3e4; --held: #7a4100; --held-g: #ffeccf; --path: #7b1d78; --path-g: #f9e3f8;
-  --starved: #0d4a8f; --starved-g: #e0edfd; --software: #4a3a8c; --software-g: #e9e6fb; --well: #14592f;
-  --well-g: #dcf3e3; --idle: #4a5361; --idle-g: #e9ecf0; }
+  --starved: #0d4a8f; --starved-g: #e0edfd; --well: #14592f; --well-g: #dcf3e3; --idle: #4a5361;
+  --idle-g: #e9ecf0; }
 @media (prefers-color-scheme: dark) { :root { --ground: #14181d; --ink: #e4e8ed; --line: #343b45; --soft: #a5afbc;
   --link: #8ec2ff; --sick: #ffb3b5; --sick-g: #5a1820; --held: #ffcf8a; --held-g: #4d3309; --path: #f5b5f2;
-  --path-g: #4d1f4b; --starved: #a9d0ff; --starved-g: #16395f; --software: #cfc6ff; --software-g: #352b66;
-  --well: #9fe3b6; --well-g: #123f23; --idle: #c3cad4; --idle-g: #2c333c; } }
+  --path-g: #4d1f4b; --starved: #a9d0ff; --starved-g: #16395f; --well: #9fe3b6; --well-g: #123f23;
+  --idle: #c3cad4; --idle-g: #2c333c; } }
 * { box-sizing: border-box; }
 body { font: 1rem/1.5 system-ui, sans-serif; color: var(--ink); background: var(--ground); max-width: 104rem;
   margin: 0 auto; padding: 1rem; }
@@ -32,14 +35,14 @@ small { font-size: .8125rem; line-height: 1.35; display: inline-block; }
 .held { --tone: var(--held); --tone-g: var(--held-g); }
 .path { --tone: var(--path); --tone-g: var(--path-g); }
 .starved { --tone: var(--starved); --tone-g: var(--starved-g); }
-.software { --tone: var(--software); --tone-g: var(--software-g); }
 .well { --tone: var(--well); --tone-g: var(--well-g); }
 .idle { --tone: var(--idle); --tone-g: var(--idle-g); }
 .chip { display: inline-block; color: var(--tone); background: var(--tone-g); border-radius: .35rem; padding: 0 .45rem;
   font-weight: 600; white-space: nowrap; }
+.class { color: var(--on); background: var(--fill); }
 .banner { border-radius: .4rem; padding: .6rem .9rem; margin: 0 0 1rem; color: var(--tone); background: var(--tone-g); }
 .banner[hidden] { display: none; }
-.simulated { --tone: var(--held); --tone-g: var(--held-g); border: 2px dashed var(--tone); }
+.simulated, .recording { --tone: var(--held); --tone-g: var(--held-g); border: 2px dashed var(--tone); }
 header { border-left: .4rem solid var(--tone); padding: .25rem 0 .25rem .9rem; }
 header p { margin: .25rem 0; }
 .findings { list-style: none; margin: 0; padding: 0; display: grid; gap: .6rem;
@@ -53,8 +56,10 @@ th, td { text-align: left; vertical-align: top; padding: .4rem .65rem; white-spa
 thead th { color: var(--soft); font-weight: 600; font-size: .875rem; }
 tbody th { font-weight: 400; }
 tbody tr { border-top: 1px solid var(--line); }
-.gpus td:nth-child(2) { white-space: normal; min-width: 15rem; }
-.gpus td:last-child small { display: inline-block; max-width: 22rem; overflow: hidden; text-overflow: ellipsis; }
+.gpus th, .gpus td { padding: .4rem .5rem; }
+.gpus td:nth-child(2) { white-space: normal; min-width: 11rem; }
+.gpus td:last-child { white-space: normal; overflow-wrap: anywhere; min-width: 16rem; }
+.gpus td:last-child bdi { display: inline-block; }
 .matrix td { position: relative; }
 .matrix th, .matrix td { padding: .25rem .6rem; text-align: center; }
 .matrix .direct { background: var(--well-g); color: var(--well); }
@@ -65,11 +70,49 @@ tbody tr { border-top: 1px solid var(--line); }
 .bar rect { fill: var(--link); }
 summary { cursor: pointer; margin-bottom: .5rem; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .35rem 1rem; margin: 0; }
+dt { display: grid; grid-template-columns: 6rem auto; align-items: start; }
+dt .chip { justify-self: start; }
 dd { margin: 0; }
 .unseen { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
 #links ul { padding-left: 1.2rem; }
-@media (max-width: 40rem) { dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .6rem; } }
+.overview { list-style: none; margin: 0; padding: 0; }
+.overview li, .below { display: grid; grid-template-columns: 4rem 5.5rem 9rem 6rem 1fr; column-gap: .5rem;
+  align-items: center; }
+.overview li { padding: .3rem 0; }
+.overview li + li { border-top: 1px solid var(--line); }
+.overview .chip { justify-self: start; }
+.overview a, .overview time { white-space: nowrap; }
+.below > * { grid-column: 5; }
+.below p { margin: .25rem 0 0; }
+.below .chip { font-size: .8125rem; }
+.strip { display: block; width: 100%; height: 1.25rem; border-radius: .2rem; overflow: hidden;
+  background: repeating-linear-gradient(135deg, var(--line) 0 1px, transparent 1px 6px); }
+.strip rect { shape-rendering: crispEdges; }
+.strip line { stroke: var(--ground); stroke-opacity: .6; }
+.axis { display: block; width: 100%; height: 1.1rem; font-size: .8125rem; fill: var(--soft); overflow: visible; }
+@media (max-width: 40rem) {
+  body { padding: .75rem; }
+  dl { grid-template-columns: 1fr; gap: 0; }
+  dd { margin-bottom: .6rem; }
+  h1 { font-size: 1.25rem; margin-bottom: .25rem; }
+  h2 { margin-top: 1rem; }
+  .banner { font-size: .875rem; line-height: 1.35; padding: .4rem .7rem; margin-bottom: .6rem; }
+  header { padding-left: .7rem; font-size: .9375rem; }
+  header .soft { font-size: .8125rem; }
+  .overview li { grid-template-columns: 3.5rem 5.5rem auto 1fr; gap: .2rem .4rem; padding: .3rem 0 .4rem;
+    font-size: .9375rem; }
+  .overview li > span:nth-last-of-type(1) { justify-self: end; }
+  .overview time { font-size: .8125rem; }
+  .overview .strip { grid-column: 1 / -1; height: .7rem; }
+  .below { display: block; }
+}
 """
+
+STYLE: Final = _SHEET + "".join(
+    f".c-{name} {{ --fill: {colour}; --on: {ink_on(colour)}; fill: {colour}; }}\n"
+    for name, colour in CLASS_COLOURS.items()
+)
+"""With a rule for each bottleneck class: the policy allows no attribute named style."""
 
 SCRIPT: Final = """
 "use strict";
@@ -86,20 +129,21 @@ SCRIPT: Final = """
       const answer = await fetch(location.href, { cache: "no-store", signal: AbortSignal.timeout(every) });
       if (!answer.ok) throw new Error("status " + answer.status);
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-      const focused = stops().indexOf(document.activeElement);
+      const id = document.activeElement.id;
+      const place = stops().indexOf(document.activeElement);
       const opened = folds().map((fold) => fold.open);
       const scrolled = boxes().map((box) => box.scrollLeft);
       document.querySelector("main").replaceWith(fresh.querySelector("main"));
-      boxes().forEach((box, place) => { box.scrollLeft = scrolled[place] || 0; });
-      folds().forEach((fold, place) => { fold.open ||= opened[place]; });
-      if (focused >= 0) stops()[focused]?.focus({ preventScroll: true });
+      boxes().forEach((box, nth) => { box.scrollLeft = scrolled[nth] || 0; });
+      folds().forEach((fold, nth) => { fold.open ||= opened[nth]; });
+      if (place >= 0) (document.getElementById(id) || stops()[place])?.focus({ preventScroll: true });
       document.title = fresh.title;
       document.querySelector("link[rel=icon]").href = fresh.querySelector("link[rel=icon]").href;
       answered = Date.now();
       silent.hidden = true;
     } catch (error) {
       const age = Math.round((Date.now() - answered) / 1000);
-      silent.textContent = "The exporter has not answered for " + age + " s (" + error.message + "): this is old.";
+      silent.textContent = "No answer from the exporter for " + age + " s (" + error.message + "): out of date.";
       silent.hidden = false;
     }
   }
@@ -119,7 +163,7 @@ def _icon(colour: str) -> str:
 ICONS: Final[Mapping[str, str]] = MappingProxyType(
     {"sick": _icon("d3303f"), "held": _icon("e08a00"), "well": _icon("2f9e55"), "idle": _icon("8a94a3")}
 )
-"""A dot for the browser's tab, by the tone of the verdict."""
+"""A dot for the browser's tab, by the tone of a verdict."""
 
 
 def content_security_policy() -> bytes:

@@ -1,4 +1,4 @@
-"""Which GPUs lie how near to each other, who reaches whom directly, and what is near each of them."""
+"""How the GPUs are connected, which pairs have direct P2P, and which adapters are near each GPU."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from gpu_triage.diagnosis.view import GpuView, HostView
 from gpu_triage.web.page.markup import UNKNOWN, foreign, safe, section, table
 
 _LEGEND: Final = (
-    "Nearest common ancestor on the bus: PIX one switch, PXB several, PHB one host bridge, NODE one NUMA node, SYS "
-    "across sockets; NV where NVLink joins the two. Green: reads go directly from one to the other; red: through host "
-    "memory. Rows read from columns."
+    "PIX: same PCIe switch. PXB: several switches. PHB: same host bridge. NODE: same NUMA node. SYS: across sockets. "
+    "NV: joined by NVLink. Green: the GPU of the row reads the GPU of the column directly; red: through host memory."
 )
 _NEAR: Final = ("pix", "pxb")
 _PAIR: Final = 2
@@ -46,7 +45,7 @@ def topology_section(host: HostView) -> str:
     )
     if len(host.gpus) < _PAIR or not (paths.levels or paths.statuses):
         return ""
-    heads = ["", *(f"GPU {gpu.gpu}" for gpu in host.gpus), "NUMA node", "Near adapters"]
+    heads = ["", *(f"GPU {gpu.gpu}" for gpu in host.gpus), "NUMA node", "Adapters nearby"]
     rows = (_row(gpu, host, paths) for gpu in host.gpus)
     body = f'{table("Topology and P2P", heads, rows, "matrix")}\n<p class="soft"><small>{_LEGEND}</small></p>'
     return section("topology", "Topology and P2P", body)

@@ -1,0 +1,92 @@
+"""When the judge is asked, and what becomes of its answer."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Iterable
+from typing import Protocol
+
+from gpu_triage.catalogue import Sample
+from gpu_triage.collectors import judgement
+from gpu_triage.collectors.exporter import CollectorHealth
+from gpu_triage.machine import Clock, Moment
+from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
+
+log = logging.getLogger(__name__)
+
+_TOLERANCE_SECONDS = 1e-6
+"""Sums of intervals are not exact in floating point."""
+
+
+class StoreJudge(Protocol):
+    """Says what it means that is published."""
+
+    def judge(self, store: OutcomeStore, now: Moment) -> Iterable[Sample]:
+        """What the judgement of what is published adds to it; may raise anything."""
+
+    def interrupt(self) -> None:
+        """Note that a judgement failed."""
+
+
+class JudgeRounds:
+    """Asks the judge on the medium tier, and at once when something happened that cannot wait.
+
+    A judge that raises costs its own series and nothing else.
+    """
+
+    def __init__(self, judge: StoreJudge, clock: Clock, interval_seconds: float) -> None:
+        self._judge = judge
+        self._clock = clock
+        self._interval_seconds = interval_seconds
+        self._due_at: float | None = None
+        self._urgent: object = None
+        self._health = CollectorHealth(judgement.NAME, interval_seconds, None, None, None)
+
+    @property
+    def health(self) -> CollectorHealth:
+        """How the last round went."""
+        return self._health
+
+    def run(self, store: OutcomeStore, urgent: object, now: Moment) -> tuple[str, ...]:
+        """Judge if it is time; returns the errors to count.
+
+        Args:
+            store: what is published; takes the answer.
+            urgent: what cannot wait for the next round if it is another than before.
+            now: of the publication.
+        """
+        due = self._due_at is None or now.monotonic >= self._due_at - _TOLERANCE_SECONDS
+        if not due and urgent == self._urgent:
+            return ()
+        self._urgent = urgent
+        if due:
+            on_time = (self._due_at or now.monotonic) + self._interval_seconds
+            self._due_at = on_time if on_time > now.monotonic else now.monotonic + self._interval_seconds
+        return self._run(store, now)
+
+    def _run(self, store: OutcomeStore, now: Moment) -> tuple[str, ...]:
+        began_at = self._clock.now().monotonic
+        cause = ""
+        samples: tuple[Sample, ...] = ()
+        try:
+            samples = checked(self._judge.judge(store, now), frozenset(judgement.METRICS))
+        except Exception:  # noqa: BLE001 - as in a collector: a bug here must not cost the readings
+            cause = traceback.format_exc()
+            self._judge.interrupt()
+        seconds = self._clock.now().monotonic - began_at
+        before = self._health
+        last_success_at = before.last_success_at if cause else now.wall
+        self._health = CollectorHealth(judgement.NAME, self._interval_seconds, not cause, seconds, last_success_at)
+        if cause:
+            if before.success is not False:
+                log.error("the judge failed", extra={"fields": {"cause": cause}})
+            store.withdraw(judgement.NAME, HOST)
+            return ("exception",)
+        if before.success is False:
+            log.info("the judge works again")
+        outcome = Outcome(
+            judgement.NAME, HOST, samples, success=True, errors=(), duration_seconds=seconds, finished_at=now
+        )
+        store.put(outcome)
+        return ()

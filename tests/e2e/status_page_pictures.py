@@ -1,0 +1,63 @@
+"""`python -m tests.e2e.status_page_pictures`: photograph the status page of a simulated host for the documentation."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.e2e.browser import browser
+from tests.status_server import status_server
+
+from gpu_triage.config import Config
+from gpu_triage.diagnosis.past import STRIP_SECONDS
+from gpu_triage.simulator import load_scenario
+
+NIGHT = "h100-8-bad-night"
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "img"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture: its file, the minute of the scenario that it shows, the size of the window and the scheme."""
+
+    name: str
+    minute: float
+    width: int
+    height: int
+    dark: bool
+
+
+PICTURES = (
+    Picture("status-page", 33, 1400, 1000, dark=False),
+    Picture("status-page-phone", 79, 390, 844, dark=True),
+)
+
+
+def main() -> int:
+    """0, after the pictures are written."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        sys.stderr.write("make pictures: chromium is not installed here\n")
+        return 1
+    scenario = load_scenario(NIGHT)
+    config = Config(simulate=NIGHT, sample_fast_seconds=5.0)
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        browser(Path(chromium), Path(folder)) as window,
+    ):
+        window.hide_scrollbars()
+        for picture in PICTURES:
+            at = 60.0 * picture.minute
+            with status_server(scenario, at, config=config, sampled_seconds=STRIP_SECONDS + 60.0) as server:
+                window.open(server.url, width=picture.width, height=picture.height, dark=picture.dark)
+                path = FOLDER / f"{picture.name}.png"
+                window.screenshot(path, whole=False)
+                sys.stdout.write(f"{path}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
