@@ -45,6 +45,14 @@ def copies(repository: Path) -> dict[Path, bytes]:
     return found
 
 
+def compatibility(repository: Path) -> dict[Path, bytes]:
+    """The chart's copies of the rules that record the names of the release before, likewise."""
+    return {
+        CHART / "files/rules/compat" / source.name: source.read_bytes()
+        for source in sorted(repository.glob("rules/compat/*.yml"))
+    }
+
+
 def values(text: str) -> tuple[Value, ...]:
     """Every described value of a values.yaml, in its order.
 
@@ -87,8 +95,8 @@ def readme(repository: Path) -> str:
 
 def write(repository: Path) -> None:
     """Write the copies and the README, and remove copies whose originals are gone."""
-    wanted = copies(repository)
-    for folder in ("rules", "dashboards"):
+    wanted = copies(repository) | compatibility(repository)
+    for folder in ("rules", "rules/compat", "dashboards"):
         target = repository / CHART / "files" / folder
         target.mkdir(parents=True, exist_ok=True)
         for stale in set(target.glob("*.*")) - {repository / path for path in wanted}:

@@ -67,7 +67,7 @@ def _end_in_order(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-_BOTTLENECK = "g0.tab=0&g0.range_input=10m&g0.expr=instance_gpu%3Agpu_bottleneck%3Aactive%20%3D%3D%201"
+_BOTTLENECK = "g0.tab=0&g0.range_input=10m&g0.expr=gpu_bottleneck"
 
 
 def _introduce(told: Scenario, running: Stack, pace: int) -> None:

@@ -74,6 +74,7 @@ MATRIX: dict[str, dict[str, Any]] = {
             "annotations": {"a": "b"},
             "alertLabels": {"team": "ml"},
             "alertAnnotations": {"cluster": "one"},
+            "compatibility": {"enabled": True},
         },
         "dashboards": {"enabled": True, "annotations": {"grafana_folder": "GPUs"}},
         "networkPolicy": {

@@ -23,6 +23,12 @@ def test_the_charts_copies_are_the_originals_and_none_is_missing(repository: Pat
     assert copied == build_chart.copies(repository), "run `make chart`"
 
 
+def test_the_charts_copies_of_old_names_are_the_originals(repository: Path) -> None:
+    copied = {path.relative_to(repository): path.read_bytes() for path in (CHART / "files/rules/compat").glob("*")}
+    assert copied == build_chart.compatibility(repository), "run `make chart`"
+    assert copied
+
+
 def test_every_alert_of_the_repository_is_in_the_chart(repository: Path) -> None:
     def alerts(folder: Path) -> set[str]:
         return set(

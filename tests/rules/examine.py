@@ -14,6 +14,7 @@ from tests.rules.expressions import uses
 from tests.rules.promtool import Answers, Labels, Run, Sample, ask, selector
 from tests.rules.rulefile import read_rules
 
+from gpu_triage import catalogue
 from gpu_triage.simulator.history import History, history_config, record_history
 from gpu_triage.simulator.scenario import Scenario
 
@@ -25,10 +26,9 @@ SAMPLE_SECONDS = 15.0
 """A link that comes and goes within a minute must be seen by an exporter that is scraped once a minute."""
 
 FIRING = 'ALERTS{alertstate="firing"}'
-CLASSES = "instance_gpu:gpu_bottleneck:active == 1"
+CLASSES = "gpu_bottleneck"
 UNDECIDED = (
-    "count by (instance, gpu) (gpu_up) unless on (instance, gpu) "
-    "(count by (instance, gpu) (instance_gpu:gpu_bottleneck:active == 1) == 1)"
+    "count by (instance, gpu) (gpu_up) unless on (instance, gpu) (count by (instance, gpu) (gpu_bottleneck) == 1)"
 )
 """GPUs that are known and have no bottleneck class, or several."""
 
@@ -121,6 +121,11 @@ def input_series(history: History, names: frozenset[str]) -> Mapping[str, Sequen
     }
 
 
+def class_of(rank: float) -> str:
+    """The bottleneck class that a value of gpu_bottleneck stands for."""
+    return catalogue.BOTTLENECK.states[round(rank)]
+
+
 def _is_time(name: str) -> bool:
     return name.endswith(("_timestamp_seconds", "_start_time_seconds", "_mtime_seconds"))
 
@@ -130,7 +135,7 @@ def _examination(step_seconds: float, answers: Answers) -> Examination:
         step_seconds=step_seconds,
         firing={at: tuple(sample.labels for sample in samples) for at, samples in _of(answers, FIRING)},
         bottleneck={
-            at: {sample.labels["gpu"]: sample.labels["class"] for sample in samples}
+            at: {sample.labels["gpu"]: class_of(sample.value) for sample in samples}
             for at, samples in _of(answers, CLASSES)
         },
         undecided={

@@ -54,10 +54,12 @@ class Run:
     Attributes:
         rules: rule files.
         groups: names of their groups in the order of evaluation; promtool takes those not named in any order.
-        step_seconds: from one sample to the next, and from one evaluation of every rule to the next.
+        step_seconds: from one sample to the next.
         series: values by selector, such as ``up{job="a"}``, the first one at time 0; NaN where there is no sample.
         questions: expressions and the times at which to ask them.
         alerts: names of alerts and the times at which to render all that fire of that name.
+        evaluation_seconds: from one evaluation of every rule to the next, whatever its group's interval; that of
+            samples if None.
     """
 
     rules: tuple[Path, ...]
@@ -66,6 +68,7 @@ class Run:
     series: Mapping[str, Sequence[float]]
     questions: tuple[tuple[str, float], ...] = ()
     alerts: tuple[tuple[str, float], ...] = ()
+    evaluation_seconds: float | None = None
 
     def asking(self, questions: tuple[tuple[str, float], ...] = (), alerts: tuple[tuple[str, float], ...] = ()) -> Run:
         """This run with these questions instead of its own."""
@@ -138,7 +141,7 @@ def _test_file(run: Run) -> dict[str, object]:
     return {
         "rule_files": [str(path) for path in run.rules],
         "group_eval_order": list(run.groups),
-        "evaluation_interval": duration(run.step_seconds),
+        "evaluation_interval": duration(run.evaluation_seconds or run.step_seconds),
         "tests": [
             {
                 "interval": duration(run.step_seconds),

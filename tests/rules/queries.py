@@ -11,12 +11,12 @@ from tests.rules.vocabulary import kinds, words
 from gpu_triage.catalogue import Kind
 
 _COUNTER_FUNCTIONS = frozenset({"rate", "increase", "irate", "resets"})
-_PRESENCE_FUNCTIONS = frozenset({"absent", "absent_over_time", "present_over_time"})
+_PRESENCE_FUNCTIONS = frozenset({"absent", "absent_over_time", "present_over_time", "count", "group"})
 _LEVELS = frozenset({"gpu_ecc_volatile_errors_total"})
 """Counters that say something as they stand: one error counts until the reset that clears it."""
-_COPY = "last_over_time"
+_COPIES = frozenset({"last_over_time", "max_over_time"})
 """What records a counter as it stands, once in a while, for a long window to read."""
-_COPIED = re.compile(r"\w+:gpu_\w+:last5m")
+_COPIED = re.compile(r"\w+:gpu_\w+:(?:last|max)5m")
 """Names of such copies: counters, too."""
 _BANNED = frozenset({"topk", "bottomk"})
 _IDENTITIES = frozenset({"instance_gpu_name:gpu_info:present"})
@@ -60,7 +60,7 @@ def _misused(use: Use) -> Iterator[str]:
     copied = bool(_COPIED.fullmatch(use.metric))
     counter = kinds().get(use.metric) is Kind.COUNTER or copied
     level = use.metric in _LEVELS and around in {"nothing", "max", "min"}
-    sound = _COUNTER_FUNCTIONS | _PRESENCE_FUNCTIONS | (frozenset() if copied else frozenset({_COPY}))
+    sound = _COUNTER_FUNCTIONS | _PRESENCE_FUNCTIONS | (frozenset() if copied else _COPIES)
     if counter and not level and around not in sound:
         yield f"{use.metric} is a counter under {around}; it means something under rate or increase"
     if not counter and any(function in _COUNTER_FUNCTIONS for function in use.inside[:2]):

@@ -2,45 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
-from tests.conftest import RequiresTool
-from tests.rules.promtool import Run, ask, selector
-from tests.rules.rulefile import read_rules, rule_files
-
-Firing = Callable[[str, Mapping[str, Sequence[float]]], frozenset[int]]
-
-MINUTES = 60
-
-
-@pytest.fixture
-def firing(requires_tool: RequiresTool, tmp_path: Path) -> Firing:
-    """The minutes at which an alert fires, given these series."""
-    promtool = requires_tool("promtool")
-    groups = tuple(dict.fromkeys(rule.group for rule in read_rules(rule_files())))
-
-    def minutes(alert: str, series: Mapping[str, Sequence[float]]) -> frozenset[int]:
-        question = f'ALERTS{{alertname="{alert}", alertstate="firing"}}'
-        questions = tuple((question, minute * 60.0) for minute in range(MINUTES))
-        answers = ask(promtool, Run(rule_files(), groups, 60, series, questions), tmp_path)
-        return frozenset(round(at / 60) for (_, at), samples in answers.samples.items() if samples)
-
-    return minutes
-
-
-def gpu(metric: str, values: Sequence[float], uuid: str = "GPU-1", **labels: str) -> dict[str, Sequence[float]]:
-    """A series of one GPU."""
-    pairs = [("gpu", "0"), ("instance", "a"), ("job", "gpu-triage"), ("uuid", uuid), *labels.items()]
-    return {selector(metric, pairs): values}
-
-
-def counter(a_minute: Sequence[float]) -> list[float]:
-    """A counter that grows by so much in each minute."""
-    return list(accumulate(a_minute, initial=0.0))[1:]
-
+from tests.rules.handwritten import MINUTES, Firing, counter, gpu
+from tests.rules.promtool import selector
 
 ERRORS = [
     ("GpuPcieReplaysRising", "gpu_pcie_replays_total", {}, 50.0),
@@ -96,3 +62,57 @@ def test_links_of_a_gpu_split_by_mig_are_not_down(firing: Firing, mig_mode: floa
         **gpu("gpu_mig_mode", [0.0] * 20 + [mig_mode] * 40),
     }
     assert (40 in firing("GpuNvlinkDown", series)) == told
+
+
+MODELS = {"GPU-1": "H100", "GPU-2": "H100", "GPU-3": "H100", "GPU-4": "L4"}
+PAIRS = [("GPU-1", "GPU-2"), ("GPU-1", "GPU-3"), ("GPU-2", "GPU-3"), ("GPU-3", "GPU-4")]
+ONE, TWO, THREE, FOUR = MODELS
+
+
+def pairs_of_gpus(
+    refused: dict[tuple[str, str], str], *, levels: dict[tuple[str, str], str] | None = None
+) -> dict[str, Sequence[float]]:
+    """Four GPUs, the last of another model: which ordered pairs may not read each other, and how near each pair is."""
+    series: dict[str, Sequence[float]] = {}
+    for uuid, model in MODELS.items():
+        series |= gpu("gpu_info", [1.0] * MINUTES, uuid, name=model)
+    for pair in PAIRS:
+        level = (levels or {}).get(pair, "node")
+        series |= gpu("gpu_topology_info", [1.0] * MINUTES, pair[0], peer_uuid=pair[1], peer_gpu="0", level=level)
+        for uuid, peer in (pair, pair[::-1]):
+            status = refused.get((uuid, peer), "ok")
+            told = {"peer_uuid": peer, "peer_gpu": "0", "capability": "read", "status": status}
+            series |= gpu("gpu_p2p_status", [1.0] * MINUTES, uuid, **told)
+    return series
+
+
+def expected(value: float) -> dict[str, Sequence[float]]:
+    """What somebody declared of the host's peer access."""
+    return {selector("gpu_p2p_expected", [("instance", "a"), ("job", "gpu-triage")]): [value] * MINUTES}
+
+
+BOTH_WAYS = {(ONE, TWO): "chipset_not_supported", (TWO, ONE): "chipset_not_supported"}
+ALL = {(a, b): "gpu_not_supported" for one, two in PAIRS for a, b in ((one, two), (two, one))}
+
+
+@pytest.mark.parametrize(
+    ("series", "told"),
+    [
+        pytest.param(pairs_of_gpus({}), False, id="all pairs have it"),
+        pytest.param(pairs_of_gpus(BOTH_WAYS), True, id="a pair lacks what another one has"),
+        pytest.param(pairs_of_gpus({(TWO, ONE): "disabled_by_regkey"}), True, id="one way, which topology leaves out"),
+        pytest.param(pairs_of_gpus(BOTH_WAYS) | expected(0), False, id="it is declared that there is none"),
+        pytest.param(pairs_of_gpus(BOTH_WAYS, levels={(ONE, TWO): "sys"}), False, id="the others are nearer"),
+        pytest.param(pairs_of_gpus({(THREE, FOUR): "not_supported"}), False, id="the peer is of another model"),
+        pytest.param(pairs_of_gpus({(ONE, TWO): "unknown"}), False, id="the driver does not know"),
+        pytest.param(pairs_of_gpus(ALL), False, id="no pair has it"),
+        pytest.param(pairs_of_gpus(ALL) | expected(1), True, id="no pair has it and it is declared"),
+        pytest.param(
+            pairs_of_gpus(BOTH_WAYS) | gpu("gpu_mig_mode", [1.0] * MINUTES, ONE), False, id="the GPU is split by MIG"
+        ),
+    ],
+)
+def test_peers_that_may_not_reach_each_other_are_told_of_where_others_may(
+    firing: Firing, series: dict[str, Sequence[float]], *, told: bool
+) -> None:
+    assert (40 in firing("GpuP2pUnavailable", series)) == told

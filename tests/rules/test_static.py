@@ -13,7 +13,7 @@ from tests.rules.expressions import labels_of, windows_matched_as_one
 from tests.rules.playbook import ALERTS, NAMES
 from tests.rules.queries import faults
 from tests.rules.rulefile import Rule, alerts, read_rules, rule_files
-from tests.rules.vocabulary import ACTIONS, CLASSES, series_labels
+from tests.rules.vocabulary import ACTIONS, series_labels
 
 RULES = read_rules(rule_files())
 LABELS = series_labels(RULES)
@@ -113,11 +113,6 @@ def test_every_runbook_belongs_to_an_alert(repository: Path) -> None:
 
 def test_recorded_names_say_level_metric_and_operations() -> None:
     assert sorted({rule.name for rule in RULES if not rule.alert and not RECORDED_NAME.fullmatch(rule.name)}) == []
-
-
-def test_every_class_of_the_ladder_is_recorded_once() -> None:
-    active = [rule.labels["class"] for rule in RULES if rule.name == "instance_gpu:gpu_bottleneck:active"]
-    assert active == list(CLASSES)
 
 
 def test_windows_of_a_day_are_evaluated_every_five_minutes_or_less_often() -> None:

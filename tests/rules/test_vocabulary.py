@@ -39,4 +39,4 @@ def test_series_of_targets_have_the_targets_labels() -> None:
 
 def test_a_bottleneck_is_one_of_sixteen_classes() -> None:
     assert len(CLASSES) == len(set(CLASSES)) == 16
-    assert words("instance_gpu:gpu_bottleneck:active", "class") == frozenset(CLASSES)
+    assert words("gpu_bottleneck_seconds_total", "class") == frozenset(CLASSES)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, get_args
+from typing import Final
 
 from tests.rules.expressions import recorded_labels
 from tests.rules.rulefile import Rule
 
-from gpu_triage.catalogue import Kind
+from gpu_triage.catalogue import BOTTLENECK_CLASSES, Kind
+from gpu_triage.collectors import judgement
 from gpu_triage.collectors.registry import GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.diagnosis.codes import CHECKS
 from gpu_triage.hardware.clocks import CLOCKS
 from gpu_triage.hardware.ecc import SEVERITIES
 from gpu_triage.hardware.host_cpu import MODES
@@ -22,12 +24,11 @@ from gpu_triage.hardware.throttle import REASONS, UNKNOWN
 from gpu_triage.hardware.topology import CAPABILITIES, LEVELS, P2P_STATUSES
 from gpu_triage.reference import catalogue_specs
 from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, MISSING, STALLED
-from gpu_triage.simulator.scenario import Bottleneck
 
 TARGET_LABELS: Final = frozenset({"instance", "job", "workload", "drill"})
 """Labels that a scrape configuration attaches to every series of a target."""
 
-CLASSES: Final[tuple[str, ...]] = get_args(Bottleneck)
+CLASSES: Final = BOTTLENECK_CLASSES
 SEVERITIES_OF_ALERTS: Final = frozenset({"critical", "warning", "info", "none"})
 ACTIONS: Final = frozenset({"drain", "reset", "inspect_hardware", "fix_host", "fix_job", "none"})
 
@@ -45,11 +46,21 @@ ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
 
 _ERRORS = frozenset({*NAMES.values(), STALLED, MISSING, DRIVER_UNAVAILABLE, "library_invalid"})
 _COLLECTORS = frozenset(
-    {*(c.name for c in GPU_COLLECTORS), *(c.name for c in HOST_COLLECTORS), "presence", "exporter", "xid", "baseline"}
+    {
+        *(c.name for c in GPU_COLLECTORS),
+        *(c.name for c in HOST_COLLECTORS),
+        "presence",
+        "exporter",
+        "xid",
+        "baseline",
+        judgement.NAME,
+    }
 )
 _DIRECTIONS = frozenset({"receive", "transmit"})
+_FINDINGS = ("gpu_finding_since_timestamp_seconds", "gpu_host_finding_since_timestamp_seconds")
 
 WORDS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
+    "action": {"ALERTS": ACTIONS, **dict.fromkeys(_FINDINGS, ACTIONS)},
     "attribute": {"gpu_pcie_link_transitions_total": frozenset({"generation", "width"})},
     "availability": {"gpu_row_remap_banks": frozenset(BANK_AVAILABILITIES)},
     "capability": {"gpu_p2p_status": frozenset(CAPABILITIES)},
@@ -58,6 +69,7 @@ WORDS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "gpu_remapped_rows": frozenset({"correctable", "uncorrectable"}),
     },
     "class": {},
+    "code": dict.fromkeys(_FINDINGS, frozenset(check.code for check in CHECKS)),
     "clock": {f"gpu_clock_{what}hertz": frozenset(CLOCKS) for what in ("", "max_", "target_", "default_")},
     "collector": {
         f"gpu_exporter_{what}": _COLLECTORS
@@ -94,6 +106,7 @@ WORDS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "gpu_ecc_volatile_errors_total": frozenset(SEVERITIES),
         "gpu_ecc_aggregate_errors_total": frozenset(SEVERITIES),
         "ALERTS": SEVERITIES_OF_ALERTS,
+        **dict.fromkeys(_FINDINGS, SEVERITIES_OF_ALERTS - {"none"}),
     },
     "source": {
         "gpu_devices": frozenset({"nvml", "pci", "expected"}),
@@ -104,7 +117,7 @@ WORDS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
     "type": {
         "gpu_nvlink_errors_total": frozenset({REPLAY, RECOVERY, CRC}),
         "gpu_pcie_errors_total": frozenset(TYPE_FIELDS),
-        "gpu_processes": frozenset({"compute", "graphics", "mps"}),
+        "gpu_processes": frozenset({"compute", "compute_graphics", "graphics", "mps"}),
     },
     "xid": {
         f"gpu_xid_{what}": frozenset(map(str, range(1, 300)))

@@ -1,0 +1,15 @@
+"""What the tests of single alerts share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.conftest import RequiresTool
+from tests.rules.handwritten import Firing, firing_of
+
+
+@pytest.fixture
+def firing(requires_tool: RequiresTool, tmp_path: Path) -> Firing:
+    """The minutes at which an alert fires, given series."""
+    return firing_of(requires_tool("promtool"), tmp_path)

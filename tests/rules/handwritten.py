@@ -1,0 +1,46 @@
+"""Series written by hand, a sample a minute, and what the rules make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Protocol
+
+from tests.rules.promtool import Run, ask, selector
+from tests.rules.rulefile import read_rules, rule_files
+
+MINUTES = 60
+
+Series = Mapping[str, Sequence[float]]
+
+
+class Firing(Protocol):
+    """The minutes at which an alert fires, given these series."""
+
+    def __call__(self, alert: str, series: Series, *, minutes: int = MINUTES) -> frozenset[int]:
+        """Ask for the first so many minutes."""
+
+
+def firing_of(promtool: Path, directory: Path) -> Firing:
+    """A way to ask this promtool, with a directory for its input."""
+    groups = tuple(dict.fromkeys(rule.group for rule in read_rules(rule_files())))
+
+    def ask_for(alert: str, series: Series, *, minutes: int = MINUTES) -> frozenset[int]:
+        question = f'ALERTS{{alertname="{alert}", alertstate="firing"}}'
+        questions = tuple((question, minute * 60.0) for minute in range(minutes))
+        answers = ask(promtool, Run(rule_files(), groups, 60, series, questions), directory)
+        return frozenset(round(at / 60) for (_, at), samples in answers.samples.items() if samples)
+
+    return ask_for
+
+
+def gpu(metric: str, values: Sequence[float], uuid: str = "GPU-1", **labels: str) -> dict[str, Sequence[float]]:
+    """A series of one GPU."""
+    pairs = [("gpu", "0"), ("instance", "a"), ("job", "gpu-triage"), ("uuid", uuid), *labels.items()]
+    return {selector(metric, pairs): values}
+
+
+def counter(a_minute: Iterable[float]) -> list[float]:
+    """A counter that grows by so much in each minute."""
+    return list(accumulate(a_minute, initial=0.0))[1:]

@@ -1,0 +1,61 @@
+"""What rules read from other groups: groups run side by side, so that such a reading may be an interval old."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from tests.rules.expressions import uses
+from tests.rules.rulefile import Rule, read_rules, rule_files
+
+RULES = read_rules(rule_files())
+RECORDED_IN: Mapping[str, str] = {rule.name: rule.group for rule in RULES if not rule.alert}
+
+WINDOW = "a window of minutes to hours, for which the latest minute does not matter"
+DAY = "a window of a day"
+ALLOWED: Mapping[tuple[str, str], str] = {
+    ("gpu-triage-held-back", "instance_gpu:gpu_busy:ratio5m"): WINDOW,
+    ("gpu-triage-software", "instance_gpu:gpu_busy:ratio5m"): WINDOW,
+    ("gpu-triage-software", "instance_gpu:gpu_held:active"): WINDOW,
+    ("gpu-triage-capacity", "instance_gpu:gpu_busy:ratio5m"): DAY,
+    ("gpu-triage-capacity", "instance_gpu:gpu_allocated_idle:active"): DAY,
+    ("gpu-triage-capacity", "instance_gpu:gpu_energy_joules:last5m"): DAY,
+    ("gpu-triage-capacity", "instance_gpu_class:gpu_bottleneck_seconds:max5m"): DAY,
+    ("gpu-triage-capacity", "instance_gpu_name:gpu_info:present"): DAY,
+    ("gpu-triage-capacity", "instance_gpu_reason:gpu_throttle_seconds:max5m"): DAY,
+}
+"""Group and what it reads of another one, with the reason why no expression of its own does as well."""
+
+
+def readings() -> list[tuple[Rule, str, bool]]:
+    """Every rule that reads what another group records: the rule, the series, and whether it reads a window of it."""
+    return [
+        (rule, use.metric, use.ranged)
+        for rule in RULES
+        for use in uses(rule.expr)
+        if RECORDED_IN.get(use.metric, rule.group) != rule.group
+    ]
+
+
+def test_no_group_reads_another_one_but_for_the_windows_that_are_listed() -> None:
+    assert {(rule.group, metric) for rule, metric, _ in readings()} == set(ALLOWED)
+
+
+@pytest.mark.parametrize(("group", "metric"), ALLOWED)
+def test_what_is_read_of_another_group_is_a_window_or_goes_with_one(group: str, metric: str) -> None:
+    """`x offset 2h` asks how it was at the begin of a window that the same rule reads."""
+    for rule in (rule for rule, read, ranged in readings() if (rule.group, read, ranged) == (group, metric, False)):
+        assert f"{metric} offset" in rule.expr
+        assert (rule, metric, True) in readings()
+
+
+def test_a_series_is_recorded_in_one_group_only() -> None:
+    assert [rule.name for rule in RULES if not rule.alert and RECORDED_IN[rule.name] != rule.group] == []
+
+
+def test_within_a_group_what_is_read_is_recorded_above() -> None:
+    late = []
+    for position, rule in enumerate(RULES):
+        above = {earlier.name for earlier in RULES[:position]}
+        late += [(rule.name, use.metric) for use in uses(rule.expr) if use.metric in RECORDED_IN.keys() - above]
+    assert late == []
