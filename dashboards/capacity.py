@@ -1,6 +1,6 @@
 """GPU capacity review: days to months, from recorded series alone, so that a month of a large fleet opens at once.
 
-Lines over time come from series that the rules have summed for the fleet; whatever is told by host or GPU is a table of
+Lines over time come from series that the rules have summed for the fleet; what is shown by host or GPU is a table of
 the last day.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dashboards.board import Board, Row
 from dashboards.panels import PanelBuilder, Query, Size, lines, tile
-from dashboards.selectors import gpu
+from dashboards.selectors import gpu, host
 from dashboards.tables import GPU, HOST, Column, table_of
-from dashboards.words import CLASSES
+from dashboards.words import CLASS
 
 TILE = Size(6, 4)
 STEP = "6h"
@@ -20,7 +20,8 @@ MOST_ROWS = 50
 _BUSY = gpu("instance_gpu:gpu_busy:avg1d")
 _IDLE = gpu("instance_gpu:gpu_allocated_idle_seconds:increase1d")
 _ENERGY = gpu("instance_gpu:gpu_energy_joules:increase1d")
-_LOST = gpu("instance_gpu_class:gpu_hours_lost:sum1d")
+_LOST = gpu("instance_gpu_class:gpu_bottleneck_seconds:increase1d")
+_LOST_BY_HOST = host("instance_class:gpu_hours_lost:sum1d")
 _SEEN = gpu("instance_gpu:gpu_observed_seconds:increase1d")
 
 
@@ -29,7 +30,8 @@ def board() -> Board:
     return Board(
         uid="gpu-triage-capacity",
         title="GPU capacity review",
-        description="What the GPUs were used for, and what they lost, over days to months: by model, workload, host.",
+        description="How much the GPUs worked, and what they lost to which bottleneck, over days to months: by model, "
+        "workload and host.",
         since="30d",
         refresh="",
         marks=False,
@@ -37,7 +39,7 @@ def board() -> Board:
             Row("", _tiles()),
             Row("By model", (_busy_by_model(), _lost_by_class(), _lost_by_model(), _devices())),
             Row("By workload", (_busy_by_workload(), _idle_by_workload(), _energy_by_workload())),
-            Row("Who", (_least_busy(), _most_lost(), _headroom(), _throttled())),
+            Row("By host and GPU", (_least_busy(), _most_lost(), _headroom(), _throttled())),
         ),
     )
 
@@ -45,30 +47,30 @@ def board() -> Board:
 def _tiles() -> tuple[PanelBuilder, ...]:
     return (
         tile(
-            "Busy share of the last day",
-            "Mean of all chosen GPUs over the last day.",
+            "Busy share, last day",
+            "Mean over all selected GPUs.",
             f"avg({_BUSY})",
             unit="percentunit",
             size=TILE,
             decimals=1,
         ),
         tile(
-            "GPU hours lost in the last day",
-            "Hours in which a GPU's bottleneck was anything but its own work, and it was not idle.",
-            f"sum({_LOST}) or 0 * sum({_SEEN})",
+            "GPU hours lost, last day",
+            "Hours in which something other than its own work limited a GPU, while it was not idle.",
+            f"sum({_LOST}) / 3600 or 0 * sum({_SEEN})",
             unit="h",
             size=TILE,
         ),
         tile(
-            "GPU hours held and idle in the last day",
-            "Hours in which a process held a GPU and hardly used it: capacity that is paid for and gone.",
+            "GPU hours held and idle, last day",
+            "Hours in which a process held a GPU and hardly used it: capacity paid for and wasted.",
             f"sum({_IDLE}) / 3600",
             unit="h",
             size=TILE,
         ),
         tile(
-            "Energy of the last day",
-            "Energy of all chosen GPUs.",
+            "Energy, last day",
+            "What all selected GPUs consumed.",
             f"sum({_ENERGY})",
             unit="joule",
             size=TILE,
@@ -78,9 +80,9 @@ def _tiles() -> tuple[PanelBuilder, ...]:
 
 def _busy_by_model() -> PanelBuilder:
     return lines(
-        "Busy share of the day before, by model",
-        "Mean busy share of all GPUs of a model, all hosts. Above 0.8 for weeks: buy or queue. Under 0.4: share, or "
-        "give back.",
+        "Busy share over a day, by model",
+        "Mean over all GPUs of a model on all hosts, over the day before. Above 0.8 for weeks: buy more, or queue. "
+        "Below 0.4: share GPUs, or return some.",
         [Query("name:gpu_busy:avg1d", "{{name}}")],
         unit="percentunit",
         size=Size(12, 8),
@@ -91,22 +93,22 @@ def _busy_by_model() -> PanelBuilder:
 
 def _lost_by_class() -> PanelBuilder:
     return lines(
-        "GPU hours lost in a day, by bottleneck",
-        "What set the pace instead of the work, all hosts and models. The largest band is what to spend money or time "
-        "on next.",
+        "GPU hours lost per day, by bottleneck",
+        "What limited the GPUs instead of their own work, all hosts and models. Spend time or money on the largest "
+        "band first.",
         [Query("sum by (class) (name:gpu_hours_lost:sum1d)", "{{class}}")],
         unit="h",
         size=Size(12, 8),
         every=STEP,
         stacked=True,
-        names={name: (name, colour) for name, colour in CLASSES.items()},
+        names={str(name): (text, colour) for name, text, colour in CLASS},
     )
 
 
 def _lost_by_model() -> PanelBuilder:
     return lines(
-        "GPU hours lost in a day, by model",
-        "The same, by model.",
+        "GPU hours lost per day, by model",
+        "The same hours, by model.",
         [Query("sum by (name) (name:gpu_hours_lost:sum1d)", "{{name}}")],
         unit="h",
         size=Size(12, 7),
@@ -116,8 +118,8 @@ def _lost_by_model() -> PanelBuilder:
 
 def _devices() -> PanelBuilder:
     return lines(
-        "GPUs that drivers show",
-        "How many GPUs there are, all hosts. A step down is GPUs or hosts that left.",
+        "Number of GPUs",
+        "GPUs that the drivers of all hosts list. A step down: GPUs or hosts are gone.",
         [Query("cluster:gpu_devices:sum", "GPUs")],
         unit="none",
         size=Size(12, 7),
@@ -127,8 +129,8 @@ def _devices() -> PanelBuilder:
 
 def _busy_by_workload() -> PanelBuilder:
     return lines(
-        "Busy share of the day before, by workload",
-        "By the label workload of the targets, all hosts; those without it are one.",
+        "Busy share over a day, by workload",
+        "By the target label workload, all hosts; targets without the label count as one.",
         [Query("workload:gpu_busy:avg1d", "workload {{workload}}")],
         unit="percentunit",
         top=1,
@@ -138,8 +140,9 @@ def _busy_by_workload() -> PanelBuilder:
 
 def _idle_by_workload() -> PanelBuilder:
     return lines(
-        "GPU hours held and idle in a day, by workload",
-        "Whose GPUs are held without use. Notebooks and left-over sessions, as a rule: a limit on their life pays.",
+        "GPU hours held and idle per day, by workload",
+        "GPUs held without being used, usually by notebooks and forgotten sessions: a limit on their lifetime pays "
+        "off.",
         [Query("workload:gpu_allocated_idle_seconds:sum1d / 3600", "workload {{workload}}")],
         unit="h",
         every=STEP,
@@ -148,8 +151,8 @@ def _idle_by_workload() -> PanelBuilder:
 
 def _energy_by_workload() -> PanelBuilder:
     return lines(
-        "Energy of a day, by workload",
-        "What the GPUs alone took.",
+        "Energy per day, by workload",
+        "Consumption of the GPUs alone, without their hosts.",
         [Query("workload:gpu_energy_joules:sum1d", "workload {{workload}}")],
         unit="joule",
         every=STEP,
@@ -159,8 +162,8 @@ def _energy_by_workload() -> PanelBuilder:
 def _least_busy() -> PanelBuilder:
     by = "job, instance"
     return table_of(
-        "Hosts by use in the last day",
-        "The least used first: candidates to share or to give back.",
+        "Least used hosts, last day",
+        "Candidates to share or to return.",
         (
             HOST,
             Column("Busy", expr=f"bottomk({MOST_ROWS}, avg by ({by}) ({_BUSY}))", unit="percentunit", decimals=1),
@@ -174,20 +177,19 @@ def _least_busy() -> PanelBuilder:
 
 def _most_lost() -> PanelBuilder:
     return table_of(
-        "Hours lost by host in the last day",
-        "Which hosts lost most, and to what.",
+        "Hours lost by host, last day",
+        "Which hosts lost most, and to what; all GPUs of a host.",
         (
             HOST,
-            Column("Lost to", label="class"),
+            Column("Lost to", label="class", words=CLASS),
             Column(
                 "Hours",
-                expr=f"topk({MOST_ROWS}, sum by (job, instance, class) ({_LOST}))",
+                expr=f"topk({MOST_ROWS}, sum by (job, instance, class) ({_LOST_BY_HOST}))",
                 unit="h",
                 decimals=1,
             ),
         ),
-        sort="Hours",
-        descending=True,
+        sort="-Hours",
         size=Size(12, 9),
     )
 
@@ -195,8 +197,8 @@ def _most_lost() -> PanelBuilder:
 def _headroom() -> PanelBuilder:
     return table_of(
         "Headroom of each GPU",
-        "The 95th percentile of utilisation and the highest memory use of the last day, and the power now as a share "
-        "of its limit. Little of all three: a smaller GPU, or an instance of one, would do.",
+        "95th percentile of utilisation and highest memory use of the last day, and power now as a share of the limit. "
+        "All three low: a smaller GPU or a MIG instance would do.",
         (
             HOST,
             GPU,
@@ -214,8 +216,8 @@ def _throttled() -> PanelBuilder:
     reasons = 'reason=~"hw_thermal|sw_thermal|hw_power_brake|sw_power_cap"'
     held = gpu("instance_gpu_reason:gpu_throttle_seconds:increase1d", reasons)
     return table_of(
-        "Hours held back in the last day",
-        "GPUs that were throttled longest, by reason. Heat that returns daily is a matter of the room, not of the job.",
+        "Hours throttled, last day",
+        "The GPUs throttled longest, by reason. Heat that returns every day is a problem of the room, not of the job.",
         (
             HOST,
             GPU,
@@ -227,8 +229,7 @@ def _throttled() -> PanelBuilder:
                 decimals=1,
             ),
         ),
-        sort="Hours",
-        descending=True,
+        sort="-Hours",
         size=Size(12, 9),
     )
 

@@ -1,16 +1,21 @@
-"""GPU detail: everything that is known of one GPU."""
+"""GPU detail: everything that is known about one GPU."""
 
 from __future__ import annotations
 
 from dashboards.board import Board, Row
-from dashboards.detail_health import health, host_beside, links, power
+from dashboards.detail_health import health, host_beside, power
+from dashboards.detail_links import links
+from dashboards.detail_processes import instances, processes
+from dashboards.judgement import findings
 from dashboards.panels import PanelBuilder, Query, Size, lines, tile, timeline
-from dashboards.selectors import by_gpu, by_host, gpu, host
+from dashboards.selectors import bottleneck, by_gpu, by_host, gpu, host, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
-from dashboards.words import BOTTLENECK, ON, UP
+from dashboards.words import BOTTLENECK, CLASS, ON, REACHED, VERDICT, Words
+from gpu_triage import catalogue
 
 TILE = Size(4, 3)
+NARROW = Size(3, 3)
 
 
 def board() -> Board:
@@ -18,10 +23,11 @@ def board() -> Board:
     return Board(
         uid="gpu-triage-detail",
         title="GPU detail",
-        description="Everything about one GPU: what it is, what it does, what holds it back, who uses it.",
+        description="Everything about one GPU: what it is, what it does, what limits it, what is wrong with it, who "
+        "uses it.",
         since="3h",
         one_gpu=True,
-        rows=(_now(), _activity(), power(), links(), health(), _processes(), _instances(), host_beside()),
+        rows=(_now(), _activity(), power(), links(), health(), processes(), instances(), host_beside()),
     )
 
 
@@ -29,24 +35,31 @@ def _now() -> Row:
     return Row(
         "",
         (
-            _state("Bottleneck now", "The class that matches first; see the playbook.", _rank(), BOTTLENECK),
-            _state("Answers", "Whether the GPU answered the driver within its deadline.", gpu("gpu_up"), UP),
+            _state("Bottleneck now", "Which resource limits it; see the playbook.", bottleneck(), BOTTLENECK),
+            _state(
+                "Verdict now",
+                "Whether it should go on taking work. Drain: a critical finding; watch: a warning. No data: it could "
+                "not be read.",
+                gpu(catalogue.VERDICT.name),
+                VERDICT,
+            ),
+            _state("Status now", "Whether it answered the driver in time.", gpu("gpu_up"), REACHED),
             _value("Busy now", "Share of the last 5 minutes.", gpu("instance_gpu:gpu_busy:ratio5m"), "percentunit"),
             _value("Power now", "What the board draws.", gpu("gpu_power_watts"), "watt"),
             _value("Temperature now", "Of the GPU.", gpu("gpu_temperature_celsius", 'sensor="gpu"'), "celsius"),
-            _value(
-                "Performance state now", "P0 is the fastest, P8 and up are rest.", gpu("gpu_performance_state"), "none"
-            ),
+            _value("Performance state now", "P0 is the fastest; P8 and above are idle.", _performance_state(), "none"),
             timeline(
                 "Bottleneck",
-                "What was scarce first at each moment. The first change of colour is the moment to explain.",
-                _rank(),
+                "Which resource limited it at each moment. The first change of colour is the moment to explain.",
+                bottleneck(),
                 BOTTLENECK,
                 size=Size(24, 4),
             ),
+            findings(Size(14, 7)),
+            _time_in_each_class(),
             table_of(
                 "What it is",
-                "Model, firmware and place. Two GPUs of a job that differ here may differ in speed.",
+                "Model, firmware and location. GPUs of one job that differ here may differ in speed.",
                 (
                     HOST,
                     GPU_COLUMN,
@@ -57,8 +70,8 @@ def _now() -> Row:
             ),
             table_of(
                 "How it is set",
-                "Modes and settings. N/A: this model does not have it. Persistence off costs seconds at each start of "
-                "a process; a compute mode other than default keeps others off.",
+                "Modes and settings. N/A: this model does not have it. Without persistence mode, each process takes "
+                "seconds longer to start; a compute mode other than default keeps further processes out.",
                 (
                     HOST,
                     GPU_COLUMN,
@@ -74,7 +87,7 @@ def _now() -> Row:
             ),
             table_of(
                 "Driver and host",
-                "Versions and platform of its host.",
+                "Versions and platform.",
                 (
                     HOST,
                     Column("Driver", label="driver_version"),
@@ -103,20 +116,41 @@ _IDENTITY = {
 }
 
 
-def _rank() -> str:
-    return gpu("instance_gpu:gpu_bottleneck:rank")
+def _performance_state() -> str:
+    return gpu("gpu_performance_state")
+
+
+def _time_in_each_class() -> PanelBuilder:
+    seconds = gpu(catalogue.BOTTLENECK_SECONDS.name)
+    return table_of(
+        "Time in each class",
+        "How long each resource limited it in the time shown, from the seconds counter. Compute is its own work.",
+        (
+            HOST,
+            GPU_COLUMN,
+            Column("Class", label="class", words=CLASS, width=130),
+            Column(
+                "Time",
+                expr=f"sum by (job, instance, gpu, class) (increase({seconds}[$__range])) > 0",
+                unit="s",
+                decimals=0,
+            ),
+        ),
+        sort="-Time",
+        size=Size(10, 7),
+    )
 
 
 def _versions() -> str:
     return f"max by (job, instance, driver_version, cuda_version, nvml_version) ({host('gpu_driver_info')})"
 
 
-def _state(title: str, meaning: str, expr: str, words: tuple[tuple[int, str, str], ...]) -> PanelBuilder:
+def _state(title: str, meaning: str, expr: str, words: Words) -> PanelBuilder:
     return tile(title, meaning, expr, unit="none", size=TILE, words=words)
 
 
 def _value(title: str, meaning: str, expr: str, unit: str) -> PanelBuilder:
-    return tile(title, meaning, expr, unit=unit, size=TILE, decimals=2 if unit == "percentunit" else 0, graph=True)
+    return tile(title, meaning, expr, unit=unit, size=NARROW, decimals=0, graph=True)
 
 
 def _activity() -> Row:
@@ -126,23 +160,23 @@ def _activity() -> Row:
             lines(
                 "Utilisation",
                 "Share of time in which any kernel ran, or memory was read or written. High does not mean fast: "
-                "compare with SM activity.",
+                "compare it with SM activity.",
                 [
-                    Query(gpu("gpu_sm_utilization_ratio"), _named("SM")),
-                    Query(gpu("gpu_memory_utilization_ratio"), _named("memory")),
-                    Query(gpu("gpu_encoder_utilization_ratio"), _named("encoder")),
-                    Query(gpu("gpu_decoder_utilization_ratio"), _named("decoder")),
-                    Query(f"rate({gpu('gpu_busy_seconds_total')}[$__rate_interval])", _named("busy")),
+                    Query(gpu("gpu_sm_utilization_ratio"), legend("SM")),
+                    Query(gpu("gpu_memory_utilization_ratio"), legend("memory")),
+                    Query(gpu("gpu_encoder_utilization_ratio"), legend("encoder")),
+                    Query(gpu("gpu_decoder_utilization_ratio"), legend("decoder")),
+                    Query(rate(gpu("gpu_busy_seconds_total")), legend("busy")),
                 ],
                 unit="percentunit",
                 top=1,
             ),
             lines(
                 "Inside the SMs",
-                "From GPM, Hopper and later: SMs with work, warps resident, tensor cores, memory, and the arithmetic "
-                "pipes. The highest tells what the job is bound by.",
+                "From GPM, Hopper and later: SMs with work, resident warps, tensor cores, memory, and the arithmetic "
+                "pipes. The highest one is what limits the job.",
                 [
-                    Query(gpu(f"gpu_{what}_ratio"), _named(name))
+                    Query(gpu(f"gpu_{what}_ratio"), legend(name))
                     for what, name in (
                         ("sm_active", "SM active"),
                         ("sm_occupancy", "occupancy"),
@@ -157,144 +191,25 @@ def _activity() -> Row:
                 top=1,
             ),
             lines(
-                "Memory of the GPU",
-                "Used, free and kept by the driver. Near the total and rising: the next allocation fails.",
+                "GPU memory",
+                "Used, free, and reserved by the driver. Near the total and rising: the next allocation fails.",
                 [
-                    Query(gpu(f"gpu_memory_{what}_bytes"), _named(what))
+                    Query(gpu(f"gpu_memory_{what}_bytes"), legend(what))
                     for what in ("used", "free", "reserved", "total")
                 ],
                 unit="bytes",
             ),
             lines(
                 "BAR1 memory",
-                "The window through which CPU and peers reach GPU memory. Full: GPUDirect and peer mappings fail.",
-                [Query(gpu(f"gpu_bar1_memory_{what}_bytes"), _named(what)) for what in ("used", "total")],
+                "The window through which the CPU and peers access GPU memory. Full: GPUDirect and peer mappings fail.",
+                [Query(gpu(f"gpu_bar1_memory_{what}_bytes"), legend(what)) for what in ("used", "total")],
                 unit="bytes",
             ),
             lines(
                 "Performance state",
                 "0 is the fastest. Stays high under load: something keeps the clocks down.",
-                gpu("gpu_performance_state"),
+                _performance_state(),
                 unit="none",
             ),
         ),
     )
-
-
-def _processes() -> Row:
-    per_process = "{{process}} {{pid}} on {{instance}} GPU {{gpu}}"
-    return Row(
-        "Who uses it",
-        (
-            table_of(
-                "Processes and pods",
-                "Who holds the GPU, with user, container, pod and Slurm job where they can be named. N/A: the driver "
-                "does not tell.",
-                (
-                    HOST,
-                    GPU_COLUMN,
-                    *(Column(title, label=label) for label, title in _OWNER.items()),
-                    Column(
-                        "Known", expr=f"max by (job, instance, gpu, {', '.join(_OWNER)}) ({gpu('gpu_process_info')})"
-                    ),
-                    Column("Memory", expr=_of_process("gpu_process_memory_bytes"), unit="bytes"),
-                    Column("SM use", expr=_of_process("gpu_process_sm_utilization_ratio"), unit="percentunit"),
-                    Column("CPUs on its node", expr=_of_process("gpu_process_numa_local")),
-                    Column(
-                        "Memory on its node",
-                        expr=_of_process("gpu_process_numa_memory_local_ratio"),
-                        unit="percentunit",
-                    ),
-                ),
-                size=Size(24, 7),
-            ),
-            lines(
-                "Memory of each process",
-                "One that grows without end leaks.",
-                [Query(gpu("gpu_process_memory_bytes"), per_process)],
-                unit="bytes",
-            ),
-            lines(
-                "SM use of each process",
-                "Who of several uses the GPU.",
-                [Query(gpu("gpu_process_sm_utilization_ratio"), per_process)],
-                unit="percentunit",
-            ),
-            lines(
-                "Processes, by kind and place",
-                "Counts; mismatched: all CPUs on the wrong node; unpinned: on no node in particular; left out: more "
-                "processes than the exporter names.",
-                [
-                    Query(gpu("gpu_processes"), _named("{{type}}")),
-                    Query(gpu("gpu_numa_mismatched_processes"), _named("mismatched")),
-                    Query(gpu("gpu_numa_unpinned_processes"), _named("unpinned")),
-                    Query(gpu("gpu_processes_truncated"), _named("left out")),
-                ],
-                unit="short",
-            ),
-        ),
-    )
-
-
-_OWNER = {
-    "process": "Process",
-    "pid": "PID",
-    "user": "User",
-    "container_id": "Container",
-    "pod_uid": "Pod UID",
-    "workload_namespace": "Namespace",
-    "workload_pod": "Pod",
-    "workload_container": "Pod's container",
-    "slurm_job_id": "Slurm job",
-}
-
-
-def _of_process(metric: str) -> str:
-    return f"max by (job, instance, gpu, pid, process) ({gpu(metric)})"
-
-
-def _instances() -> Row:
-    legend = _named("{{mig_uuid}}")
-    return Row(
-        "MIG instances",
-        (
-            table_of(
-                "MIG instances now",
-                "The instances of a GPU that is split, with profile, memory and activity. No data: the GPU is not "
-                "split.",
-                (
-                    HOST,
-                    GPU_COLUMN,
-                    Column("Profile", label="profile"),
-                    Column("GPU instance", label="gi"),
-                    Column("Compute instance", label="ci"),
-                    Column("MIG UUID", label="mig_uuid"),
-                    Column(
-                        "Known", expr=f"max by (job, instance, gpu, mig_uuid, profile, gi, ci) ({gpu('gpu_mig_info')})"
-                    ),
-                    Column("Memory used", expr=_of_instance("gpu_mig_memory_used_bytes"), unit="bytes"),
-                    Column("Memory", expr=_of_instance("gpu_mig_memory_total_bytes"), unit="bytes"),
-                    Column("SM active", expr=_of_instance("gpu_mig_sm_active_ratio"), unit="percentunit"),
-                    Column("Tensor", expr=_of_instance("gpu_mig_tensor_active_ratio"), unit="percentunit"),
-                    Column("Memory active", expr=_of_instance("gpu_mig_dram_active_ratio"), unit="percentunit"),
-                ),
-                size=Size(16, 7),
-            ),
-            lines(
-                "SM activity of each instance",
-                "Share of the instance's own SMs with work. An instance at rest beside a full one: another profile, or "
-                "another place for the job.",
-                [Query(gpu("gpu_mig_sm_active_ratio"), legend)],
-                unit="percentunit",
-                top=1,
-            ),
-        ),
-    )
-
-
-def _of_instance(metric: str) -> str:
-    return f"max by (job, instance, gpu, mig_uuid) ({gpu(metric)})"
-
-
-def _named(what: str) -> str:
-    return "{{instance}} GPU {{gpu}} " + what

@@ -1,4 +1,4 @@
-"""GPU fast diagnosis: the dashboard of an incident. Verdict per step, bottleneck per GPU, then a row per step."""
+"""GPU fast diagnosis, for incidents: a verdict per step, bottleneck and findings per GPU, then a row per step."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from grafana_foundation_sdk.models.common import VisibilityMode
 from dashboards.board import Board, Row
 from dashboards.diagnosis_host import software, starved, tune
 from dashboards.diagnosis_machine import held_back, path, sick
+from dashboards.judgement import findings, gpus_lost, time_lost
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, panel_id, tile, timeline
-from dashboards.selectors import gpu, gpu_or_host, host, worst
+from dashboards.selectors import MOST_SERIES, bottleneck, bottleneck_in, gpu, gpu_or_host, host, worst
 from dashboards.steps import COUNTED, RUNBOOKS_URL, SEEN, STEPS, TUNE, Step, alerts_of
 from dashboards.tables import HOST, Column, detail_link, table_of
-from dashboards.words import BOTTLENECK, SEVERITY, VERDICT
+from dashboards.words import BOTTLENECK, SEVERITY, STEP, UP
 
 UID = "gpu-triage-diagnosis"
 RULES_ANSWER = 'ALERTS{alertname="GpuTriageWatchdog", alertstate="firing"}'
-"""The one alert that always fires: without it the rules do not run, and no verdict may be given."""
+"""The one alert that always fires: without it the rules do not run, and half of each verdict is missing."""
 
 
 def board() -> Board:
@@ -24,25 +25,31 @@ def board() -> Board:
         uid=UID,
         title="GPU fast diagnosis",
         description="Why is this GPU job slow or sick? Read the verdicts from left to right; the first that is not OK "
-        "is where to look. Rows below follow the playbook's order.",
+        "is where to start. The rows below follow the playbook's order.",
         since="3h",
         rows=(
-            Row("", (*(_verdict(step) for step in STEPS), _pace(), _bottleneck(), _alerts(), *_work())),
+            Row("", _first_screen()),
             sick(),
             held_back(),
             path(),
             starved(),
             software(),
             tune(),
+            Row("What it cost", (gpus_lost(Size(12, 9)), time_lost(Size(12, 9)))),
             _watched(),
         ),
     )
 
 
+def _first_screen() -> tuple[PanelBuilder, ...]:
+    verdicts = (_verdict(step) for step in STEPS)
+    return (*verdicts, _pace(), _bottleneck(), findings(Size(10, 10)), _alerts(), *_work())
+
+
 def verdict_query(step: Step) -> str:
     """How many GPUs are suspect, 0 for none, -1 where it cannot be judged; nothing without rules or exporter.
 
-    GPUs are those whose rung of the bottleneck ladder matches. Where there is none on a host, its alerts count.
+    Suspect are the GPUs whose bottleneck is one of the step's classes. Where a host has none, its alerts count.
     """
     firing = ", ".join(
         (
@@ -51,45 +58,39 @@ def verdict_query(step: Step) -> str:
             f'alertname=~"{"|".join(alerts_of(step))}"',
         )
     )
-    rung = gpu("instance_gpu_class:gpu_bottleneck:candidate", f'class=~"{"|".join(step.classes)}"')
-    if step is TUNE:
-        suspects = f"group by (job, instance, gpu) ({gpu('instance_gpu:gpu_bottleneck:active', _bound())} == 1)"
-    elif step.classes:
-        suspects = (
-            f"group by (job, instance, gpu) ({rung})\n"
-            f"  or\n  (\n    group by (job, instance, gpu) ({gpu_or_host('ALERTS', firing)})\n"
-            f"    unless on (job, instance)\n    {rung}\n  )"
-        )
+    if step.classes:
+        suspects = f"group by (job, instance, gpu) {bottleneck_in(step.classes)}"
+        if step is not TUNE:
+            suspects += (
+                f"\n  or\n  (\n    group by (job, instance, gpu) ({gpu_or_host('ALERTS', firing)})\n"
+                f"    unless on (job, instance)\n    {suspects}\n  )"
+            )
     else:
-        suspects = (
-            f"group by (job, instance) ({host('ALERTS', firing)})\n  or\n  group by (job, instance) ({_silent()})"
-        )
-    judged = gpu(step.judged_by) if step.per_gpu else host(step.judged_by)
+        suspects = f"group by (job, instance) ({host('ALERTS', firing)} or {host('up')} == 0)"
     return (
         f"(\n  count(\n  {suspects}\n  )\n"
-        f"  or\n  0 * count({judged})\n"
+        f"  or\n  0 * count({_judged(step)})\n"
         f"  or\n  0 * count({host('gpu_exporter_build_info')} or {host('up')}) - 1\n)\n"
         f"and on ()\n{RULES_ANSWER}"
     )
 
 
-def _bound() -> str:
-    return f'class="{TUNE.classes[0]}"'
-
-
-def _silent() -> str:
-    return f"{host('up')} == 0"
+def _judged(step: Step) -> str:
+    """What a step judges, and the judge has judged; a step that only has alerts needs no judge."""
+    evidence = gpu(step.judged_by) if step.per_gpu else host(step.judged_by)
+    labels = "job, instance, gpu" if step.per_gpu else "job, instance"
+    return f"{evidence} and on ({labels}) {bottleneck()}" if step.classes else evidence
 
 
 def _verdict(step: Step) -> PanelBuilder:
     return tile(
         step.title,
-        f"How many GPUs (hosts, where an alert concerns a whole one) this step of the playbook finds suspect now. OK: "
-        f"judged, none. N/A: not reported here. No data: no rules or no exporter answers. {step.decide}",
+        f"{_counted(step)} N/A: cannot be judged here. No data: the rules do not run, or there is no exporter. "
+        f"{step.decide}",
         verdict_query(step),
         unit="none" if step is TUNE else "suffix: suspect",
         size=Size(3, 4),
-        words=((-1, "N/A", "#808080"), (0, "none", "#808080")) if step is TUNE else VERDICT,
+        words=((-1, "N/A", "#808080"), (0, "none", "#808080")) if step is TUNE else STEP,
         steps=limits((1, "blue")) if step is TUNE else limits((1, "orange" if step is SEEN else "dark-red")),
         links=(
             ("Look at it", f"/d/{UID}?viewPanel={panel_id(step.key_panel)}&${{__url_time_range}}&${{__all_variables}}"),
@@ -98,11 +99,22 @@ def _verdict(step: Step) -> PanelBuilder:
     )
 
 
+def _counted(step: Step) -> str:
+    if step is SEEN:
+        return "How many hosts are suspect now, because their exporter is down or in trouble. OK: none."
+    if step is TUNE:
+        return "How many GPUs are limited by nothing but their own work now."
+    return (
+        "How many GPUs are suspect at this step of the playbook now (hosts, if an alert is about a whole host). OK: "
+        "judged, none."
+    )
+
+
 def _pace() -> PanelBuilder:
     return tile(
-        "Job steps a second",
-        "The jobs' own clock, all chosen hosts together, from the files that jobs write. Wall-clock is the first "
-        "question: if this has not fallen, the job is not slow. No data: no job writes gpu_job_steps_total.",
+        "Job steps per second",
+        "Step rate of all jobs on the selected hosts, as the jobs report it. Look here first: if it has not dropped, "
+        "nothing is slow. No data: no job writes gpu_job_steps_total.",
         f"sum({host('instance_job_name:gpu_job_steps:rate5m')})",
         unit="ops",
         size=Size(3, 4),
@@ -113,11 +125,12 @@ def _pace() -> PanelBuilder:
 def _bottleneck() -> PanelBuilder:
     return timeline(
         "Bottleneck of each GPU",
-        "What is scarce first on each GPU, one class at any moment. Green: the GPU itself is the limit, which is good. "
-        "Look at who changes colour first and what marks stand there. With more than 40 GPUs: the worst.",
-        worst(gpu("instance_gpu:gpu_bottleneck:rank")),
+        "Which resource limits each GPU, one class at any moment, within a minute of the cause. Green: the GPU itself "
+        "is the limit, as it should be. Look for the GPU that changes colour first, and for events marked at that "
+        f"time. With more than {MOST_SERIES} GPUs: the worst.",
+        worst(bottleneck()),
         BOTTLENECK,
-        size=Size(15, 10),
+        size=Size(14, 10),
         show_value=VisibilityMode.AUTO,
     )
 
@@ -130,17 +143,17 @@ def _alerts() -> PanelBuilder:
     watchdog = f"4 * max by (alertname, action) ({RULES_ANSWER})"
     return table_of(
         "Firing alerts",
-        "What fires now, most severe first; a click on the name opens its runbook. The watchdog always fires: an empty "
-        "table means that the rules do not run.",
+        "Alerts firing now, the most severe first; click a name to open its runbook. The watchdog always fires: an "
+        "empty table means that the rules do not run.",
         (
             Column("Severity", expr=f"{severity}\nor\n{watchdog}", words=SEVERITY, width=80),
-            Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}.md"), width=230),
+            Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}.md"), width=220),
             HOST,
             Column("GPU", label="gpu", link=detail_link(), width=50),
             Column("Action", label="action", width=120),
         ),
         sort="Severity",
-        size=Size(9, 10),
+        size=Size(9, 7),
         empty="The rules do not run",
     )
 
@@ -150,20 +163,20 @@ def _of_severity(name: str) -> str:
 
 
 def _work() -> tuple[PanelBuilder, ...]:
-    size = Size(8, 6)
+    size = Size(5, 7)
     return (
         lines(
             "Steps of each job",
-            "Step rate as each job writes it. Compare the moment it falls with the colours above: what changed first "
-            "is the cause. A job at its old pace is not slow, whatever else shows.",
+            "Step rate as each job reports it. Find the moment at which it drops, and see which colour above changes "
+            "just before. A job at its usual pace is not slow, whatever else shows.",
             [Query(host("instance_job_name:gpu_job_steps:rate5m"), "{{instance}} {{job_name}}")],
             unit="ops",
             size=size,
         ),
         lines(
             "Busy share of each GPU",
-            "Share of the last 5 minutes in which kernels ran. Low while a job runs: it waits, see steps 4 and 5. High "
-            "proves little: spinning at a barrier is busy, so compare with the power beside it.",
+            "Share of the last 5 minutes in which the GPU worked. Low while a job runs: it waits, see steps 4 and 5. "
+            "High is no proof of progress: a GPU spinning at a barrier is busy too, so compare it with its power.",
             worst(gpu("instance_gpu:gpu_busy:ratio5m")),
             unit="percentunit",
             size=size,
@@ -171,9 +184,9 @@ def _work() -> tuple[PanelBuilder, ...]:
             line_at=(0.8, "green"),
         ),
         lines(
-            "Power of each GPU, as a share of its limit",
-            "Power tells real work from waiting in kernels. Busy with little power: ranks wait for each other. One GPU "
-            "below its peers at equal load: look for throttling.",
+            "GPU power, as a share of the limit",
+            "Power tells real work from busy waiting. Busy but low power: ranks wait for each other. One GPU below its "
+            "peers at the same load: look for throttling.",
             worst(gpu("instance_gpu:gpu_power:ratio_to_limit")),
             unit="percentunit",
             size=size,
@@ -187,17 +200,17 @@ def _watched() -> Row:
         f"{SEEN.title} The exporter itself",
         (
             timeline(
-                "Exporters that answer",
-                "Whether Prometheus could scrape each host. A gap in every other panel at the same time is a gap of "
-                "sight, not of work: see whether the host is up.",
+                SEEN.key_panel,
+                "Whether Prometheus could scrape each host. If all other panels have a gap at the same time, "
+                "monitoring failed, not necessarily the work: see whether the host is up.",
                 [Query(host("up") + "\nand on (job, instance)\n" + _known(), "{{instance}}")],
-                ((1, "answers", "green"), (0, "silent", "dark-red")),
+                UP,
                 size=Size(12, 7),
             ),
             lines(
-                "Age of the oldest values, in intervals of their collector",
-                "How long ago the most delayed collector of each host last succeeded. Above 3 its values are withdrawn "
-                "and panels go empty: the driver may hang.",
+                "Age of the oldest values, in collection intervals",
+                "How long ago the slowest collector of each host last succeeded. Above 3 its values are withdrawn and "
+                "panels go empty: the driver may be hanging.",
                 [
                     Query(
                         "max by (job, instance) (\n"
@@ -215,5 +228,5 @@ def _watched() -> Row:
 
 
 def _known() -> str:
-    """Targets that were exporters at any time shown: a target that is silent says nothing else of itself."""
+    """Targets that were exporters at any time shown: a target that is down has no other series."""
     return f"last_over_time({host('gpu_exporter_build_info')}[$__range] @ end())"

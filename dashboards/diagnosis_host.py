@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from dashboards.board import Row
-from dashboards.panels import Query, Size, lines, timeline
-from dashboards.selectors import gpu, host, worst
+from dashboards.panels import PanelBuilder, Query, Size, lines, timeline
+from dashboards.selectors import bottleneck, bottleneck_in, by_gpu, gpu, host, rate, worst
 from dashboards.steps import SOFTWARE, STARVED, TUNE
 from dashboards.tables import GPU, HOST, Column, table_of
+from dashboards.words import BOTTLENECK, Words
 
-WAITS = ((0, "no", "green"), (1, "waits", "orange"))
+_WAITING: Final[Words] = ((0, "not waiting", "#808080"), *BOTTLENECK)
 
 
 def starved() -> Row:
@@ -18,97 +21,131 @@ def starved() -> Row:
         (
             timeline(
                 STARVED.key_panel,
-                "A process holds the GPU, it worked within the hour, and now it gets less than 0.7 of it. Only then do "
-                "the host's panels beside this one explain anything.",
-                worst(gpu("instance_gpu:gpu_waiting:active")),
-                WAITS,
+                "Which resource of the host each GPU waits for: a job holds the GPU and gets less than 0.7 of it, "
+                "while that resource is scarce. The other panels of this row explain nothing unless a GPU waits.",
+                worst(by_gpu(f"{bottleneck_in(STARVED.classes)} or 0 * {bottleneck()}")),
+                _WAITING,
                 size=Size(12, 8),
             ),
             lines(
-                "Busy share of the disks",
-                "A disk near 1 while GPUs wait: the data comes from there. Cache or stage the data set, or spread it.",
-                [Query(host("instance_device:gpu_host_disk:ratio5m"), "{{instance}} {{device}}")],
+                "Disk busy time",
+                "A disk near 1 while GPUs wait: the data comes from there. Cache, stage or spread the data set.",
+                [Query(f"clamp_max({_rate('gpu_host_disk_busy_seconds_total')}, 1)", "{{instance}} {{device}}")],
                 unit="percentunit",
                 size=Size(12, 8),
                 top=1,
                 line_at=(0.9, "orange"),
             ),
             lines(
-                "CPU time spent waiting for disks",
-                "Share of the host's CPU time. Above a tenth with waiting GPUs: storage. The kernel counts it only "
-                "while CPUs are idle, so a busy host hides it.",
-                [Query(host("instance:gpu_host_iowait:ratio5m"), "{{instance}}")],
+                "I/O wait, as a share of CPU time",
+                "Above a tenth while GPUs wait: storage. The kernel counts it only while CPUs are idle, so a busy host "
+                "hides it.",
+                [Query(f"{_cpu('iowait', _BY_HOST)} / {_cpu('.+', _BY_HOST)}", "{{instance}}")],
                 unit="percentunit",
                 line_at=(0.1, "orange"),
             ),
             lines(
-                "Time in which tasks stalled (pressure)",
-                "Share of time in which some, or all, tasks waited for CPU, memory or I/O. What rises first as the "
-                "GPUs fall is what is scarce.",
-                [Query(host("instance_resource_kind:gpu_host_pressure:ratio5m"), "{{instance}} {{resource}} {{kind}}")],
+                "Pressure",
+                "Share of time in which some or all tasks were stalled on CPU, memory or I/O. What rises first as the "
+                "GPUs slow down is what is scarce.",
+                [Query(_rate("gpu_host_pressure_seconds_total"), "{{instance}} {{resource}} {{kind}}")],
                 unit="percentunit",
                 top=1,
                 line_at=(0.2, "orange"),
             ),
+            _nfs(),
             lines(
-                "Time of an NFS operation",
-                "Mean time of an operation of each mount in use. Above 50 ms the server or the network to it is slow: "
-                "ask whoever runs it. No data: no NFS mount in use.",
-                [Query(host("instance_mount:gpu_host_nfs_operation_seconds:mean5m"), "{{instance}} {{mount}}")],
-                unit="s",
-                line_at=(0.05, "orange"),
-            ),
-            lines(
-                "Busy share of the CPUs, by NUMA node",
-                "A node near 1 starves the GPUs on it even where the host has idle CPUs: more CPUs for the job, or "
+                "CPU utilisation, by NUMA node",
+                "A node near 1 starves its GPUs even if the rest of the host is idle: give the job more CPUs, or run "
                 "fewer data workers on this node.",
-                [Query(host("instance_numa_node:gpu_host_cpu:ratio5m"), "{{instance}} node {{numa_node}}")],
+                [
+                    Query(
+                        f"1 - {_cpu('idle|iowait', _BY_NODE)} / {_cpu('.+', _BY_NODE)}",
+                        "{{instance}} node {{numa_node}}",
+                    )
+                ],
                 unit="percentunit",
                 top=1,
                 line_at=(0.9, "orange"),
             ),
             lines(
-                "Busy share of the busiest CPU, by NUMA node",
-                "One CPU at 1 while others idle: a single thread feeds the GPU. Give the loader more workers.",
+                "Busiest CPU, by NUMA node",
+                "One CPU at 1 while others idle: a single thread feeds the GPU. Give the data loader more workers.",
                 [Query(host("gpu_host_cpu_busiest_ratio"), "{{instance}} node {{numa_node}}")],
                 unit="percentunit",
                 top=1,
                 line_at=(0.98, "orange"),
             ),
+            _network(),
             lines(
-                "Use of network adapters, as a share of line rate",
-                "The busier direction of each adapter. Near 1 with waiting GPUs: the network is the limit. Far below "
-                "with slow collectives: look for a bad link or a wrong route.",
-                [Query(host("instance_device:gpu_host_network:ratio5m"), "{{instance}} {{device}} {{port}}")],
-                unit="percentunit",
-                line_at=(0.85, "orange"),
-            ),
-            lines(
-                "Memory read back from swap",
-                "Pages that come back because somebody needs them. Lasting: the host is short of memory, and every "
-                "step of the job pays for it. Swap in use alone is no evidence.",
-                [Query(host("instance:gpu_host_swap_in_bytes:rate5m"), "{{instance}}")],
+                "Swap-in",
+                "Memory read back from swap because something needs it. If it goes on, the host is short of memory and "
+                "every step of the job pays for it. Swap in use alone means nothing.",
+                [Query(_rate("gpu_host_swap_in_bytes_total"), "{{instance}}")],
                 unit="Bps",
                 line_at=(1048576, "orange"),
             ),
             lines(
                 "Network errors and drops",
-                "Frames that were damaged or thrown away, a second. Any that last cost retransmissions: cable, optics, "
-                "or a switch that is full.",
+                "Damaged or dropped frames per second. If they go on, they cost retransmissions: check cable and "
+                "optics, and the switch for congestion.",
                 [
-                    Query(
-                        f"rate({host('gpu_host_network_errors_total')}[$__rate_interval])",
-                        "{{instance}} {{device}} errors {{direction}}",
-                    ),
-                    Query(
-                        f"rate({host('gpu_host_network_drops_total')}[$__rate_interval])",
-                        "{{instance}} {{device}} drops {{direction}}",
-                    ),
+                    Query(_rate("gpu_host_network_errors_total"), "{{instance}} {{device}} errors {{direction}}"),
+                    Query(_rate("gpu_host_network_drops_total"), "{{instance}} {{device}} drops {{direction}}"),
                 ],
                 unit="pps",
             ),
         ),
     )
+
+
+_BY_HOST = "job, instance"
+_BY_NODE = "job, instance, numa_node"
+
+
+def _rate(metric: str) -> str:
+    return rate(host(metric))
+
+
+def _cpu(modes: str, by: str) -> str:
+    counted = host("gpu_host_cpu_seconds_total", f'mode=~"{modes}"')
+    return f"sum by ({by}) ({rate(counted)})"
+
+
+def _nfs() -> PanelBuilder:
+    by = "job, instance, mount"
+    seconds = f"sum by ({by}) ({_rate('gpu_host_nfs_operation_seconds_total')})"
+    operations = f"sum by ({by}) ({_rate('gpu_host_nfs_operations_total')})"
+    return lines(
+        "NFS latency",
+        "Mean time of an operation on each mount with at least ten a second. Above 50 ms the server, or the network to "
+        "it, is slow: ask whoever runs it. No data: no NFS mount in use.",
+        [Query(f"{seconds} / ({operations} >= 10)", "{{instance}} {{mount}}")],
+        unit="s",
+        line_at=(0.05, "orange"),
+    )
+
+
+def _network() -> PanelBuilder:
+    ethernet = f"on (job, instance, device) ({host('gpu_host_network_speed_bytes_per_second')} > 0)"
+    infiniband = f"on (job, instance, device, port) ({host('gpu_host_infiniband_rate_bytes_per_second')} > 0)"
+    return lines(
+        "Network traffic, as a share of line rate",
+        "Each adapter, both directions. Near 1 while GPUs wait: the network is the limit. Far below it with slow "
+        "collectives: look for a bad link or a wrong route.",
+        [
+            Query(f"{_rate('gpu_host_network_receive_bytes_total')} / {ethernet}", f"{_ADAPTER} received"),
+            Query(f"{_rate('gpu_host_network_transmit_bytes_total')} / {ethernet}", f"{_ADAPTER} sent"),
+            Query(f"{_rate('gpu_host_infiniband_receive_bytes_total')} / {infiniband}", f"{_PORT} received"),
+            Query(f"{_rate('gpu_host_infiniband_transmit_bytes_total')} / {infiniband}", f"{_PORT} sent"),
+        ],
+        unit="percentunit",
+        line_at=(0.85, "orange"),
+    )
+
+
+_ADAPTER = "{{instance}} {{device}}"
+_PORT = f"{_ADAPTER} port {{{{port}}}}"
 
 
 def software() -> Row:
@@ -118,8 +155,8 @@ def software() -> Row:
         (
             table_of(
                 SOFTWARE.key_panel,
-                "Who is on each GPU. One GPU with two and a neighbour with none: a wrong CUDA_VISIBLE_DEVICES. One "
-                "with memory held and no use for long: a hang, or a left-over process.",
+                "Who is on each GPU. Two processes on one GPU and none on its neighbour: a wrong CUDA_VISIBLE_DEVICES. "
+                "Memory held and no use for a long time: a hang, or a process left behind.",
                 (
                     HOST,
                     GPU,
@@ -132,21 +169,21 @@ def software() -> Row:
                     Column("Memory", expr=_with_owner("gpu_process_memory_bytes"), unit="bytes"),
                     Column("SM use", expr=_with_owner("gpu_process_sm_utilization_ratio"), unit="percentunit"),
                 ),
-                sort="Memory",
-                descending=True,
+                sort="-Memory",
                 size=Size(16, 8),
             ),
             lines(
-                "Compute processes of each GPU",
-                "Equal for all GPUs of a job, as a rule. A step to 0 is the end of a process, wanted or not.",
-                worst(gpu("instance_gpu:gpu_compute_processes:sum")),
+                "Compute processes on each GPU",
+                "Usually the same for all GPUs of a job. A drop to 0 means that the process ended, on purpose or not. "
+                "No data: the driver lists no processes to a container without the host's PID namespace.",
+                worst(f"sum by (job, instance, gpu) ({gpu('gpu_processes', _COMPUTE)})"),
                 unit="short",
                 size=Size(8, 8),
             ),
             lines(
                 "SM clock of busy GPUs, against the median of their model",
-                "Under 0.9: this GPU is slower than its peers and every synchronous step waits for it. Find out what "
-                "holds it back in step 2.",
+                "Below 0.9: this GPU is slower than its peers and every synchronous step waits for it. See step 2 for "
+                "what holds it back.",
                 worst(
                     f"{gpu('instance_gpu_name:gpu_clock_hertz:busy_median5m')}\n"
                     "/ on (job, instance, name) group_left ()\n"
@@ -158,9 +195,8 @@ def software() -> Row:
                 line_at=(0.9, "orange"),
             ),
             lines(
-                "Memory in use, as a share",
-                "Near 1 and rising: the next allocation fails. Frameworks take memory ahead, so high and flat is "
-                "normal.",
+                "GPU memory in use",
+                "Near 1 and rising: the next allocation fails. Frameworks allocate ahead, so high and flat is normal.",
                 worst(f"{gpu('gpu_memory_used_bytes')} / {gpu('gpu_memory_total_bytes')}"),
                 unit="percentunit",
                 top=1,
@@ -168,14 +204,17 @@ def software() -> Row:
             ),
             timeline(
                 "Held and idle",
-                "A process holds the GPU and it works for less than 0.05 of the time. For hours: give it back, or find "
-                "out what the job waits for.",
+                "A process holds the GPU and uses less than 0.05 of it. For hours: free it, or find out what the job "
+                "waits for.",
                 worst(gpu("instance_gpu:gpu_allocated_idle:active")),
                 ((0, "no", "green"), (1, "idle", "orange")),
                 size=Size(8, 7),
             ),
         ),
     )
+
+
+_COMPUTE = 'type=~"compute|mps"'
 
 
 def tune() -> Row:
@@ -185,22 +224,22 @@ def tune() -> Row:
         (
             lines(
                 TUNE.key_panel,
-                "Share of SMs with work, from GPM on Hopper and later. Busy but low here: small kernels or waiting at "
-                "barriers; batch more, fuse, or look at the collectives.",
+                "Share of SMs with work, from GPM on Hopper and later. A busy GPU with little here runs small kernels "
+                "or waits at barriers: use larger batches, fuse kernels, or look at the collectives.",
                 worst(gpu("gpu_sm_active_ratio")),
                 unit="percentunit",
                 top=1,
             ),
             lines(
-                "Activity of the tensor cores",
-                "Low with active SMs: mixed precision is off, or shapes do not suit the tensor cores.",
+                "Tensor core activity",
+                "Low while SMs are active: mixed precision is off, or the shapes do not suit the tensor cores.",
                 worst(gpu("gpu_tensor_active_ratio")),
                 unit="percentunit",
                 top=1,
             ),
             lines(
-                "Activity of the GPU's memory",
-                "Near 1: the job is limited by memory bandwidth; fewer bytes a step help, more FLOPS do not.",
+                "GPU memory activity",
+                "Near 1: memory bandwidth limits the job. Moving fewer bytes per step helps, more FLOPS do not.",
                 worst(gpu("gpu_dram_active_ratio")),
                 unit="percentunit",
                 top=1,

@@ -1,15 +1,18 @@
-"""GPU fleet & topology: which hosts are worst, how GPUs are linked, and what differs from its peers."""
+"""GPU fleet & topology: the worst hosts and GPUs, how GPUs are linked, and what differs from its peers."""
 
 from __future__ import annotations
 
 from dashboards.board import Board, Row
-from dashboards.diagnosis_machine import link_columns
+from dashboards.fleet_differences import differences
+from dashboards.fleet_links import links
+from dashboards.judgement import BOTTLENECK_COLUMN, HOST_VERDICT_COLUMN, VERDICT_COLUMN
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, tile
-from dashboards.selectors import by_gpu, by_host, gpu, gpu_or_host, host
-from dashboards.tables import GPU, HOST, Column, matrix, table_of
-from dashboards.words import ALLOWED, BOTTLENECK, ON, UP, YES
+from dashboards.selectors import bottleneck, by_gpu, by_host, gpu, gpu_or_host, host
+from dashboards.tables import GPU, HOST, Column, table_of
+from dashboards.words import BOTTLENECK, UP
+from gpu_triage import catalogue
 
-TILE = Size(4, 4)
+TILE = Size(3, 4)
 DIAGNOSIS = (
     "Diagnose this host",
     (
@@ -17,8 +20,8 @@ DIAGNOSIS = (
         "&var-instance=${__data.fields.Host}&${__url_time_range}"
     ),
 )
-BAD = 13
-"""Classes ranked below this one are findings; communication and what follows may be the job's nature."""
+_LIMITED = f"< {catalogue.BOTTLENECK.value_of('communication')}"
+"""Classes that somebody should remove; communication and what follows may be the job's nature."""
 
 
 def board() -> Board:
@@ -26,33 +29,35 @@ def board() -> Board:
     return Board(
         uid="gpu-triage-fleet",
         title="GPU fleet & topology",
-        description="All GPU hosts: the worst first, how their GPUs are linked, and where one differs from its peers.",
+        description="All GPU hosts, the worst first; how their GPUs are linked, and which differ from their peers.",
         since="6h",
         refresh="1m",
         rows=(
             Row("", (*_tiles(), _classes(), _worst_hosts(), _worst_gpus())),
-            Row("Links", (_links(), _peers(), _levels(), _adapters())),
-            Row("What differs", (_drift(), _baseline(), _settings(), _versions(), _drivers(), _alerts_by_name())),
+            links(),
+            differences(),
             Row("Exporters", (_exporters(), _collectors())),
         ),
     )
 
 
 def _tiles() -> tuple[PanelBuilder, ...]:
-    findings = f"count({gpu('instance_gpu:gpu_bottleneck:rank')} < {BAD}) or 0 * count({_rank()})"
     return (
-        tile("Hosts", "Hosts whose exporter answers.", f"count({host('up')} == 1 and on (job, instance) {_known()})",
+        tile("Hosts", "Hosts whose exporter is up.", f"count({host('up')} == 1 and on (job, instance) {_known()})",
              unit="none", size=TILE),
-        tile("GPUs", "GPUs that answer.", f"count({gpu('gpu_up')} == 1)", unit="none", size=TILE),
-        tile("GPUs that do not answer", "Lost or stalled. Any: see the worst GPUs below.",
-             f"count({gpu('gpu_up')} == 0) or 0 * count({gpu('gpu_up')})", unit="none", size=TILE,
-             steps=limits((1, "dark-red"))),
-        tile("GPUs missing", "GPUs that the PCI bus has and the driver does not show, on all chosen hosts.",
+        tile("GPUs", "GPUs that answer the driver.", f"count({gpu('gpu_up')} == 1)", unit="none", size=TILE),
+        tile("GPUs not answering", "Lost or stalled. Above 0: see the worst GPUs below.",
+             _count(f"{gpu('gpu_up')} == 0", gpu("gpu_up")), unit="none", size=TILE, steps=limits((1, "dark-red"))),
+        tile("GPUs missing", "GPUs on the PCI bus that the driver does not list, all selected hosts.",
              f"sum(clamp_min({by_host(host('gpu_devices', _PCI))} - {by_host(host('gpu_devices', _NVML))}, 0))",
              unit="none", size=TILE, steps=limits((1, "dark-red"))),
-        tile("GPUs with a finding", "GPUs that something other than their own work limits.", findings, unit="none",
+        tile("GPUs to drain", "GPUs with a critical finding: take them, or their hosts, out of service.",
+             _with_verdict("drain"), unit="none", size=TILE, steps=limits((1, "dark-red"))),
+        tile("GPUs to watch", "GPUs with a warning: worth a ticket, not a page.", _with_verdict("watch"), unit="none",
              size=TILE, steps=limits((1, "orange"))),
-        tile("Busy GPUs", "Mean busy share of all chosen GPUs.", f"avg({gpu('instance_gpu:gpu_busy:ratio5m')})",
+        tile("GPUs held up", "GPUs limited by heat, power, clocks, their link, a hang or their host.",
+             _count(f"{bottleneck()} {_LIMITED}", bottleneck()), unit="none", size=TILE, steps=limits((1, "orange"))),
+        tile("Busy GPUs", "Mean busy share of all selected GPUs.", f"avg({gpu('instance_gpu:gpu_busy:ratio5m')})",
              unit="percentunit", size=TILE, decimals=0, graph=True),
     )  # fmt: skip
 
@@ -61,8 +66,14 @@ _PCI = 'source="pci"'
 _NVML = 'source="nvml"'
 
 
-def _rank() -> str:
-    return gpu("instance_gpu:gpu_bottleneck:rank")
+def _count(those: str, of: str) -> str:
+    """How many there are, 0 if none: without the series that they are chosen from, nothing."""
+    return f"count({those}) or 0 * count({of})"
+
+
+def _with_verdict(state: str) -> str:
+    verdicts = gpu(catalogue.VERDICT.name)
+    return _count(f"{verdicts} == {catalogue.VERDICT.value_of(state)}", verdicts)
 
 
 def _known() -> str:
@@ -72,9 +83,9 @@ def _known() -> str:
 def _classes() -> PanelBuilder:
     return lines(
         "GPUs by bottleneck",
-        "How many GPUs each class holds. A band that widens on many hosts at once is shared: storage, network, power "
-        "or the room.",
-        [Query(f'count_values("rank", {_rank()})', "{{rank}}")],
+        "How many GPUs are in each class. A band that widens on many hosts at once points at what they share: "
+        "storage, network, power or the room.",
+        [Query(f'count_values("rank", {bottleneck()})', "{{rank}}")],
         unit="none",
         size=Size(24, 8),
         stacked=True,
@@ -85,14 +96,16 @@ def _classes() -> PanelBuilder:
 def _worst_hosts() -> PanelBuilder:
     return table_of(
         "Worst hosts",
-        "The class that is worst on each host, how many GPUs it and others hold back, and critical alerts. Start at "
-        "the top; a click diagnoses the host.",
+        "Hosts to drain first, then to watch, with the worst class on each, how many GPUs are held up, and critical "
+        "alerts. Start at the top; click a host to diagnose it.",
         (
             Column("Host", label="instance", link=DIAGNOSIS),
-            Column("Worst", expr=f"min by (job, instance) ({_rank()})", words=BOTTLENECK),
+            HOST_VERDICT_COLUMN,
+            Column("Worst", expr=f"min by (job, instance) ({bottleneck()})", words=BOTTLENECK),
             Column(
-                "GPUs with a finding",
-                expr=f"count by (job, instance) ({_rank()} < {BAD}) or 0 * count by (job, instance) ({_rank()})",
+                "GPUs held up",
+                expr=f"count by (job, instance) ({bottleneck()} {_LIMITED})\n"
+                f"or 0 * count by (job, instance) ({bottleneck()})",
                 steps=limits((1, "orange")),
             ),
             Column(
@@ -100,6 +113,12 @@ def _worst_hosts() -> PanelBuilder:
                 expr=f"count by (job, instance) ({gpu_or_host('ALERTS', _CRITICAL)})\n"
                 f"or 0 * count by (job, instance) ({host('gpu_exporter_build_info')})",
                 steps=limits((1, "dark-red")),
+            ),
+            Column(
+                "Hours lost, last day",
+                expr=f"sum by (job, instance) ({host('instance_class:gpu_hours_lost:sum1d')})",
+                unit="h",
+                decimals=1,
             ),
             Column("GPUs", expr=by_host(host("gpu_devices", _NVML))),
             Column("On the bus", expr=by_host(host("gpu_devices", _PCI))),
@@ -111,7 +130,7 @@ def _worst_hosts() -> PanelBuilder:
                 decimals=0,
             ),
         ),
-        sort="Worst",
+        sort=("-Verdict", "Worst"),
         size=Size(12, 10),
     )
 
@@ -119,220 +138,35 @@ def _worst_hosts() -> PanelBuilder:
 def _worst_gpus() -> PanelBuilder:
     return table_of(
         "Worst GPUs",
-        "Every chosen GPU, the worst bottleneck first. A click opens everything about it.",
+        "Every selected GPU: those to drain first, then those to watch, then by bottleneck. Click a GPU for its "
+        "details.",
         (
             HOST,
             GPU,
             Column("Model", label="name"),
-            Column("Known", expr=f"max by (job, instance, gpu, name) ({_model()})", width=70),
-            Column("Bottleneck", expr=by_gpu(_rank()), words=BOTTLENECK),
+            Column("Known", expr=f"max by (job, instance, gpu, name) ({gpu('gpu_info')})", width=70),
+            VERDICT_COLUMN,
+            BOTTLENECK_COLUMN,
             Column("Busy", expr=by_gpu(gpu("instance_gpu:gpu_busy:ratio5m")), unit="percentunit", decimals=0),
             Column("Power of limit", expr=by_gpu(gpu("instance_gpu:gpu_power:ratio_to_limit")), unit="percentunit"),
             Column("Temperature", expr=by_gpu(gpu("gpu_temperature_celsius", 'sensor="gpu"')), unit="celsius"),
         ),
-        sort="Bottleneck",
+        sort=("-Verdict", "Bottleneck"),
         size=Size(12, 10),
     )
-
-
-def _model() -> str:
-    return gpu("instance_gpu_name:gpu_info:present")
 
 
 _CRITICAL = 'alertstate="firing", severity="critical"'
 
 
-def _links() -> PanelBuilder:
-    return table_of(
-        "PCIe links",
-        "Every link, the narrowest share first: width and generation now, expected, and what the slot can do. A slot "
-        "below the others of its model: the card sits in the wrong place.",
-        (*link_columns(), Column("NUMA node", expr=by_gpu(gpu("gpu_numa_node")))),
-        sort="Share",
-        size=Size(12, 10),
-    )
-
-
-def _peers() -> PanelBuilder:
-    read = gpu("gpu_p2p_status", 'capability="read", status="ok"')
-    refused = gpu("gpu_p2p_status", 'capability="read", status!~"ok|unknown"')
-    unknown = gpu("gpu_p2p_status", 'capability="read", status="unknown"')
-    pairs = f"max by (job, instance, gpu, peer_gpu) ({read} or 0 * {refused} or 2 * {unknown})"
-    return matrix(
-        "Direct access between GPUs",
-        "Whether the GPU of the row may read the memory of the GPU of the column. Refused between neighbours of one "
-        "model: copies go through the host; look for ACS, IOMMU or virtualisation.",
-        _from_gpu(pairs),
-        row="from",
-        column="peer_gpu",
-        words=ALLOWED,
-        size=Size(12, 10),
-    )
-
-
-def _levels() -> PanelBuilder:
-    level = gpu("gpu_topology_info")
-    ranked = " or ".join(f'{rank} * {level[:-1]}, level="{name}"}}' for rank, name, _ in _LEVELS)
-    return matrix(
-        "Distance between GPUs",
-        "What lies between two GPUs. Put the ranks of one job on near GPUs; sys crosses the sockets.",
-        _from_gpu(f"max by (job, instance, gpu, peer_gpu) ({ranked})"),
-        row="from",
-        column="peer_gpu",
-        words=_LEVELS,
-        size=Size(12, 9),
-    )
-
-
-_LEVELS = (
-    (0, "internal", "green"),
-    (1, "pix", "green"),
-    (2, "pxb", "light-green"),
-    (3, "phb", "yellow"),
-    (4, "node", "orange"),
-    (5, "sys", "red"),
-)
-
-
-def _from_gpu(pairs: str) -> str:
-    """The pairs with the host and index of the first GPU as one label: the name of a row."""
-    return f'label_join({pairs}, "from", " GPU ", "instance", "gpu")'
-
-
-def _adapters() -> PanelBuilder:
-    return table_of(
-        "Nearest network adapters",
-        "How near each adapter is to each GPU: use pix or pxb for GPUDirect.",
-        (
-            HOST,
-            GPU,
-            Column("Adapter", label="nic"),
-            Column("Level", label="level"),
-            Column(
-                "Reported", expr=f"max by (job, instance, gpu, nic, level) ({gpu('gpu_nic_topology_info')})", words=YES
-            ),
-        ),
-        size=Size(12, 9),
-    )
-
-
-def _drift() -> PanelBuilder:
-    return table_of(
-        "GPUs unlike their model's others",
-        "GPUs whose power limit or expected link differs from most of the same model among the chosen hosts. "
-        "Make them alike, or keep a job within one kind.",
-        (
-            HOST,
-            GPU,
-            Column("Power limit", expr=by_gpu(_unlike("gpu_power_limit_watts")), unit="watt"),
-            Column("Expected width", expr=by_gpu(_unlike("gpu_pcie_link_expected_width"))),
-            Column("Expected gen", expr=by_gpu(_unlike("gpu_pcie_link_expected_generation"))),
-        ),
-        size=Size(12, 8),
-        empty="No data: all are alike",
-    )
-
-
-def _unlike(metric: str, matchers: str = "") -> str:
-    """Values that are not the median of their model."""
-    labelled = f"{gpu(metric, matchers)} * on (job, instance, gpu, uuid) group_left (name) {_model()}"
-    return f"({labelled}) != on (name) group_left () quantile by (name) (0.5, {labelled})"
-
-
-def _baseline() -> PanelBuilder:
-    return table_of(
-        "Drift from the baseline",
-        "Fields of hosts and GPUs against the baseline that was recorded while they were well. Repair the host, or "
-        "record a new baseline when the change was meant. No data: no host has a baseline.",
-        (
-            HOST,
-            GPU,
-            Column("Field", label="field"),
-            Column(
-                "Differs",
-                expr=f"max by (job, instance, gpu, field) ({gpu_or_host('gpu_baseline_mismatch')})",
-                words=((0, "no", "green"), (1, "yes", "orange")),
-            ),
-        ),
-        sort="Differs",
-        descending=True,
-        size=Size(12, 8),
-    )
-
-
-def _alerts_by_name() -> PanelBuilder:
-    return lines(
-        "Firing alerts by name",
-        "How many of each fire. Many hosts at once: look for what they share.",
-        [Query(f"count by (alertname) ({gpu_or_host('ALERTS', _FIRING)})", "{{alertname}}")],
-        unit="none",
-        size=Size(12, 8),
-    )
-
-
-_FIRING = 'alertstate="firing"'
-
-
-def _drivers() -> PanelBuilder:
-    return lines(
-        "Drivers in use",
-        "Hosts on each driver version. More than one in a job is a risk; a change on the day the trouble began is a "
-        "suspect.",
-        [Query(f"count by (driver_version) ({host('gpu_driver_info')})", "{{driver_version}}")],
-        unit="none",
-        size=Size(8, 7),
-    )
-
-
-def _settings() -> PanelBuilder:
-    return table_of(
-        "Settings",
-        "Settings that should be the same on all hosts of a job.",
-        (
-            HOST,
-            GPU,
-            Column("Persistence", expr=by_gpu(gpu("gpu_persistence_mode")), words=ON),
-            Column("MIG", expr=by_gpu(gpu("gpu_mig_mode")), words=ON),
-            Column("ECC", expr=by_gpu(gpu("gpu_ecc_mode")), words=ON),
-            Column(
-                "Limit of default",
-                expr=by_gpu(gpu("instance_gpu:gpu_power_limit:ratio_to_default")),
-                unit="percentunit",
-            ),
-        ),
-        size=Size(8, 7),
-    )
-
-
-def _versions() -> PanelBuilder:
-    return table_of(
-        "Versions",
-        "Driver, CUDA and exporter of each host.",
-        (
-            HOST,
-            Column("Driver", label="driver_version"),
-            Column("CUDA", label="cuda_version"),
-            Column("Exporter", label="version"),
-            Column(
-                "Known",
-                expr=f"max by (job, instance, driver_version, cuda_version) ({host('gpu_driver_info')})",
-                width=70,
-            ),
-            Column("Runs", expr=f"max by (job, instance, version) ({host('gpu_exporter_build_info')})", width=70),
-            Column("IOMMU", expr=by_host(host("gpu_host_iommu_active")), words=ON),
-        ),
-        size=Size(8, 7),
-    )
-
-
 def _exporters() -> PanelBuilder:
     return table_of(
         "Exporters",
-        "Whether each host is seen: it answers, holds its GPUs, hears of Xids, and serves real readings. Simulated "
-        "readings on a host that is no drill: take --simulate away.",
+        "Whether each exporter is up, has its GPUs, receives Xids and serves real readings. Simulated readings outside "
+        "a drill: remove --simulate.",
         (
             HOST,
-            Column("Answers", expr=by_host(host("up") + " and on (job, instance) " + _known()), words=UP),
+            Column("Status", expr=by_host(host("up") + " and on (job, instance) " + _known()), words=UP),
             Column(
                 "Simulated",
                 expr=by_host(host("gpu_exporter_simulated")),
@@ -351,15 +185,16 @@ def _exporters() -> PanelBuilder:
                 steps=limits((1, "orange")),
             ),
         ),
-        sort="Answers",
+        sort="Status",
         size=Size(12, 8),
     )
 
 
 def _collectors() -> PanelBuilder:
     return lines(
-        "Time of the slowest collector",
-        "How long the slowest collector of each host took. Rising: the driver answers slowly, often before it hangs.",
+        "Slowest collector",
+        "How long the slowest collector of each host took. Rising: the driver responds slowly, as it often does before "
+        "it hangs.",
         [Query(f"max by (job, instance) ({host('gpu_exporter_collector_duration_seconds')})", "{{instance}}")],
         unit="s",
         size=Size(12, 8),

@@ -37,7 +37,7 @@ from grafana_foundation_sdk.models.dashboard import (
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
 from dashboards.selectors import LEGEND
-from dashboards.words import mapping
+from dashboards.words import Words, mapping
 
 PanelBuilder = Builder[Panel]
 
@@ -149,7 +149,7 @@ def timeline(
     title: str,
     description: str,
     queries: Sequence[Query] | str,
-    words: Sequence[tuple[int, str, str]],
+    words: Words,
     *,
     size: Size = HALF,
     show_value: VisibilityMode = VisibilityMode.AUTO,
@@ -173,7 +173,7 @@ def tile(
     *,
     unit: str,
     size: Size = SMALL,
-    words: Sequence[tuple[int, str, str]] = (),
+    words: Words = (),
     steps: ThresholdsBuilder | None = None,
     links: Sequence[tuple[str, str]] = (),
     decimals: int | None = None,

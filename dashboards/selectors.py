@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
+
+from gpu_triage.catalogue import BOTTLENECK, BOTTLENECK_SECONDS
 
 JOB_INSTANCE: Final = 'job=~"$job", instance=~"$instance"'
 GPU: Final = f'{JOB_INSTANCE}, gpu=~"$gpu"'
@@ -12,6 +15,9 @@ MOST_SERIES: Final = 40
 
 LEGEND: Final = "{{instance}} GPU {{gpu}}"
 """Who a line is about: host and index, everywhere."""
+
+LOST: Final = 'class!~"compute|idle"'
+"""Classes in which a GPU loses time: something other than its own work sets the pace, and it is not free."""
 
 
 def host(metric: str, matchers: str = "") -> str:
@@ -29,19 +35,51 @@ def gpu_or_host(metric: str, matchers: str = "") -> str:
     return _select(metric, f'{JOB_INSTANCE}, gpu=~"$gpu|"', matchers)
 
 
+def legend(what: str) -> str:
+    """The name of a series if a GPU has several of them in the panel."""
+    return f"{LEGEND} {what}"
+
+
+def bottleneck() -> str:
+    """The class of each chosen GPU, as a value."""
+    return gpu(BOTTLENECK.name)
+
+
+def bottleneck_in(classes: Iterable[str]) -> str:
+    """The chosen GPUs that are in one of these classes; classes with consecutive values make one comparison."""
+    runs: list[tuple[int, int]] = []
+    for value in sorted(BOTTLENECK.value_of(name) for name in classes):
+        if runs and runs[-1][1] == value - 1:
+            runs[-1] = (runs[-1][0], value)
+        else:
+            runs.append((value, value))
+    compared = [f"== {first}" if first == last else f">= {first} <= {last}" for first, last in runs]
+    return "(" + " or ".join(f"{bottleneck()} {each}" for each in compared) + ")"
+
+
+def lost_seconds() -> str:
+    """Seconds that each chosen GPU lost in the time shown, by class."""
+    return f"increase({gpu(BOTTLENECK_SECONDS.name, LOST)}[$__range])"
+
+
 def worst(expr: str) -> str:
     """Those series of an expression that are of the GPUs with the worst bottleneck in the time shown.
 
     `@ end()` makes the choice once for the whole picture, so that lines do not come and go; with up to MOST_SERIES GPUs
     it leaves all.
     """
-    rank = gpu("instance_gpu:gpu_bottleneck:rank")
-    return f"({expr})\nand on (job, instance, gpu)\nbottomk({MOST_SERIES}, min_over_time({rank}[$__range] @ end()))"
+    worst_value = f"min_over_time({bottleneck()}[$__range] @ end())"
+    return f"({expr})\nand on (job, instance, gpu)\nbottomk({MOST_SERIES}, {worst_value})"
 
 
 def rate(selected: str, window: str = "$__rate_interval") -> str:
     """Increase a second."""
     return f"rate({selected}[{window}])"
+
+
+def in_15m(selected: str) -> str:
+    """Increase in 15 minutes."""
+    return f"increase({selected}[15m])"
 
 
 def by_gpu(expr: str) -> str:

@@ -21,11 +21,11 @@ class Step:
         title: number and question, as the row and the tile have it.
         anchor: of its section in docs/playbook.md.
         rules: file of its alerts, in rules/; "" where it has none.
-        classes: bottleneck classes that answer it with yes.
-        judged_by: recorded series without which the question has no answer.
+        classes: bottleneck classes that mean yes.
+        judged_by: series without which the question has no answer.
         per_gpu: whether that series is a GPU's, not a host's.
         key_panel: title of the panel to look at first.
-        decide: what to do when it is the culprit.
+        decide: what to do when this step finds the cause.
     """
 
     title: str
@@ -50,15 +50,15 @@ SEEN: Final = Step(
     (),
     "gpu_exporter_build_info",
     per_gpu=False,
-    key_panel="Exporters that answer",
-    decide="Mend the exporter or its scrape first: what it does not see, no panel below shows.",
+    key_panel="Exporters that respond",
+    decide="Repair the exporter or its scrape first: the panels below only show what it sees.",
 )
 SICK: Final = Step(
     "1 Sick?",
     "1-is-it-sick",
     "alerts-sick.yml",
     ("sick",),
-    "instance_gpu:gpu_bottleneck:rank",
+    "gpu_bottleneck",
     per_gpu=True,
     key_panel="Health of each GPU",
     decide="Drain the host and follow the runbook of the alert; tuning a sick GPU wastes the night.",
@@ -68,49 +68,49 @@ HELD_BACK: Final = Step(
     "2-is-it-held-back",
     "alerts-held-back.yml",
     ("thermal", "power_brake", "power_cap", "clock_cap"),
-    "instance_gpu_reason:gpu_throttle:ratio5m",
+    "gpu_throttle_active",
     per_gpu=True,
     key_panel="Time held back by heat",
-    decide="Heat and power brake are for whoever runs the room; a lowered limit is for whoever set it.",
+    decide="Heat and power brake go to the machine room; a lowered limit goes to whoever set it.",
 )
 PATH: Final = Step(
     "3 Path broken?",
     "3-is-the-path-to-it-broken",
     "alerts-path.yml",
     ("pcie_link", "numa"),
-    "instance_gpu:gpu_pcie_link:ratio_to_expected",
+    "gpu_pcie_link_expected_width",
     per_gpu=True,
-    key_panel="PCIe bandwidth of the link, as a share of what it should have",
-    decide="Move the job to another GPU and have card, riser and slot inspected.",
+    key_panel="PCIe link bandwidth, as a share of what it should be",
+    decide="Move the job to another GPU and have the card, riser and slot inspected.",
 )
 STARVED: Final = Step(
     "4 Starved?",
     "4-is-it-starved",
     "alerts-starved.yml",
     ("memory", "storage", "cpu", "network"),
-    "instance:gpu_host_storage:saturated",
+    "gpu_host_cpu_busiest_ratio",
     per_gpu=False,
-    key_panel="GPUs that wait for their host",
-    decide="Relieve the resource that is scarce first; the GPUs themselves are fine.",
+    key_panel="GPUs waiting for their host",
+    decide="Relieve the scarce resource; the GPUs themselves are fine.",
 )
 SOFTWARE: Final = Step(
     "5 Software?",
     "5-is-the-software-in-the-way",
     "alerts-software.yml",
     ("hung", "communication"),
-    "instance_gpu:gpu_compute_processes:sum",
+    "gpu_sm_utilization_ratio",
     per_gpu=True,
     key_panel="Compute processes",
-    decide="Talk to the job's owner: look for a hang, an imbalance, or ranks that wait for each other.",
+    decide="Talk to the job's owner: look for a hang, an imbalance, or ranks waiting for each other.",
 )
 TUNE: Final = Step(
     "6 GPU-bound?",
     "6-only-then-tune",
     "",
     ("compute",),
-    "instance_gpu:gpu_busy:ratio5m",
+    "gpu_bottleneck",
     per_gpu=True,
-    key_panel="Activity of the SMs",
+    key_panel="SM activity",
     decide="Nothing is wrong with the machine: profile the job, or give it more GPUs.",
 )
 STEPS: Final = (SEEN, SICK, HELD_BACK, PATH, STARVED, SOFTWARE, TUNE)
@@ -121,8 +121,8 @@ def alerts_of(step: Step) -> tuple[str, ...]:
     if not step.rules:
         return ()
     groups = yaml.safe_load((RULES / step.rules).read_text(encoding="utf-8"))["groups"]
-    names = {rule["alert"] for group in groups for rule in group["rules"] if rule["labels"]["severity"] in COUNTED}
-    return tuple(sorted(names))
+    alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
+    return tuple(sorted({rule["alert"] for rule in alerts if rule["labels"]["severity"] in COUNTED}))
 
 
 COUNTED: Final = frozenset({"critical", "warning"})

@@ -1,4 +1,4 @@
-"""Tables: one row a GPU, host or link, one column a query or a label."""
+"""Tables: one row a GPU, host, link or finding, one column a query or a label."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from grafana_foundation_sdk.builders.dashboard import ThresholdsConfig
 from grafana_foundation_sdk.models.dashboard import DataTransformerConfig, DynamicConfigValue
 
 from dashboards.panels import BROKEN, FULL, PanelBuilder, Size, datasource, limits, panel_id, refs, table_target
-from dashboards.words import mapping
+from dashboards.words import Words, mapping
 
 ABSENT = "N/A"
-"""What a cell says whose GPU does not report the value."""
+"""What a cell says if the GPU does not report the value."""
 
 _BACKGROUND = {"type": "color-background", "mode": "basic"}
 
@@ -27,7 +27,8 @@ class Column:
         label: the label it shows; "" for the value of a query.
         expr: the query; its labels beside those of other columns' queries are columns of their own, if named.
         unit: Grafana's.
-        words: texts and colours of values.
+        words: texts and colours of values, or of the label's words.
+        absent: what a cell without a value says.
         steps: thresholds that colour the cell.
         link: title and address of what a click opens.
         width: in pixels; None as needed.
@@ -38,7 +39,8 @@ class Column:
     label: str = ""
     expr: str = ""
     unit: str = "none"
-    words: Sequence[tuple[int, str, str]] = ()
+    words: Words = ()
+    absent: str = ABSENT
     steps: ThresholdsConfig | None = None
     link: tuple[str, str] | None = None
     width: int | None = None
@@ -63,8 +65,7 @@ def table_of(
     description: str,
     columns: Sequence[Column],
     *,
-    sort: str | None = None,
-    descending: bool = False,
+    sort: str | Sequence[str] = (),
     size: Size = FULL,
     empty: str = BROKEN,
 ) -> PanelBuilder:
@@ -74,8 +75,7 @@ def table_of(
         title: also what the panel's number is made of.
         description: what it means and what to decide.
         columns: in their order; queries are joined on the labels they share.
-        sort: title of the column to sort by.
-        descending: whether the largest comes first.
+        sort: titles of the columns to sort by, the first one first; with a minus sign before it, the largest on top.
         size: of the panel.
         empty: what stands there instead of an empty table.
     """
@@ -87,8 +87,8 @@ def table_of(
     for ref, column in zip(refs(len(queries)), queries, strict=True):
         panel = panel.with_target(table_target(ref, column.expr))
     panel = panel.transformations(_transformations(fields, joined=len(queries) > 1))
-    if sort is not None:
-        panel = panel.sort_by([common.TableSortByFieldState().display_name(sort).desc(descending)])
+    if sort:
+        panel = panel.sort_by([_sorted_by(each) for each in ([sort] if isinstance(sort, str) else sort)])
     for column in columns:
         panel = panel.override_by_name(column.title, _properties(column))
     return panel
@@ -101,7 +101,7 @@ def matrix(
     *,
     row: str,
     column: str,
-    words: Sequence[tuple[int, str, str]],
+    words: Words,
     size: Size,
 ) -> PanelBuilder:
     """A value for each pair of two labels; the pairs that do not exist are empty."""
@@ -112,6 +112,11 @@ def matrix(
     panel = panel.transformations([DataTransformerConfig(id_val="groupingToMatrix", options=options)])
     panel = panel.override_by_field_type("number", [DynamicConfigValue("custom.cellOptions", _BACKGROUND)])
     return panel.with_target(table_target("A", expr))
+
+
+def _sorted_by(column: str) -> common.TableSortByFieldState:
+    descending = column.startswith("-")
+    return common.TableSortByFieldState().display_name(column.removeprefix("-")).desc(descending)
 
 
 def _fields(columns: Sequence[Column]) -> Mapping[str, str]:
@@ -140,10 +145,10 @@ def _transformations(fields: Mapping[str, str], *, joined: bool) -> list[DataTra
 def _properties(column: Column) -> list[DynamicConfigValue]:
     found = []
     if column.expr:
-        found += [
-            DynamicConfigValue("unit", column.unit),
-            DynamicConfigValue("mappings", mapping(column.words, absent=ABSENT)),
-        ]
+        found.append(DynamicConfigValue("unit", column.unit))
+    if column.expr or column.words:
+        absent = column.absent if column.expr else None
+        found.append(DynamicConfigValue("mappings", mapping(column.words, absent=absent)))
     if column.words or column.steps is not None:
         found.append(DynamicConfigValue("custom.cellOptions", _BACKGROUND))
     if column.steps is not None:

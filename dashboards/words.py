@@ -1,4 +1,4 @@
-"""What values mean: names and colours of bottleneck classes and of other states."""
+"""What values mean: names and colours of bottleneck classes, verdicts and other states."""
 
 from __future__ import annotations
 
@@ -14,35 +14,33 @@ from grafana_foundation_sdk.models.dashboard import (
     ValueMappingResult,
 )
 
-CLASSES: Final[Mapping[str, str]] = {
-    "sick": "dark-red",
-    "thermal": "red",
-    "power_brake": "light-red",
-    "pcie_link": "dark-orange",
-    "power_cap": "orange",
-    "clock_cap": "light-orange",
-    "hung": "dark-purple",
-    "memory": "dark-yellow",
-    "storage": "yellow",
-    "cpu": "light-yellow",
-    "network": "purple",
-    "numa": "light-purple",
-    "communication": "dark-blue",
-    "compute": "green",
-    "unattributed": "light-blue",
-    "idle": "#808080",
-}
-"""Colour of each bottleneck class, in the order of its rank, 1 for the first."""
+from gpu_triage import catalogue
+from gpu_triage.diagnosis.colours import CLASS_COLOURS
 
-BOTTLENECK: Final = tuple((rank, name, colour) for rank, (name, colour) in enumerate(CLASSES.items(), 1))
+Words = Sequence[tuple[int | str, str, str]]
+"""Values, or words of a label, each with the text and the colour that it is shown with."""
 
-UP: Final = ((1, "answers", "green"), (0, "lost", "dark-red"))
+BOTTLENECK: Final = tuple((value, name, CLASS_COLOURS[name]) for value, name in catalogue.BOTTLENECK.states.items())
+CLASS: Final = tuple((name, name, colour) for _, name, colour in BOTTLENECK)
+"""The classes where they are a label, not a value."""
+
+_VERDICT_COLOURS: Final[Mapping[str, str]] = {"keep": "green", "watch": "orange", "drain": "dark-red"}
+VERDICT: Final = tuple((value, name, _VERDICT_COLOURS[name]) for value, name in catalogue.VERDICT.states.items())
+HOST_VERDICT: Final = tuple(
+    (value, name, _VERDICT_COLOURS[name]) for value, name in catalogue.HOST_VERDICT.states.items()
+)
+NOT_READ: Final = "not read"
+"""What a cell says whose GPU or host has no verdict."""
+
+UP: Final = ((1, "up", "green"), (0, "down", "dark-red"))
+REACHED: Final = ((1, "up", "green"), (0, "lost", "dark-red"))
+"""Of a GPU: one that is lost or stalled is not just down."""
 YES: Final = ((1, "yes", "green"), (0, "no", "red"))
 ON: Final = ((1, "on", "text"), (0, "off", "text"))
 NO_FAULT: Final = ((0, "no", "green"), (1, "yes", "dark-red"))
 SUSPECT: Final = ((0, "no", "green"), (1, "yes", "orange"))
 ALLOWED: Final = ((1, "yes", "green"), (0, "refused", "red"), (2, "unknown", "#808080"))
-VERDICT: Final = ((-1, "N/A", "#808080"), (0, "OK", "green"))
+STEP: Final = ((-1, "N/A", "#808080"), (0, "OK", "green"))
 SEVERITY: Final = (
     (1, "critical", "dark-red"),
     (2, "warning", "orange"),
@@ -60,7 +58,7 @@ FABRIC_STATE: Final = ((1, "not started", "red"), (2, "in progress", "orange"), 
 FABRIC_HEALTH: Final = ((1, "healthy", "green"), (2, "unhealthy", "red"), (3, "limited", "orange"))
 
 
-def mapping(words: Sequence[tuple[int, str, str]], *, absent: str | None = None) -> list[ValueMapping]:
+def mapping(words: Words, *, absent: str | None = None) -> list[ValueMapping]:
     """Texts and colours of values; `absent` is what a cell says that has no value."""
     texts = {
         str(value): ValueMappingResult(text=text, color=colour, index=index)

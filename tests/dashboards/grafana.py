@@ -79,6 +79,11 @@ def find(file: str, title: str) -> Target:
     return next(target for target in targets(file) if target.panel["title"] == title)
 
 
+def column(file: str, panel: str, title: str) -> Target:
+    """The query of a table's column."""
+    return next(each for each in targets(file) if each.panel["title"] == panel and _column(each) == title)
+
+
 def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
     """The query as Grafana sends it.
 
@@ -106,3 +111,39 @@ def text_of(panel: Mapping[str, Any], value: float) -> str:
             text: str = mapping["options"][f"{value:g}"]["text"]
             return text
     return f"{value:g}"
+
+
+def words_of(target: Target) -> dict[str, tuple[str, str]]:
+    """Text and colour of each value of a query that its panel has a word for: a table's for the query's own column.
+
+    Lines that are named after a value have it as the name of a series.
+    """
+    panel = target.panel
+    found = {
+        each["matcher"]["options"]: {one["id"]: one["value"] for one in each["properties"]}
+        for each in panel["fieldConfig"]["overrides"]
+    }
+    if panel["type"] == "timeseries":
+        return {
+            legend: (properties["displayName"], properties["color"]["fixedColor"])
+            for legend, properties in found.items()
+            if "displayName" in properties
+        }
+    mappings = panel["fieldConfig"]["defaults"].get("mappings", ())
+    if panel["type"] == "table":
+        mappings = found[_column(target)].get("mappings", ())
+    return {
+        value: (result["text"], result["color"])
+        for mapping in mappings
+        if mapping["type"] == "value"
+        for value, result in mapping["options"].items()
+    }
+
+
+def _column(target: Target) -> str:
+    """Title of the column that shows the query's value."""
+    (renamed,) = (
+        each["options"]["renameByName"] for each in target.panel["transformations"] if each["id"] == "organize"
+    )
+    title: str = renamed["Value" if len(target.panel["targets"]) == 1 else f"Value #{target.ref}"]
+    return title

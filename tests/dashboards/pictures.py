@@ -1,7 +1,7 @@
 """`python -m tests.dashboards.pictures`: draw the bad night as the diagnosis dashboard shows it.
 
-Queries, titles, words and colours are the dashboard's, the answers a real Prometheus's; the drawing is this file's own
-and no screenshot of Grafana, as the picture says.
+Queries, titles, words and colours are the dashboard's, and the answers come from a real Prometheus; the drawing is this
+file's own and no screenshot of Grafana, as the picture says.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from dashboards.steps import STEPS
+from dashboards.steps import HELD_BACK, PATH, STEPS
 from tests.dashboards.fleet import record_fleet
-from tests.dashboards.grafana import find, substitute, text_of
+from tests.dashboards.grafana import Target, find, substitute, targets, words_of
 from tests.dashboards.store import Series, Store, serving
 from tests.rules.cases import load_any
 
@@ -27,31 +26,9 @@ SEEN_AT = 79 * 60
 FILE = "diagnosis.json"
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "img"
 WIDTH = 1240
-CHARTS = (
-    "Time held back by heat",
-    "PCIe bandwidth of the link, as a share of what it should have",
-    "Busy share of each GPU",
-    "Busy share of the disks",
-)
+CHARTS = (HELD_BACK.key_panel, PATH.key_panel, "Busy share of each GPU", "Disk busy time")
 LINES = ("#7eb26d", "#6ed0e0", "#ef843c", "#f2495c", "#5794f2", "#b877d9", "#ffee52", "#c0d8ff")
-COLOURS = {
-    "dark-red": "#c4162a",
-    "red": "#f2495c",
-    "light-red": "#ff7383",
-    "dark-orange": "#fa6400",
-    "orange": "#ff9830",
-    "light-orange": "#ffb357",
-    "dark-purple": "#8f3bb8",
-    "dark-yellow": "#e0b400",
-    "yellow": "#fade2a",
-    "light-yellow": "#ffee52",
-    "purple": "#b877d9",
-    "light-purple": "#ca95e5",
-    "dark-blue": "#1f60c4",
-    "blue": "#5794f2",
-    "light-blue": "#8ab8ff",
-    "green": "#56a64b",
-}
+COLOURS = {"dark-red": "#c4162a", "orange": "#ff9830", "blue": "#5794f2", "green": "#56a64b"}
 """Grafana's names of colours."""
 STYLE = """
 body { margin: 0; padding: 16px; background: #111217; color: #ccccdc; font: 14px sans-serif; width: %dpx }
@@ -62,6 +39,10 @@ body { margin: 0; padding: 16px; background: #111217; color: #ccccdc; font: 14px
 .word { font-size: 26px; font-weight: 600; padding: 14px 4px; text-align: center; border-radius: 3px; color: #fff }
 .note { color: #8e8e9c; font-size: 12px }
 text { fill: #a8a8b8; font-size: 12px }
+table { border-collapse: collapse; width: 100%%; font-size: 14px }
+th, td { text-align: left; padding: 4px 10px; border-top: 1px solid #2c3235 }
+th { color: #8e8e9c; font-weight: 400; font-size: 12px; border: 0 }
+.chip { border-radius: 3px; padding: 2px 8px; font-weight: 600 }
 """
 
 
@@ -78,7 +59,7 @@ def main() -> int:
         promtool = Path(str(programs["promtool"]))
         fleet = record_fleet(promtool, directory, {NIGHT: load_any(NIGHT)})
         with serving(fleet, Path(str(programs["prometheus"])), promtool, directory) as store:
-            for name, body, height in (("bad-night-top", _top(store), 550), ("bad-night-panels", _charts(store), 620)):
+            for name, body, height in (("bad-night-top", _top(store), 770), ("bad-night-panels", _charts(store), 620)):
                 page = directory / f"{name}.html"
                 page.write_text(_page(body), encoding="utf-8")
                 _photograph(str(programs["chromium"]), page, FOLDER / f"{name}.png", height)
@@ -97,12 +78,12 @@ def _page(body: str) -> str:
         "Drawn from the answers of a Prometheus to the dashboard's own queries, for the simulated host "
         f"{NIGHT}. Not a screenshot of Grafana."
     )
-    return f"<style>{STYLE % WIDTH}</style>{body}<div class=note>{note}</div>"
+    return f"<!doctype html><meta charset=utf-8><style>{STYLE % WIDTH}</style>{body}<div class=note>{note}</div>"
 
 
 def _top(store: Store) -> str:
     tiles = "".join(_tile(store, step.title) for step in STEPS)
-    return f"<div class=tiles>{tiles}</div>{_timeline(store)}"
+    return f"<div class=tiles>{tiles}</div>{_timeline(store)}{_findings(store)}"
 
 
 def _query(store: Store, expr: str) -> str:
@@ -113,37 +94,58 @@ def _tile(store: Store, title: str) -> str:
     target = find(FILE, title)
     (series,) = store.at(_query(store, target.expr), SEEN_AT)
     (value,) = series.values.values()
-    word, colour = text_of(target.panel, value), "#3d4148"
+    word, colour = words_of(target).get(f"{value:g}", (f"{value:g}", ""))
     defaults = target.panel["fieldConfig"]["defaults"]
-    for mapping in defaults["mappings"]:
-        if f"{value:g}" in mapping["options"]:
-            colour = _colour(mapping["options"][f"{value:g}"]["color"])
-    if word == f"{value:g}":
+    if not colour:
         word += defaults["unit"].removeprefix("suffix:") if defaults["unit"].startswith("suffix:") else ""
-        colour = _colour(
-            [step["color"] for step in defaults["thresholds"]["steps"] if (step["value"] or 0) <= value][-1]
-        )
-    return _panel(title, f'<div class=word style="background:{colour}">{word}</div>')
+        colour = [step["color"] for step in defaults["thresholds"]["steps"] if (step["value"] or 0) <= value][-1]
+    return _panel(title, f'<div class=word style="{_filled(colour)}">{word}</div>')
 
 
 def _timeline(store: Store) -> str:
     target = find(FILE, "Bottleneck of each GPU")
-    words = target.panel["fieldConfig"]["defaults"]["mappings"][0]["options"]
+    words = words_of(target)
     rows = sorted(store.over_time(_query(store, target.expr)), key=lambda series: series.labels["gpu"])
     drawn, seen = [], set()
     for number, series in enumerate(rows):
         y = number * 40
         drawn.append(f"<text x=0 y={y + 22}>GPU {series.labels['gpu']}</text>")
         for start, end, value in _stretches(store, series):
-            word = words[f"{value:g}"]
-            seen.add((value, word["text"], _colour(word["color"])))
+            word, colour = words[f"{value:g}"]
+            seen.add((value, word, colour))
             x, wide = _x(start, 60), _x(end, 60) - _x(start, 60)
-            drawn.append(f'<rect x={x:.1f} y={y} width={wide:.1f} height=34 fill="{_colour(word["color"])}"/>')
-            if wide > 70:
-                drawn.append(f'<text x={x + 6:.1f} y={y + 22} style="fill:#111;font-weight:600">{word["text"]}</text>')
+            drawn.append(f'<rect x={x:.1f} y={y} width={wide:.1f} height=34 fill="{colour}"/>')
+            if wide > 9 * len(word):
+                style = f"fill:{_ink(colour)};font-weight:600"
+                drawn.append(f'<text x={x + 6:.1f} y={y + 22} style="{style}">{word}</text>')
     drawn += _minutes(len(rows) * 40 + 14, 60)
     body = f"<svg width={WIDTH - 18} height={len(rows) * 40 + 20}>{''.join(drawn)}</svg>"
     return _panel(f"{target.panel['title']} (minutes)", body + _legend([(text, c) for _, text, c in sorted(seen)]))
+
+
+def _findings(store: Store) -> str:
+    severity, since = (each for each in targets(FILE) if each.panel["title"] == "Findings")
+    words = words_of(severity)
+    began = {_key(series): value for series, value in _answers(store, since)}
+    rows = [(value, began[_key(series)], series.labels) for series, value in _answers(store, severity)]
+    drawn = []
+    for value, begin, labels in sorted(rows, key=lambda row: row[:2]):
+        word, colour = words[f"{value:g}"]
+        minutes = round((store.start + SEEN_AT - begin / 1000) / 60)
+        cells = (labels["code"], labels.get("gpu", "host"), labels["action"], f"{minutes} minutes ago")
+        chip = f'<span class=chip style="{_filled(colour)}">{word}</span>'
+        drawn.append(f"<tr><td>{chip}</td>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    heads = "".join(f"<th>{head}</th>" for head in ("Severity", "Finding", "GPU", "Action", "Since"))
+    return _panel(f"Findings at minute {SEEN_AT // 60}", f"<table><tr>{heads}</tr>{''.join(drawn)}</table>")
+
+
+def _answers(store: Store, target: Target) -> Iterator[tuple[Series, float]]:
+    for series in store.at(_query(store, target.expr), SEEN_AT):
+        yield from ((series, value) for value in series.values.values())
+
+
+def _key(series: Series) -> tuple[str, str]:
+    return series.labels["code"], series.labels.get("gpu", "")
 
 
 def _stretches(store: Store, series: Series) -> Iterator[tuple[float, float, float]]:
@@ -211,8 +213,15 @@ def _panel(title: str, body: str) -> str:
     return f"<div class=panel><div class=title>{html.escape(title)}</div>{body}</div>"
 
 
-def _colour(name: Any) -> str:
-    return COLOURS.get(str(name), str(name))
+def _filled(colour: str) -> str:
+    colour = COLOURS.get(colour, colour)
+    return f"background:{colour};color:{_ink(colour)}"
+
+
+def _ink(ground: str) -> str:
+    """Black or white, whichever is easier to read on a colour, such as ``#1c7ed6``."""
+    red, green, blue = (int(ground[at : at + 2], 16) for at in (1, 3, 5))
+    return "#111" if 0.299 * red + 0.587 * green + 0.114 * blue > 140 else "#fff"
 
 
 if __name__ == "__main__":

@@ -5,21 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from dashboards.build import dashboards
+from dashboards.judgement import FINDINGS_URL
+from dashboards.selectors import bottleneck_in
 from dashboards.steps import REPOSITORY_URL, STEPS, Step
-from dashboards.words import CLASSES
-from tests.dashboards.grafana import FILES, FOLDER, Target, all_targets, find, panels, read, substitute
+from dashboards.words import BOTTLENECK, CLASS
+from tests.dashboards.grafana import FILES, FOLDER, Target, all_targets, find, panels, read, substitute, words_of
 from tests.rules.expressions import labels_of, uses
 from tests.rules.queries import faults
 from tests.rules.rulefile import alerts, read_rules, rule_files
 from tests.rules.vocabulary import series_labels
 
-from gpu_triage.catalogue import GPU_LABELS
+from gpu_triage import catalogue
+from gpu_triage.catalogue import GPU_LABELS, MetricSpec
+from gpu_triage.diagnosis.colours import CLASS_COLOURS
 from gpu_triage.reference import catalogue_specs
-from gpu_triage.simulator.scenario import Bottleneck
 
 RULES = read_rules(rule_files())
 LABELS = series_labels(RULES)
@@ -164,15 +167,54 @@ ELSEWHERE = {"gpu_baseline_mismatch"}
 """Shown in the fleet's dashboard, where hosts are compared with what they were."""
 
 
-def test_the_classes_of_the_ladder_have_their_colours_in_its_order() -> None:
-    assert tuple(CLASSES) == get_args(Bottleneck)
-    colours = list(CLASSES.values())
-    assert len(set(colours)) == len(colours)
+STATES = [spec for spec in catalogue_specs() if spec.states]
+"""Metrics whose value is a state, with the names of the states."""
+CHOICES = frozenset({"max", "min", "count_values"})
+"""Aggregations whose result is still a state."""
+
+
+def shown(spec: MetricSpec) -> list[Target]:
+    """Queries whose answer is a state of the metric: not those that compare, count or choose by it."""
+    return [
+        target
+        for target in TARGETS
+        for use in uses(static(target.expr))
+        if use.metric == spec.name and set(use.inside) <= CHOICES
+    ]
+
+
+@pytest.mark.parametrize("spec", STATES, ids=lambda spec: spec.name)
+def test_every_panel_has_the_catalogues_word_for_every_state(spec: MetricSpec) -> None:
+    targets = shown(spec)
+    assert targets, "no panel shows it"
+    for target in targets:
+        words = {value: text for value, (text, _) in words_of(target).items()}
+        named = {str(value): name for value, name in spec.states.items()}
+        assert {value: words.get(value) for value in named} == named, target.name
+
+
+@pytest.mark.parametrize("target", shown(catalogue.BOTTLENECK), ids=lambda target: target.name)
+def test_every_panel_has_the_one_colour_of_each_class(target: Target) -> None:
+    colours = {text: colour for text, colour in words_of(target).values() if text in CLASS_COLOURS}
+    assert colours == CLASS_COLOURS
+
+
+def test_classes_have_one_name_and_colour_whether_value_or_label() -> None:
+    assert [(name, colour) for _, name, colour in BOTTLENECK] == list(CLASS_COLOURS.items())
+    assert [(text, colour) for _, text, colour in CLASS] == list(CLASS_COLOURS.items())
+    assert [name for name, _, _ in CLASS] == list(catalogue.BOTTLENECK_CLASSES)
+
+
+def test_classes_are_compared_by_their_values_and_consecutive_ones_at_once() -> None:
+    brake, cap = map(catalogue.BOTTLENECK.value_of, ("power_brake", "power_cap"))
+    query = bottleneck_in(("clock_cap", "thermal", "power_cap", "power_brake"))
+    assert re.findall(r"[<>=]= \d+", query) == [f">= {brake - 1}", f"<= {brake}", f">= {cap}", f"<= {cap + 1}"]
+    assert re.findall(r"[<>=]= \d+", bottleneck_in(["sick"])) == [f"== {catalogue.BOTTLENECK.value_of('sick')}"]
 
 
 def test_every_class_and_every_alert_belongs_to_one_step() -> None:
     of_steps = [name for step in STEPS for name in step.classes]
-    assert sorted(of_steps) == sorted(set(CLASSES) - {"idle", "unattributed"})
+    assert sorted(of_steps) == sorted(set(catalogue.BOTTLENECK_CLASSES) - {"idle", "unattributed"})
     assert {step.rules for step in STEPS} - {""} == {
         path.name for path in rule_files() if path.name.startswith("alerts")
     }
@@ -187,6 +229,13 @@ def test_a_verdict_links_a_panel_of_its_step_and_the_playbook(step: Step) -> Non
     board = read("diagnosis.json")
     assert [panel["title"] for panel in board["panels"] if panel["id"] == int(looked_at[1])] == [step.key_panel]
     assert read_on["url"].startswith(f"{REPOSITORY_URL}/docs/playbook.md#")
+
+
+def test_a_finding_links_the_table_that_has_it(repository: Path) -> None:
+    path, _, anchor = FINDINGS_URL.removeprefix(f"{REPOSITORY_URL}/").partition("#")
+    text = (repository / path).read_text(encoding="utf-8")
+    section = text.lower().partition(f"\n## {anchor}\n")[2].partition("\n## ")[0]
+    assert "`gpu.lost`" in section
 
 
 def test_the_readme_names_every_dashboard(repository: Path) -> None:

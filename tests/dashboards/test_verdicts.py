@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from dashboards.steps import COUNTED, SEEN, STEPS, TUNE, Step, alerts_of
+from dashboards.steps import COUNTED, SEEN, SICK, STEPS, TUNE, Step, alerts_of
 from tests.dashboards.fleet import expected_moments
-from tests.dashboards.grafana import find, substitute, text_of
+from tests.dashboards.grafana import Target, column, find, substitute, text_of, words_of
 from tests.dashboards.store import Store
 from tests.rules.rulefile import alerts, read_rules, rule_files
 from tests.rules.verdict import wanted
@@ -17,6 +17,7 @@ from gpu_triage.simulator.scenario import Expectation
 pytestmark = pytest.mark.timeout(600)  # the first test waits for the fleet to be recorded
 
 DIAGNOSIS = "diagnosis.json"
+NIGHT = "h100-8-bad-night"
 SEVERITIES = {
     name: {rule.labels["severity"] for rule in alerts(read_rules(rule_files())) if rule.name == name}
     for name in {rule.name for rule in alerts(read_rules(rule_files()))}
@@ -97,12 +98,16 @@ def test_the_table_lists_the_expected_alerts_and_always_the_watchdog(
 
 def test_a_host_without_a_driver_is_sick_and_its_gpus_are_not_judged(store: Store) -> None:
     said = {step.title: verdict(store, step, "no-driver", 60 * 60) for step in STEPS}
-    assert said["1 Sick?"] == 1
-    assert {said["2 Held back?"], said["3 Path broken?"], said["5 Software?"]} == {-1}
+    assert said[SICK.title] == 1
+    assert {said[step.title] for step in STEPS if step.classes and step is not SICK} == {-1}
 
 
 def test_an_exporter_that_is_silent_is_told_by_the_step_before_all_others(store: Store) -> None:
     assert verdict(store, SEEN, "exporter", 105 * 60) == 1
+
+
+def test_without_an_exporter_no_step_gives_a_verdict(store: Store) -> None:
+    assert {verdict(store, step, "no-such-host", 60 * 60) for step in STEPS} == {None}
 
 
 def test_without_rules_no_step_gives_a_verdict(store: Store) -> None:
@@ -111,10 +116,17 @@ def test_without_rules_no_step_gives_a_verdict(store: Store) -> None:
         assert store.at(expr, 60 * 60) == []
 
 
+def test_without_the_judge_no_step_is_ok(store: Store) -> None:
+    for step in STEPS:
+        if step.classes:
+            expr = find(DIAGNOSIS, step.title).expr.replace("gpu_bottleneck{", "no_such_metric{")
+            (series,) = store.at(substitute(expr, 0, instance=NIGHT), 9 * 60)
+            assert set(series.values.values()) == {-1}, step.title
+
+
 def test_one_gpu_alone_is_judged_by_itself_and_by_its_hosts_alerts(store: Store) -> None:
-    sick = next(step for step in STEPS if step.title == "1 Sick?")
-    assert verdict(store, sick, "h100-8-bad-night", 55 * 60, gpu="6") == 1
-    assert verdict(store, sick, "h100-8-bad-night", 55 * 60, gpu="0") == 0
+    assert verdict(store, SICK, NIGHT, 55 * 60, gpu="6") == 1
+    assert verdict(store, SICK, NIGHT, 55 * 60, gpu="0") == 0
 
 
 def test_a_panel_shows_at_most_forty_gpus_and_the_worst_ones(store: Store) -> None:
@@ -124,3 +136,50 @@ def test_a_panel_shows_at_most_forty_gpus_and_the_worst_ones(store: Store) -> No
     worst_rank = max(min(series.values.values()) for series in store.over_time(expr))
     assert len(shown) == 3
     assert worst_rank == 1
+
+
+GPU_6_IS_LOST = 50 * 60
+LINK_5_LOSES_LANES = 20 * 60
+
+
+def cells(store: Store, target: Target, seconds: float) -> dict[tuple[str, ...], float]:
+    """Values of a table's column for the hosts of the night, by whatever of host, GPU, code and class the rows have."""
+    found = store.at(substitute(target.expr, seconds, instance=NIGHT), seconds)
+    return {
+        tuple(series.labels.get(label, "") for label in ("gpu", "code", "class")): value
+        for series in found
+        for value in series.values.values()
+    }
+
+
+def test_the_findings_say_how_bad_they_are_and_since_when(store: Store) -> None:
+    severity, since = column(DIAGNOSIS, "Findings", "Severity"), column(DIAGNOSIS, "Findings", "Since")
+    named, began = cells(store, severity, 55 * 60), cells(store, since, 55 * 60)
+    assert set(named) == set(began)
+    assert words_of(severity)[f"{named['6', 'gpu.lost', '']:g}"][0] == "critical"
+    assert began["6", "gpu.lost", ""] / 1000 - store.start == pytest.approx(GPU_6_IS_LOST, abs=60)
+    assert began["5", "pcie.width", ""] / 1000 - store.start == pytest.approx(LINK_5_LOSES_LANES, abs=90)
+
+
+def test_the_detail_lists_the_findings_of_its_gpu_and_of_its_host_alone(store: Store) -> None:
+    expr = column("detail.json", "Findings", "Severity").expr
+    found = store.at(substitute(expr, 0, instance=NIGHT, gpu="5"), 79 * 60)
+    assert {series.labels.get("gpu", "") for series in found} == {"5", ""}
+
+
+def test_the_fleet_names_the_gpus_and_hosts_to_drain(store: Store) -> None:
+    gpus, hosts = (column("fleet.json", title, "Verdict") for title in ("Worst GPUs", "Worst hosts"))
+    said = {gpu: words_of(gpus)[f"{value:g}"][0] for (gpu, *_), value in cells(store, gpus, 55 * 60).items()}
+    assert said["6"] == "drain"
+    assert said["0"] == "keep"
+    assert [words_of(hosts)[f"{value:g}"][0] for value in cells(store, hosts, 55 * 60).values()] == ["drain"]
+
+
+def test_time_lost_is_what_the_seconds_of_each_class_add_up_to(store: Store) -> None:
+    end = 79 * 60
+    lost = cells(store, column(DIAGNOSIS, "Time lost, by GPU and class", "Time"), end)
+    assert lost["5", "", "pcie_link"] == pytest.approx(end - LINK_5_LOSES_LANES, rel=0.05)
+    assert lost["6", "", "sick"] == pytest.approx(end - GPU_6_IS_LOST, rel=0.05)
+    assert not {name for _, _, name in lost} & {"compute", "idle"}
+    spent = cells(store, column("detail.json", "Time in each class", "Time"), end)
+    assert sum(value for (gpu, *_), value in spent.items() if gpu == "5") == pytest.approx(end, rel=0.03)

@@ -1,0 +1,126 @@
+"""GPU detail: PCIe, NVLink and peers."""
+
+from __future__ import annotations
+
+from dashboards.board import Row
+from dashboards.panels import PanelBuilder, Query, Size, lines
+from dashboards.selectors import JOB_INSTANCE, gpu, in_15m, legend, rate
+from dashboards.tables import GPU as GPU_COLUMN
+from dashboards.tables import HOST, Column, table_of
+
+
+def links() -> Row:
+    """PCIe, NVLink and peers."""
+    return Row(
+        "PCIe, NVLink and peers",
+        (
+            _pcie_level("width"),
+            _pcie_level("generation"),
+            lines(
+                "PCIe bytes",
+                "From the GPU's counters, and from 20 ms samples if that collector is on.",
+                [
+                    Query(rate(gpu("gpu_pcie_receive_bytes_total")), legend("received")),
+                    Query(rate(gpu("gpu_pcie_transmit_bytes_total")), legend("sent")),
+                    Query(gpu("gpu_pcie_throughput_bytes_per_second"), legend("sample {{direction}}")),
+                ],
+                unit="Bps",
+            ),
+            lines(
+                "PCIe errors and link changes, in 15 minutes",
+                "Replays, errors by type, AER at both ends, and changes of width or generation. Changes under load: "
+                "the link is flapping.",
+                [
+                    Query(in_15m(gpu("gpu_pcie_replays_total")), legend("replays")),
+                    Query(in_15m(gpu("gpu_pcie_errors_total")), legend("{{type}}")),
+                    Query(in_15m(gpu("gpu_pcie_aer_errors_total")), legend("AER {{device}} {{severity}}")),
+                    Query(in_15m(gpu("gpu_pcie_link_transitions_total")), legend("changes of {{attribute}}")),
+                ],
+                unit="short",
+            ),
+            lines(
+                "NVLink bytes",
+                "All links, both directions. One link below the others: look at its errors.",
+                [
+                    Query(rate(gpu("gpu_nvlink_receive_bytes_total")), legend("link {{link}} received")),
+                    Query(rate(gpu("gpu_nvlink_transmit_bytes_total")), legend("link {{link}} sent")),
+                ],
+                unit="Bps",
+            ),
+            lines(
+                "NVLink state and errors, in 15 minutes",
+                "Links that are up (1), and their errors by type.",
+                [
+                    Query(gpu("gpu_nvlink_up"), legend("link {{link}} up")),
+                    Query(in_15m(gpu("gpu_nvlink_errors_total")), legend("link {{link}} {{type}}")),
+                ],
+                unit="short",
+            ),
+            table_of(
+                "Peers",
+                "Whether this GPU can access each other one directly (P2P). No access at level sys is common; between "
+                "neighbours it is a fault.",
+                (
+                    HOST,
+                    GPU_COLUMN,
+                    Column("Peer", label="peer_gpu"),
+                    Column("Capability", label="capability"),
+                    Column("Status", label="status"),
+                    Column("Reported", expr=f"max by (job, instance, gpu, peer_gpu, capability, status) ({_p2p()})"),
+                ),
+                size=Size(8, 7),
+            ),
+            table_of(
+                "Distance to peers",
+                "What lies between, from near to far: internal, pix, pxb, phb, node, sys.",
+                (
+                    HOST,
+                    GPU_COLUMN,
+                    Column("Peer", label="peer_gpu"),
+                    Column("Level", label="level"),
+                    Column("Reported", expr=f"max by (job, instance, gpu, peer_gpu, level) ({_topology()})"),
+                ),
+                size=Size(8, 7),
+            ),
+            table_of(
+                "Distance to network adapters",
+                "Use the adapter at the nearest level for GPUDirect; sys crosses the sockets.",
+                (
+                    HOST,
+                    GPU_COLUMN,
+                    Column("Adapter", label="nic"),
+                    Column("Level", label="level"),
+                    Column(
+                        "Reported", expr=f"max by (job, instance, gpu, nic, level) ({gpu('gpu_nic_topology_info')})"
+                    ),
+                ),
+                size=Size(8, 7),
+            ),
+        ),
+    )
+
+
+def _pcie_level(attribute: str) -> PanelBuilder:
+    return lines(
+        f"PCIe {attribute}",
+        "Now, expected, and what the card and slot support. Below expected under load: card, riser or slot. The "
+        "generation drops while idle by design.",
+        [
+            Query(gpu(f"gpu_pcie_link_{attribute}"), legend("now")),
+            Query(gpu(f"gpu_pcie_link_expected_{attribute}"), legend("expected")),
+            Query(gpu(f"gpu_pcie_link_device_max_{attribute}"), legend("card")),
+            Query(gpu(f"gpu_pcie_link_slot_max_{attribute}"), legend("slot")),
+        ],
+        unit="none",
+    )
+
+
+def _p2p() -> str:
+    return gpu("gpu_p2p_status")
+
+
+def _topology() -> str:
+    """Pairs in both directions: the exporter publishes each once, from the lower to the higher GPU."""
+    mirrored = f'gpu_topology_info{{{JOB_INSTANCE}, peer_gpu=~"$gpu"}}'
+    swapped = f'label_replace(label_replace({mirrored}, "from", "$1", "gpu", "(.*)"), "gpu", "$1", "peer_gpu", "(.*)")'
+    return f'{gpu("gpu_topology_info")} or label_replace({swapped}, "peer_gpu", "$1", "from", "(.*)")'

@@ -1,0 +1,89 @@
+"""GPU fleet & topology: links, peers, distances, adapters."""
+
+from __future__ import annotations
+
+from dashboards.board import Row
+from dashboards.diagnosis_machine import link_columns
+from dashboards.panels import PanelBuilder, Size
+from dashboards.selectors import by_gpu, gpu
+from dashboards.tables import GPU, HOST, Column, matrix, table_of
+from dashboards.words import ALLOWED, YES
+
+
+def links() -> Row:
+    """How GPUs are linked."""
+    return Row("Links", (_pcie(), _peers(), _levels(), _adapters()))
+
+
+def _pcie() -> PanelBuilder:
+    return table_of(
+        "PCIe links",
+        "Every link, the most degraded first: width and generation now, expected, and what the slot supports. A slot "
+        "below those of the same model: the card is in the wrong place.",
+        (*link_columns(), Column("NUMA node", expr=by_gpu(gpu("gpu_numa_node")))),
+        sort="Share",
+        size=Size(12, 10),
+    )
+
+
+def _peers() -> PanelBuilder:
+    read = gpu("gpu_p2p_status", 'capability="read", status="ok"')
+    refused = gpu("gpu_p2p_status", 'capability="read", status!~"ok|unknown"')
+    unknown = gpu("gpu_p2p_status", 'capability="read", status="unknown"')
+    pairs = f"max by (job, instance, gpu, peer_gpu) ({read} or 0 * {refused} or 2 * {unknown})"
+    return matrix(
+        "Direct access between GPUs",
+        "Whether the GPU of the row can read the memory of the GPU of the column (P2P). Refused between neighbours of "
+        "the same model: copies go through the host; look for ACS, IOMMU or virtualisation.",
+        _from_gpu(pairs),
+        row="from",
+        column="peer_gpu",
+        words=ALLOWED,
+        size=Size(12, 10),
+    )
+
+
+def _levels() -> PanelBuilder:
+    level = gpu("gpu_topology_info")
+    ranked = " or ".join(f'{rank} * {level[:-1]}, level="{name}"}}' for rank, name, _ in _LEVELS)
+    return matrix(
+        "Distance between GPUs",
+        "What lies between two GPUs. Put the ranks of one job on GPUs close to each other; sys crosses sockets.",
+        _from_gpu(f"max by (job, instance, gpu, peer_gpu) ({ranked})"),
+        row="from",
+        column="peer_gpu",
+        words=_LEVELS,
+        size=Size(12, 9),
+    )
+
+
+_LEVELS = (
+    (0, "internal", "green"),
+    (1, "pix", "green"),
+    (2, "pxb", "light-green"),
+    (3, "phb", "yellow"),
+    (4, "node", "orange"),
+    (5, "sys", "red"),
+)
+
+
+def _from_gpu(pairs: str) -> str:
+    """The pairs with the host and index of the first GPU as one label: the name of a row."""
+    return f'label_join({pairs}, "from", " GPU ", "instance", "gpu")'
+
+
+def _adapters() -> PanelBuilder:
+    return table_of(
+        "Distance to network adapters",
+        "How close each adapter is to each GPU: use pix or pxb for GPUDirect.",
+        (
+            HOST,
+            GPU,
+            Column("Adapter", label="nic"),
+            Column("Level", label="level"),
+            Column(
+                "Reported", expr=f"max by (job, instance, gpu, nic, level) ({gpu('gpu_nic_topology_info')})", words=YES
+            ),
+        ),
+        size=Size(12, 9),
+    )

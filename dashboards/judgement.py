@@ -1,0 +1,95 @@
+"""What the exporter's judge says: findings with the time they began, and the time lost to each bottleneck class."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dashboards.panels import PanelBuilder, Query, Size, lines
+from dashboards.selectors import LOST, bottleneck, by_gpu, by_host, gpu, host, lost_seconds, rate
+from dashboards.steps import REPOSITORY_URL
+from dashboards.tables import GPU, HOST, Column, detail_link, table_of
+from dashboards.words import BOTTLENECK, CLASS, HOST_VERDICT, NOT_READ, SEVERITY, VERDICT
+from gpu_triage import catalogue
+
+FINDINGS_URL: Final = f"{REPOSITORY_URL}/docs/check.md#verdicts"
+"""The table of every finding: its verdict, action and alert."""
+MOST_LOST: Final = 40
+"""Rows of a table of lost time."""
+
+VERDICT_COLUMN: Final = Column(
+    "Verdict", expr=by_gpu(gpu(catalogue.VERDICT.name)), words=VERDICT, absent=NOT_READ, width=80
+)
+HOST_VERDICT_COLUMN: Final = Column(
+    "Verdict", expr=by_host(host(catalogue.HOST_VERDICT.name)), words=HOST_VERDICT, absent=NOT_READ, width=80
+)
+BOTTLENECK_COLUMN: Final = Column("Bottleneck", expr=by_gpu(bottleneck()), words=BOTTLENECK)
+
+
+def findings(size: Size) -> PanelBuilder:
+    """What is wrong now with the chosen GPUs and their hosts, and since when."""
+    by = "job, instance, gpu, code, action"
+    severity = "\nor\n".join(
+        f"{rank} * group by ({by}) ({_present(_of_severity(name))})" for rank, name, _ in SEVERITY[:3]
+    )
+    return table_of(
+        "Findings",
+        "What the exporter finds wrong now, the most severe and then the oldest first. Rows without a GPU are about "
+        "the host. What began first is often the cause of the rest. A finding appears within a minute; its alert "
+        "follows if it lasts.",
+        (
+            Column("Severity", expr=severity, words=SEVERITY[:3], width=80),
+            Column("Finding", label="code", link=("Its verdict and alert", FINDINGS_URL), width=190),
+            HOST,
+            Column("GPU", label="gpu", link=detail_link(), width=50),
+            Column("Action", label="action", width=130),
+            Column("Since", expr=f"1000 * min by ({by}) ({_present()})", unit="dateTimeFromNow"),
+        ),
+        sort=("Severity", "Since"),
+        size=size,
+        empty="No data: no finding. Step 0 tells whether the exporter responds",
+    )
+
+
+def _of_severity(name: str) -> str:
+    return f'severity="{name}"'
+
+
+def _present(matchers: str = "") -> str:
+    return f"{gpu(catalogue.FINDING_SINCE.name, matchers)} or {host(catalogue.HOST_FINDING_SINCE.name, matchers)}"
+
+
+def time_lost(size: Size) -> PanelBuilder:
+    """Who lost how much to what in the time shown."""
+    return table_of(
+        "Time lost, by GPU and class",
+        "How long each GPU was limited by something other than its own work in the time shown. The sum is what the "
+        "incident has cost so far.",
+        (
+            HOST,
+            GPU,
+            Column("Lost to", label="class", words=CLASS, width=130),
+            Column(
+                "Time",
+                expr=f"topk({MOST_LOST}, sum by (job, instance, gpu, class) ({lost_seconds()}) > 0)",
+                unit="s",
+                decimals=0,
+            ),
+        ),
+        sort="-Time",
+        size=size,
+        empty="No data: no time lost. Step 0 tells whether the exporter responds",
+    )
+
+
+def gpus_lost(size: Size) -> PanelBuilder:
+    """How many GPUs were lost to each class at each moment."""
+    return lines(
+        "GPUs lost, by bottleneck",
+        "How many GPUs' worth of time each class takes at each moment, from the seconds counter, so that a gap between "
+        "scrapes hides nothing. Many GPUs changing at once point at something they share.",
+        [Query(f"sum by (class) ({rate(gpu(catalogue.BOTTLENECK_SECONDS.name, LOST))})", "{{class}}")],
+        unit="none",
+        size=size,
+        stacked=True,
+        names={str(name): (text, colour) for name, text, colour in CLASS},
+    )
