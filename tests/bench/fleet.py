@@ -1,4 +1,4 @@
-"""A fleet of simulated hosts for a Prometheus: one host's page, served and told of as if by a thousand."""
+"""A fleet of simulated hosts for a Prometheus: one host's page, served as if by hundreds."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TextIO
 
 from prometheus_client.parser import text_string_to_metric_families
 from tests.rig import rig
 
+from gpu_triage.catalogue import BOTTLENECK_SECONDS
 from gpu_triage.simulator import load_scenario
 
 JOB = "gpu-triage"
@@ -21,6 +21,11 @@ HOST = "@host@"
 
 SETTLE_SECONDS = 120
 SLOPE_SECONDS = 60
+
+MET = ("storage", "cpu", "unattributed")
+"""Classes that every GPU of the fleet is in now and then: what a GPU never met costs the rules nothing."""
+MET_SHARE = 0.02
+MET_SECONDS = 5000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +45,32 @@ class FleetSeries:
     slope: float
 
 
-def host_series(scenario: str, names: frozenset[str]) -> list[FleetSeries]:
-    """The series of these names that the exporter serves for a scenario, with what they grow in a second."""
+def host_series(scenario: str) -> list[FleetSeries]:
+    """The series that the exporter serves for a scenario, with what they grow in a second."""
     with rig(load_scenario(scenario)) as running:
         running.run(SETTLE_SECONDS)
-        before = _samples(running.page(), names)
+        before = _samples(running.page())
         running.run(SLOPE_SECONDS)
-        after = _samples(running.page(), names)
+        after = _samples(running.page())
     return [
-        FleetSeries(name, labels, value, max(0.0, value - before.get((name, labels), value)) / SLOPE_SECONDS)
+        _met(FleetSeries(name, labels, value, max(0.0, value - before.get((name, labels), value)) / SLOPE_SECONDS))
         if name.endswith("_total")
         else FleetSeries(name, labels, value, 0.0)
         for (name, labels), value in after.items()
     ]
 
 
-def _samples(page: str, names: frozenset[str]) -> Mapping[tuple[str, str], float]:
+def _met(series: FleetSeries) -> FleetSeries:
+    is_met = series.name == BOTTLENECK_SECONDS.name and any(f'class="{name}"' in series.labels for name in MET)
+    return replace(series, value=MET_SECONDS, slope=MET_SHARE) if is_met else series
+
+
+def _samples(page: str) -> Mapping[tuple[str, str], float]:
     found = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
-            if sample.name in names:
-                labels = ",".join(f'{key}="{_token(key, value)}"' for key, value in sorted(sample.labels.items()))
-                found[sample.name, labels] = sample.value
+            labels = ",".join(f'{key}="{_token(key, value)}"' for key, value in sorted(sample.labels.items()))
+            found[sample.name, labels] = sample.value
     return found
 
 
@@ -101,7 +110,7 @@ def served(series: list[FleetSeries], clock_seconds: Mapping[str, float]) -> Ite
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing of a thousand scrapes a minute."""
+            """Say nothing of thousands of scrapes a minute."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -137,44 +146,3 @@ class _Page:
 def _value(series: FleetSeries, elapsed: float, now: float) -> float:
     # Times that the host tells of stay recent, or a day of history would call the whole fleet stale.
     return now if series.name.endswith("_timestamp_seconds") else series.value + series.slope * elapsed
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """What Prometheus shall already know of a metric.
-
-    Attributes:
-        name: of the metric or recorded series.
-        series: of one host.
-        seconds: how far back it goes.
-        step_seconds: between its samples.
-        of_fleet: whether the series are of all hosts together, not of each.
-    """
-
-    name: str
-    series: list[FleetSeries]
-    seconds: int
-    step_seconds: int
-    of_fleet: bool = False
-
-
-def write_past(pasts: list[Past], hosts: range, end_seconds: int, out: TextIO) -> int:
-    """Writes the past of some hosts as OpenMetrics with timestamps; returns how many samples."""
-    count = 0
-    for past in pasts:
-        kind = "counter" if past.name.endswith("_total") else "gauge"
-        out.write(f"# TYPE {past.name.removesuffix('_total')} {kind}\n")
-        # On full hours and minutes, as a subquery looks for them.
-        begins = -(-(end_seconds - past.seconds) // past.step_seconds) * past.step_seconds
-        times = range(begins, end_seconds, past.step_seconds)
-        for host in hosts[: 1 if past.of_fleet else None]:
-            target = "" if past.of_fleet else f'instance="{host_name(host)}",job="{JOB}"'
-            for series in past.series:
-                labels = series.labels.replace(HOST, uuid_part(host))
-                head = f"{past.name}{{{','.join(filter(None, (target, labels)))}}} "
-                # A counter that would begin below zero begins there, so that it grows into its value now.
-                begin = max(0.0, series.value - series.slope * past.seconds)
-                out.writelines(f"{head}{begin + series.slope * (at - times.start):g} {at}\n" for at in times)
-            count += len(past.series) * len(times)
-    out.write("# EOF\n")
-    return count

@@ -3,67 +3,76 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import TextIO
 
 import click
-import yaml
-from tests.bench.fleet import FleetSeries, Past, write_past
+from tests.bench.fleet import HOST, JOB, MET, MET_SECONDS, MET_SHARE, FleetSeries, host_name, uuid_part
 
-ROOT = Path(__file__).resolve().parents[2]
-HOSTS_A_FILE = 250
-HOUR, DAY = 3600, 86400
+BLOCK_SECONDS = 7200
+"""promtool reads its input once for each block that it spans: each block gets a file of its own."""
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+SCRAPED: dict[str, int] = {
+    # Windows of a day and of hours.
+    "gpu_ecc_volatile_errors_total": DAY,
+    "gpu_memory_used_bytes": DAY,
+    "gpu_sm_utilization_ratio": DAY,
+    "gpu_devices": 6 * HOUR,
+    # Longer than what is watched before it counts.
+    "gpu_nvlink_errors_total": 30 * MINUTE,
+    "gpu_pcie_aer_errors_total": 30 * MINUTE,
+    "gpu_pcie_link_transitions_total": 30 * MINUTE,
+    "gpu_pcie_replays_total": 30 * MINUTE,
+    "gpu_performance_state": 30 * MINUTE,
+}
+"""Scraped series that the rules look far back on, and how far."""
+COPIES = "instance_gpu_class:gpu_bottleneck_seconds:max5m"
 
 
-def past_of(series: list[FleetSeries]) -> list[Past]:
-    """What the rules' longest windows look back on: raw series, and those that the rules themselves record."""
+@dataclass(frozen=True, slots=True)
+class Past:
+    """What Prometheus shall already know of a metric.
+
+    Attributes:
+        name: of the metric or recorded series.
+        series: of one host.
+        seconds: how far back it goes.
+        step_seconds: between its samples.
+        of_fleet: whether the series are of all hosts together, not of each.
+    """
+
+    name: str
+    series: list[FleetSeries]
+    seconds: int
+    step_seconds: int
+    of_fleet: bool = False
+
+
+def past_of(series: list[FleetSeries], scrape_seconds: int) -> list[Past]:
+    """What the rules' longest windows look back on: scraped series, and those that the rules themselves record."""
     by_name: dict[str, list[FleetSeries]] = {}
     for one in series:
         by_name.setdefault(one.name, []).append(one)
     gpus = by_name["gpu_up"]
 
-    def recorded(name: str, seconds: int, step: int, value: float, /, **more: list[str]) -> Past:
-        labels = [""]
-        for key, choices in more.items():
-            labels = [f'{had}{key}="{choice}",' for had in labels for choice in choices]
-        return Past(
-            name,
-            [FleetSeries(name, f"{extra}{gpu.labels}", value, 0.0) for gpu in gpus for extra in labels],
-            seconds,
-            step,
-        )
+    def recorded(name: str, seconds: int, step: int, value: tuple[float, float], extra: str = "") -> Past:
+        each = [FleetSeries(name, f"{extra}{gpu.labels}", *value) for gpu in gpus]
+        return Past(name, each, seconds, step)
 
-    classes = [
-        rule["labels"]["class"]
-        for group in yaml.safe_load((ROOT / "rules" / "recording.yml").read_text(encoding="utf-8"))["groups"]
-        for rule in group["rules"]
-        if rule["record"] == "instance_gpu:gpu_bottleneck:active"
-    ]
-    met = ["compute", "cpu", "idle", "storage", "unattributed"]
-    reasons = sorted({one.labels.split('reason="')[1].split('"')[0] for one in by_name["gpu_throttle_seconds_total"]})
-    raw = [
-        Past(name, by_name[name], seconds, step)
-        for name, seconds, step in (
-            ("gpu_devices", 6 * HOUR, 60),
-            ("gpu_memory_used_bytes", HOUR, 60),
-            ("gpu_ecc_volatile_errors_total", DAY, 300),
-            ("gpu_sm_utilization_ratio", DAY, 300),
-        )
-    ]
     return [
-        *raw,
-        recorded("instance_gpu:gpu_busy:ratio5m", 2 * HOUR, 60, 0.95),
-        recorded("instance_gpu:gpu_busy:ratio15m", 2 * HOUR, 60, 0.95),
-        recorded("instance_gpu:gpu_compute_processes:sum", 2 * HOUR, 60, 8.0),
-        recorded("instance_gpu:gpu_allocated_idle:active", HOUR, 60, 0.0),
-        recorded("instance_gpu:gpu_bottleneck:active", HOUR, 60, 0.0, **{"class": classes}),
-        recorded("instance_gpu:gpu_busy_seconds:increase1h", DAY, HOUR, 3420.0),
-        recorded("instance_gpu:gpu_observed_seconds:increase1h", DAY, HOUR, 3600.0),
-        recorded("instance_gpu_name:gpu_info:present", DAY, 300, 1.0, name=["NVIDIA H100 80GB HBM3"]),
-        recorded("instance_gpu:gpu_memory_used:max1h", DAY, HOUR, 6e10),
-        recorded("instance_gpu:gpu_energy_joules:last5m", DAY, 300, 2e6),
-        recorded("instance_gpu:gpu_allocated_idle_seconds:increase1h", DAY, HOUR, 0.0),
-        recorded("instance_gpu_class:gpu_bottleneck_seconds:increase1h", DAY, HOUR, 3600 / len(met), **{"class": met}),
-        recorded("instance_gpu_reason:gpu_throttle_seconds:last5m", DAY, 300, 0.0, reason=reasons),
+        *(Past(name, by_name[name], seconds, scrape_seconds) for name, seconds in SCRAPED.items()),
+        Past("instance:gpu_nvlink_up:max", [FleetSeries("instance:gpu_nvlink_up:max", "", 1.0, 0.0)], 6 * HOUR, 60),
+        recorded("instance_gpu:gpu_busy:ratio5m", DAY, 60, (0.95, 0.0)),
+        recorded("instance_gpu:gpu_allocated_idle:active", DAY, 60, (0.0, 0.0)),
+        recorded("instance_gpu:gpu_held:active", 2 * HOUR, 60, (1.0, 0.0)),
+        recorded("instance_gpu_name:gpu_info:present", DAY, 300, (1.0, 0.0), 'name="NVIDIA H100 80GB HBM3",'),
+        recorded("instance_gpu:gpu_energy_joules:last5m", DAY, 300, (5e7, 500.0)),
+        recorded("instance_gpu_reason:gpu_throttle_seconds:max5m", DAY, 300, (9e3, 0.1), 'reason="sw_power_cap",'),
+        *(recorded(COPIES, DAY, 300, (MET_SECONDS, MET_SHARE), f'class="{name}",') for name in MET),
     ]
 
 
@@ -85,22 +94,72 @@ def past_of_fleet() -> list[Past]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a past, in Unix seconds.
+
+    Attributes:
+        since: its begin.
+        until: before which it ends.
+        end: of the whole past, at which each series has its value.
+    """
+
+    since: int
+    until: int
+    end: int
+
+
 def backfill(pasts: list[Past], hosts: int, data: Path, end_seconds: int) -> int:
     """Fills a data folder with the fleet's past; returns the number of samples."""
-    # promtool reads a file once for every two hours that it spans: the month stands in a file of its own.
-    count = _import(past_of_fleet(), range(1), data, end_seconds)
-    for first in range(0, hosts, HOSTS_A_FILE):
-        part = range(first, min(hosts, first + HOSTS_A_FILE))
-        count += _import(pasts, part, data, end_seconds)
-        click.echo(f"  {part.stop} of {hosts} hosts have a past: {count:,} samples", err=True)
+    month = Part(end_seconds - 30 * DAY, end_seconds, end_seconds)
+    count = _import(past_of_fleet(), range(1), month, data)
+    longest = max(past.seconds for past in pasts)
+    begin = (end_seconds - longest) // BLOCK_SECONDS * BLOCK_SECONDS
+    for since in range(begin, end_seconds, BLOCK_SECONDS):
+        part = Part(since, min(end_seconds, since + BLOCK_SECONDS), end_seconds)
+        count += _import(pasts, range(hosts), part, data)
+        click.echo(f"  a past of up to {(end_seconds - part.until) / HOUR:.0f} h ago: {count:,} samples", err=True)
     return count
 
 
-def _import(pasts: list[Past], hosts: range, data: Path, end_seconds: int) -> int:
+def _import(pasts: list[Past], hosts: range, part: Part, data: Path) -> int:
     text = data.parent / "past.om"
     with text.open("w", encoding="utf-8") as out:
-        count = write_past(pasts, hosts, end_seconds, out)
-    command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "-q", str(text), str(data)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        count = write_past(pasts, hosts, part, out)
+    if count:
+        command = ["promtool", "tsdb", "create-blocks-from", "openmetrics", "-q", str(text), str(data)]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     text.unlink()
     return count
+
+
+def write_past(pasts: list[Past], hosts: range, part: Part, out: TextIO) -> int:
+    """Writes a part of the past of some hosts, by number, as OpenMetrics with timestamps; returns how many samples."""
+    count = 0
+    for past in pasts:
+        kind = "counter" if past.name.endswith("_total") else "gauge"
+        out.write(f"# TYPE {past.name.removesuffix('_total')} {kind}\n")
+        begin = max(part.since, part.end - past.seconds)
+        # On full minutes, as rules are evaluated.
+        times = range(-(-begin // past.step_seconds) * past.step_seconds, part.until, past.step_seconds)
+        for target, host in _targets(past, hosts):
+            for series in past.series:
+                labels = series.labels.replace(HOST, uuid_part(host))
+                head = f"{past.name}{{{','.join(filter(None, (target, labels)))}}} "
+                out.write("".join(head + tail for tail in _tails(series.value, series.slope, times, part.end)))
+                count += len(times)
+    out.write("# EOF\n")
+    return count
+
+
+def _targets(past: Past, hosts: range) -> Iterator[tuple[str, int]]:
+    if past.of_fleet:
+        yield "", 0
+    else:
+        yield from ((f'instance="{host_name(host)}",job="{JOB}"', host) for host in hosts)
+
+
+@lru_cache(maxsize=256)
+def _tails(value: float, slope: float, times: range, end_seconds: int) -> list[str]:
+    """Value and time of each sample; a counter grows into its value at the end."""
+    return [f"{max(0.0, value - slope * (end_seconds - at)):g} {at}\n" for at in times]
