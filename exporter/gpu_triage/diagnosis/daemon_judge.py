@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpu_triage import catalogue
 from gpu_triage.catalogue import Sample
 from gpu_triage.collectors import judgement
 from gpu_triage.config import Config
@@ -35,9 +34,7 @@ class DaemonJudge:
     def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
         """Judge what is published now; returns what that adds to it."""
         self._history.note(store, now)
-        evidence = self._history.evidence(now)
-        error = evidence.one(catalogue.DRIVER_ERROR_INFO)
-        self.latest = self._judge.judge(evidence, None if error is None else error.labels["error"])
+        self.latest = self._judge.judge(self._history.evidence(now))
         return judgement.render(reading_of(self.latest.report))
 
     def interrupt(self) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 from gpu_triage import catalogue
 from gpu_triage.catalogue import GPU_LABELS, Kind, MetricSpec
 from gpu_triage.collectors import judgement
 from gpu_triage.machine import Moment
-from gpu_triage.sampler.outcomes import Outcome
+from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 
 _Labels = tuple[str, ...]
 _Points = tuple[float, ...]
@@ -73,7 +73,7 @@ class Track:
     mean: float
     increase: float
     seconds: float
-    last_at: float = 0.0
+    last_at: float
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -146,17 +146,6 @@ class Evidence:
         return found
 
 
-class Published(Protocol):
-    """What a sampler published: its store."""
-
-    @property
-    def collectors(self) -> tuple[str, ...]:
-        """Names of all collectors."""
-
-    def of(self, collector: str) -> tuple[Outcome, ...]:
-        """A collector's outcomes."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Taken:
     """One collector's last round for one subject, and its series with their past."""
@@ -177,7 +166,7 @@ class History:
         self._taken: dict[tuple[str, str], _Taken] = {}
         self._began_at: float | None = None
 
-    def note(self, store: Published, now: Moment) -> None:
+    def note(self, store: OutcomeStore, now: Moment) -> None:
         """Take in what is published now, each round once."""
         if self._began_at is None:
             self._began_at = now.monotonic
@@ -247,7 +236,7 @@ def _with(points: _Points, at: float, value: float, since: float) -> _Points:
     first = 0
     while len(points) - first >= _TWO_POINTS and points[first + 2] <= since:
         first += 2
-    return (*points[first:], at, value) if first else (*points, at, value)
+    return (*points[first:], at, value)
 
 
 def _track(spec: MetricSpec, labels: _Labels, points: _Points, since: float) -> Track:

@@ -63,12 +63,12 @@ class HostJudge:
         self._gpus: dict[str, _GpuMemory] = {}
         self._findings: dict[tuple[str, str], _FindingMemory] = {}
 
-    def judge(self, evidence: Evidence, error: str | None) -> Judgement:
+    def judge(self, evidence: Evidence, error: str | None = None) -> Judgement:
         """What the evidence means.
 
         Args:
             evidence: over the window.
-            error: the driver's named error; None when it answered.
+            error: the driver's named error, if the evidence does not tell.
         """
         now = evidence.at
         host = view_of(evidence)
@@ -82,7 +82,9 @@ class HostJudge:
             settled = memory.classes.settle(bottleneck_of(case), case, now, self._longest_gap_seconds)
             classes[gpu] = settled, memory.classes
         found = findings_of(host, {gpu: bottleneck for gpu, (bottleneck, _) in classes.items()})
-        report = report_of(self._subject, host, classes, self._dated(found, now), obstacle(evidence, error))
+        report = report_of(
+            self._subject, host, classes, self._dated(found, now), obstacle(evidence, error or host.driver_error)
+        )
         return Judgement(now, report, host)
 
     def interrupt(self) -> None:

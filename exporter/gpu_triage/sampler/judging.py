@@ -12,11 +12,9 @@ from gpu_triage.collectors import judgement
 from gpu_triage.collectors.exporter import CollectorHealth
 from gpu_triage.machine import Clock, Moment
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
+from gpu_triage.sampler.schedule import is_due, next_due
 
 log = logging.getLogger(__name__)
-
-_TOLERANCE_SECONDS = 1e-6
-"""Sums of intervals are not exact in floating point."""
 
 
 class StoreJudge(Protocol):
@@ -56,13 +54,12 @@ class JudgeRounds:
             urgent: what cannot wait for the next round if it is another than before.
             now: of the publication.
         """
-        due = self._due_at is None or now.monotonic >= self._due_at - _TOLERANCE_SECONDS
+        due = is_due(self._due_at, now.monotonic)
         if not due and urgent == self._urgent:
             return ()
         self._urgent = urgent
         if due:
-            on_time = (self._due_at or now.monotonic) + self._interval_seconds
-            self._due_at = on_time if on_time > now.monotonic else now.monotonic + self._interval_seconds
+            self._due_at = next_due(self._due_at, now.monotonic, self._interval_seconds)
         return self._run(store, now)
 
     def _run(self, store: OutcomeStore, now: Moment) -> tuple[str, ...]:

@@ -24,6 +24,17 @@ def interval_seconds(config: Config, tier: Tier) -> float:
     }[tier]
 
 
+def is_due(due_at: float | None, now: float) -> bool:
+    """Whether something is due; what has no due time yet is."""
+    return due_at is None or due_at <= now + _TOLERANCE_SECONDS
+
+
+def next_due(due_at: float | None, now: float, interval: float) -> float:
+    """When what is done now is due again. Rounds that were missed are not made up for: a reading is of its own time."""
+    on_time = (now if due_at is None else due_at) + interval
+    return on_time if on_time > now else now + interval
+
+
 class Schedule:
     """Due times of one subject's collectors. Everything is due at first."""
 
@@ -32,15 +43,11 @@ class Schedule:
         self._due_at: dict[str, float] = {}
 
     def due(self, collectors: Iterable[C], now: float) -> tuple[C, ...]:
-        """Collectors that are due, in their given order; each is then next due one interval later.
-
-        Rounds that were missed are not made up for: a reading is of its own time.
-        """
-        due = tuple(c for c in collectors if self._due_at.get(c.name, now) <= now + _TOLERANCE_SECONDS)
+        """Collectors that are due, in their given order; each is then next due one interval later."""
+        due = tuple(c for c in collectors if is_due(self._due_at.get(c.name), now))
         for collector in due:
             interval = interval_seconds(self._config, collector.tier)
-            on_time = self._due_at.get(collector.name, now) + interval
-            self._due_at[collector.name] = on_time if on_time > now else now + interval
+            self._due_at[collector.name] = next_due(self._due_at.get(collector.name), now, interval)
         return due
 
     def defer(self, until: float) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
+from gpu_triage.catalogue import BOTTLENECK_CLASSES
 from gpu_triage.given import Given
 from gpu_triage.simulator.host_effects import Cpu, Disk, Network, Nfs, Pressure
 from gpu_triage.simulator.load import Load
@@ -35,23 +36,8 @@ AlertSelector = Annotated[
     ),
 ]
 AlertName = Annotated[str, Matching(r"[A-Z][A-Za-z0-9]*", 'the name of an alert, such as "GpuLost"')]
-Bottleneck = Literal[
-    "sick",
-    "thermal",
-    "power_brake",
-    "pcie_link",
-    "power_cap",
-    "clock_cap",
-    "hung",
-    "memory",
-    "storage",
-    "cpu",
-    "network",
-    "numa",
-    "communication",
-    "compute",
-    "unattributed",
-    "idle",
+Bottleneck = Annotated[
+    str, Matching("|".join(BOTTLENECK_CLASSES), f"one of {', '.join(map(repr, BOTTLENECK_CLASSES))}")
 ]
 
 
