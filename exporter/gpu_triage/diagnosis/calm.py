@@ -85,7 +85,7 @@ def _pcie(host: HostView) -> str | None:
         and (width := gpu.last(catalogue.PCIE_EXPECTED_WIDTH)) is not None
     )
     expected = ", ".join(f"{count} x {link}" for link, count in links.items()) or "link limits not reported"
-    resting = [gpu.gpu for gpu in host.answering if not gpu.loaded and slow_link(gpu) is not None]
+    resting = [gpu.gpu for gpu in host.answering if not gpu.recent.loaded and slow_link(gpu) is not None]
     downshift = f"; GPU {ranges(resting)} shifted down at rest, which is normal" if resting else ""
     return f"expected {expected}{downshift}"
 

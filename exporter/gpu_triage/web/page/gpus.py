@@ -118,7 +118,7 @@ def _link(gpu: GpuView) -> str:
     expected = _expected_link(gpu)
     if not expected:
         return link
-    if narrow_link(gpu) is not None or (gpu.loaded and slow_link(gpu) is not None):
+    if narrow_link(gpu) is not None or (gpu.recent.loaded and slow_link(gpu) is not None):
         return chip(link, "path") + soft(f"expected {expected}")
     return link if link == expected else link + soft(f"of {expected}, at idle")
 
