@@ -176,7 +176,7 @@ def _work() -> tuple[PanelBuilder, ...]:
         lines(
             "Busy share of each GPU",
             "Share of the last 5 minutes in which the GPU worked. Low while a job runs: it waits, see steps 4 and 5. "
-            "High is no proof of progress: a GPU spinning at a barrier is busy too, so compare it with its power.",
+            "A high value does not prove progress: a GPU spinning at a barrier is busy too. Compare it with its power.",
             worst(gpu("instance_gpu:gpu_busy:ratio5m")),
             unit="percentunit",
             size=size,
