@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.hardware.kmsg import ROUND_BYTES, KernelLog, KernelXids
-from gpu_triage.hardware.xid_events import CardFound, XidReport
+from gpu_triage.hardware.xid_events import CardFound, DriverLoaded, KernelNews, XidReport
 from gpu_triage.machine import Moment
 
 NOW = Moment(monotonic=1000.0, wall=1_768_435_200.0)
@@ -31,11 +31,11 @@ def append(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def xids(news: tuple[XidReport | CardFound, ...]) -> list[XidReport]:
+def xids(news: tuple[KernelNews, ...]) -> list[XidReport]:
     return [found for found in news if isinstance(found, XidReport)]
 
 
-def codes(news: tuple[XidReport | CardFound, ...]) -> list[int | None]:
+def codes(news: tuple[KernelNews, ...]) -> list[int | None]:
     return [report.code for report in xids(news)]
 
 
@@ -208,6 +208,18 @@ def test_a_printk_clock_that_drifted_is_put_right_by_the_first_new_record(tmp_pa
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22 01:44:30 UTC 2024",
+        "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build",
+    ],
+)
+def test_a_driver_that_is_loaded_is_told_with_its_time(tmp_path: Path, text: str) -> None:
+    log_file = log(tmp_path, record(1, 9.0, text), record(2, 9.5, f"systemd[1]: {text}"))
+    assert KernelXids(KernelLog(log_file)).read(NOW) == (DriverLoaded(9.0),)
+
+
+@pytest.mark.parametrize(
     ("text", "address"),
     [
         ("pci 0000:65:00.0: [10de:2330] type 00 class 0x030200", "0000:65:00.0"),
@@ -217,7 +229,7 @@ def test_a_printk_clock_that_drifted_is_put_right_by_the_first_new_record(tmp_pa
         ("pci 0000:65:00.0: [15b3:1021] type 00 class 0x020700", None),
         ("pci 0000:65:00.0: BAR 0: assigned [mem 0xd0000000-0xd0ffffff]", None),
         ("nvidia 0000:65:00.0: enabling device (0000 -> 0002)", None),
-        ("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.14", None),
+        ("NVRM: GPU 0000:65:00.0: RmInitAdapter failed! (0x62:0xffff:2477)", None),
     ],
 )
 def test_a_card_that_the_kernel_finds_is_told_with_its_time(tmp_path: Path, text: str, address: str | None) -> None:

@@ -4,9 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_triage.hardware.xid_codes import XID_CODES
 from gpu_triage.hardware.xid_events import parse_xid
 
 GPU = "0000:65:00.0"
+
+
+def parse(text: str) -> tuple[str, int | None] | None:
+    found = parse_xid(text)
+    return None if found is None else (found.gpu, found.code)
 
 
 @pytest.mark.parametrize(
@@ -33,7 +39,7 @@ GPU = "0000:65:00.0"
     ],
 )
 def test_what_the_driver_prints_is_understood(text: str, found: tuple[str, int | None]) -> None:
-    assert parse_xid(text) == found
+    assert parse(text) == found
 
 
 @pytest.mark.parametrize(
@@ -54,12 +60,57 @@ def test_what_is_no_xid_is_none(text: str) -> None:
     assert parse_xid(text) is None
 
 
-CODES = (13, 31, 32, 43, 45, 46, 48, 61, 62, 63, 64, 68, 69, 74, 79, 92, 94, 95, 109, 110, 119, 120, 121, 136, 140)
-
-
-@pytest.mark.parametrize("code", [*CODES, *range(143, 151), 154, 156, 157, 158, 167])
+@pytest.mark.parametrize("code", [*XID_CODES, 999])
 def test_every_documented_code_is_read(code: int) -> None:
-    assert parse_xid(f"NVRM: Xid (PCI:0000:65:00): {code}, pid=2418, name=python") == (GPU, code)
+    assert parse(f"NVRM: Xid (PCI:0000:65:00): {code}, pid=2418, name=python") == (GPU, code)
+
+
+def fatal(code: int, rest: str) -> bool | None:
+    found = parse_xid(f"NVRM: Xid (PCI:0000:04:00): {code}{rest}")
+    assert found is not None
+    assert found.code == code
+    return found.fatal
+
+
+@pytest.mark.parametrize(
+    ("code", "rest", "says"),
+    [
+        (149, ", NETIR_LINK_EVT Fatal XC0 i0 Link 00 (0x025001c6 0x00000000)", True),
+        (149, ", NETIR_LINK_EVT/NETIR_LINK_DOWN Nonfatal XC1 i0 Link 13 (0x00000011)", False),
+        (144, ", SAW_MVB Nonfatal XC0 i0 Link 0 (0x00000001)", False),
+        (150, ", MSE_WATCHDOG Fatal", True),
+        (145, ", %s %s XC0 i0 Link 00 (%s %s 0x00000000)", None),
+        (145, ", RLW_CTRL nonfatal XC0", None),
+        (145, ", RLW_CTRL FATAL XC0", None),
+        (145, ", RLW_CTRL Nonfatality XC0", None),
+        (145, ", RLW_CTRL  Fatal XC0", None),
+        (145, ", RLW_CTRL XC0 Fatal i0", None),
+        (145, " Fatal", None),
+        (145, ", Fatal", None),
+        (145, "", None),
+        (146, ", pid=1, name=Fatal Nonfatal XC0", None),
+        (146, f", {'A' * 65} Fatal XC0", None),
+        (79, ", GPU Fatal XC0", None),
+        (1440, ", SAW_MVB Fatal XC0", None),
+    ],
+)
+def test_only_the_word_after_the_unit_of_an_nvlink_5_xid_says_whether_it_is_fatal(
+    code: int,
+    rest: str,
+    says: bool | None,  # noqa: FBT001 - a parameter of the table
+) -> None:
+    assert fatal(code, rest) is says
+
+
+@given(st.sampled_from(range(144, 151)), st.text())
+def test_no_text_that_lacks_the_word_makes_an_nvlink_5_xid_fatal_or_nonfatal(code: int, text: str) -> None:
+    rest = text.replace("atal", "")
+    assert fatal(code, f", {rest}") is None
+
+
+@given(st.sampled_from(range(144, 151)), st.from_regex(r"[A-Z0-9_/]{1,40}", fullmatch=True), st.booleans(), st.text())
+def test_the_word_is_read_whatever_follows_it(code: int, unit: str, says: bool, rest: str) -> None:  # noqa: FBT001
+    assert fatal(code, f", {unit} {'Fatal' if says else 'Nonfatal'} {rest}") is says
 
 
 @given(st.text(), st.sampled_from(["", "NVRM: Xid (", "NVRM: Xid (PCI:0000:65:00", "NVRM: GPU 0000:65:00.0"]))

@@ -6,14 +6,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_triage.hardware.xid_events import XidReport, XidSource
-from gpu_triage.hardware.xid_ledger import CODES_PER_GPU, OTHER, WINDOW_SECONDS, XidCount, XidLedger
+from gpu_triage.hardware.xid_ledger import (
+    CODES_PER_GPU,
+    OTHER,
+    WINDOW_SECONDS,
+    XidCount,
+    XidLedger,
+    XidName,
+)
 
 GPU = "0000:65:00.0"
 KMSG, NVML = XidSource.KMSG, XidSource.NVML
 
 
-def logged(at: float, code: int | None = 79, gpu: str = GPU) -> XidReport:
-    return XidReport(gpu, code, KMSG, at, at, wall=1e9 + at)
+def logged(at: float, code: int | None = 79, gpu: str = GPU, *, fatal: bool | None = None) -> XidReport:
+    return XidReport(gpu, code, KMSG, at, at, wall=1e9 + at, fatal=fatal)
 
 
 def told(since: float, until: float, code: int = 79, gpu: str = GPU) -> XidReport:
@@ -24,7 +31,7 @@ def count(*reports: XidReport, xid: str = "79") -> int:
     ledger = XidLedger()
     for report in reports:
         ledger.see(report)
-    return ledger.counts()[GPU][xid].count
+    return ledger.counts()[GPU][XidName(xid)].count
 
 
 def test_two_sources_of_one_incident_count_once_whoever_comes_first() -> None:
@@ -52,7 +59,10 @@ def test_other_gpus_and_other_codes_are_other_incidents() -> None:
     ledger = XidLedger()
     for report in (logged(100), told(99, 101, gpu="0000:b3:00.0"), told(99, 101, code=31)):
         assert ledger.see(report)
-    assert {gpu: set(xids) for gpu, xids in ledger.counts().items()} == {GPU: {"79", "31"}, "0000:b3:00.0": {"79"}}
+    assert {gpu: {name.xid for name in xids} for gpu, xids in ledger.counts().items()} == {
+        GPU: {"79", "31"},
+        "0000:b3:00.0": {"79"},
+    }
 
 
 def test_fallen_off_the_bus_is_the_79_beside_it() -> None:
@@ -71,16 +81,16 @@ def test_a_31_and_fallen_off_the_bus_in_one_second_are_one_of_each() -> None:
     ledger = XidLedger()
     ledger.see(logged(100, 31))
     ledger.see(logged(100, None))
-    assert {xid: seen.count for xid, seen in ledger.counts()[GPU].items()} == {"31": 1, "79": 1}
+    assert {name.xid: seen.count for name, seen in ledger.counts()[GPU].items()} == {"31": 1, "79": 1}
 
 
 def test_the_last_time_is_the_kernels_where_it_has_one() -> None:
     ledger = XidLedger()
     ledger.see(logged(50))
     ledger.see(told(100, 101))
-    assert ledger.counts()[GPU]["79"] == XidCount(2, 1e9 + 101)
+    assert ledger.counts()[GPU][XidName("79")] == XidCount(2, 1e9 + 101)
     ledger.see(logged(100.25))
-    assert ledger.counts()[GPU]["79"] == XidCount(2, 1e9 + 100.25)
+    assert ledger.counts()[GPU][XidName("79")] == XidCount(2, 1e9 + 100.25)
 
 
 def test_codes_are_bounded_and_none_is_lost() -> None:
@@ -90,7 +100,7 @@ def test_codes_are_bounded_and_none_is_lost() -> None:
     seen = ledger.counts()[GPU]
     assert len(seen) == CODES_PER_GPU + 1
     assert sum(each.count for each in seen.values()) == 200
-    assert seen[OTHER].count == 200 - CODES_PER_GPU
+    assert seen[XidName(OTHER)].count == 200 - CODES_PER_GPU
 
 
 def test_gpus_are_bounded() -> None:
@@ -104,8 +114,82 @@ def test_what_waits_for_a_source_that_never_speaks_is_bounded() -> None:
     ledger = XidLedger()
     for number in range(20_000):
         ledger.see(logged(number))
-    assert ledger.counts()[GPU]["79"].count == 20_000
+    assert ledger.counts()[GPU][XidName("79")].count == 20_000
     assert sum(len(queue) for queue in ledger._gpus[GPU]["79"].awaited.values()) < 5000
+
+
+def counts(ledger: XidLedger) -> dict[XidName, int]:
+    return {name: count.count for name, count in ledger.counts().get(GPU, {}).items()}
+
+
+def test_an_nvlink_5_xid_is_counted_as_the_kernel_log_calls_it_whoever_comes_first() -> None:
+    for reports in (
+        (logged(100.2, 149, fatal=False), told(100, 101, 149)),
+        (told(100, 101, 149), logged(100.2, 149, fatal=False)),
+    ):
+        ledger = XidLedger()
+        firsts = [ledger.see(report) for report in reports]
+        ledger.release(1000)
+        assert firsts == [True, False]
+        assert counts(ledger) == {XidName("149", "false"): 1}
+
+
+def test_what_only_nvml_told_of_such_an_xid_is_held_back_until_it_is_given_up() -> None:
+    ledger = XidLedger()
+    assert ledger.see(told(100, 101, 149))
+    ledger.release(100.9)
+    assert counts(ledger) == {}
+    ledger.release(101)
+    assert counts(ledger) == {XidName("149"): 1}
+    assert ledger.counts()[GPU][XidName("149")].last_at == 1e9 + 101
+
+
+def test_a_kernel_log_that_comes_too_late_does_not_count_it_again_nor_take_it_back() -> None:
+    ledger = XidLedger()
+    ledger.see(told(100, 101, 149))
+    ledger.release(1000)
+    assert not ledger.see(logged(100.5, 149, fatal=False))
+    assert counts(ledger) == {XidName("149"): 1}
+
+
+def test_a_burst_of_both_kinds_has_both_series() -> None:
+    ledger = XidLedger()
+    for fatal in (True, False, False):
+        ledger.see(told(100, 101, 149))
+        ledger.see(logged(100.5, 149, fatal=fatal))
+    ledger.release(1000)
+    assert counts(ledger) == {XidName("149", "true"): 1, XidName("149", "false"): 2}
+
+
+def test_codes_whose_text_says_nothing_are_never_held_back() -> None:
+    ledger = XidLedger()
+    ledger.see(told(100, 101, 79))
+    assert counts(ledger) == {XidName("79"): 1}
+
+
+def test_what_is_held_back_when_the_card_leaves_is_settled_with_it() -> None:
+    ledger = XidLedger()
+    ledger.see(told(100, 101, 149))
+    assert {name: count.count for name, count in ledger.settle(GPU, 200).items()} == {XidName("149"): 1}
+    assert ledger.counts() == {}
+
+
+def test_what_is_held_back_is_bounded_and_none_is_lost() -> None:
+    ledger = XidLedger()
+    for number in range(10_000):
+        ledger.see(told(number, number + 1, 149))
+    ledger.release(20_000)
+    assert counts(ledger) == {XidName("149"): 10_000}
+
+
+def test_every_incident_is_handed_out_once_under_the_name_it_was_counted_as() -> None:
+    ledger = XidLedger()
+    ledger.see(told(100, 101, 149))
+    ledger.see(logged(100.5, 79))
+    assert [(xid.name, xid.at) for xid in ledger.take_counted()] == [(XidName("79"), 100.5)]
+    ledger.see(logged(100.6, 149, fatal=True))
+    assert [xid.name for xid in ledger.take_counted()] == [XidName("149", "true")]
+    assert ledger.take_counted() == ()
 
 
 @st.composite

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from tests.rig import Rig, rig, scenario_with
 
 from gpu_triage.hardware.kmsg import ROUND_BYTES
-from gpu_triage.hardware.xid_events import APPLICATION_XIDS
+from gpu_triage.hardware.xid_codes import XID_CODES
 from gpu_triage.simulator import load_scenario
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 ADDRESS = "0000:65:00"
-CODES = {str(code) for code in APPLICATION_XIDS}
+CODES = {str(xid.code) for xid in XID_CODES.values() if xid.common}
 
 
 def counts(running: Rig) -> dict[tuple[str, str], float]:

@@ -9,8 +9,8 @@ from typing import Final
 from gpu_triage import catalogue
 from gpu_triage.catalogue import Sample
 from gpu_triage.collectors.contract import GpuLabels
-from gpu_triage.hardware.xid_events import APPLICATION_XIDS
-from gpu_triage.hardware.xid_ledger import XidCount
+from gpu_triage.hardware.xid_codes import XID_CODES
+from gpu_triage.hardware.xid_ledger import XidCounts, XidName
 
 NAME: Final = "xid"
 ABOUT: Final = "Xid errors, from NVML's events and the kernel log"
@@ -21,6 +21,7 @@ METRICS: Final = (
     catalogue.XID_UNASSIGNED_LAST_TIMESTAMP,
     catalogue.EXPORTER_XID_SOURCE_UP,
 )
+_FROM_ZERO: Final = tuple(XidName(str(xid.code)) for xid in XID_CODES.values() if xid.common)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class XidReading:
     """
 
     counted: tuple[GpuLabels, ...]
-    gpus: Mapping[GpuLabels, Mapping[str, XidCount]]
-    unassigned: Mapping[str, Mapping[str, XidCount]]
+    gpus: Mapping[GpuLabels, XidCounts]
+    unassigned: Mapping[str, XidCounts]
     sources: Mapping[str, bool]
 
 
@@ -49,14 +50,14 @@ def render(reading: XidReading) -> Iterator[Sample]:
     """
     for gpu in reading.counted:
         seen = reading.gpus.get(gpu, {})
-        yield from (catalogue.XID_ERRORS.sample(0, *gpu, str(x)) for x in APPLICATION_XIDS if str(x) not in seen)
+        yield from (catalogue.XID_ERRORS.sample(0, *gpu, *name) for name in _FROM_ZERO if name not in seen)
     for gpu, xids in reading.gpus.items():
-        for xid, count in xids.items():
-            yield catalogue.XID_ERRORS.sample(count.count, *gpu, xid)
-            yield catalogue.XID_LAST_TIMESTAMP.sample(count.last_at, *gpu, xid)
+        for name, count in xids.items():
+            yield catalogue.XID_ERRORS.sample(count.count, *gpu, *name)
+            yield catalogue.XID_LAST_TIMESTAMP.sample(count.last_at, *gpu, *name)
     for bus_id, xids in reading.unassigned.items():
-        for xid, count in xids.items():
-            yield catalogue.XID_UNASSIGNED_ERRORS.sample(count.count, bus_id, xid)
-            yield catalogue.XID_UNASSIGNED_LAST_TIMESTAMP.sample(count.last_at, bus_id, xid)
+        for name, count in xids.items():
+            yield catalogue.XID_UNASSIGNED_ERRORS.sample(count.count, bus_id, *name)
+            yield catalogue.XID_UNASSIGNED_LAST_TIMESTAMP.sample(count.last_at, bus_id, *name)
     for source, heard in reading.sources.items():
         yield catalogue.EXPORTER_XID_SOURCE_UP.sample(heard, source)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from gpu_triage.hardware.xid_codes import NONFATAL_ACTION, NONFATAL_MEANING, UNLISTED_ACTION, UNLISTED_MEANING
+
 
 class Advice(NamedTuple):
     """The words of a finding: what it means, and the decision to take."""
@@ -13,47 +15,10 @@ class Advice(NamedTuple):
     decision: str
 
 
-_RESET_IT: Final = "Drain the GPU and reset it; if it comes back, inspect the hardware."
+def advice_on(meaning: str, action: str) -> Advice:
+    """Advice in the words of the table of Xids, whose meanings are parts of a sentence."""
+    return Advice(f"{meaning[0].upper()}{meaning[1:]}.", action)
 
-CRITICAL_XIDS: Final = MappingProxyType(
-    {
-        46: Advice("The GPU stopped processing.", _RESET_IT),
-        48: Advice("The GPU memory had a double-bit ECC error.", _RESET_IT),
-        62: Advice("The GPU's power management unit halted.", _RESET_IT),
-        64: Advice(
-            "A memory row or page could not be remapped.", "Drain the GPU, reset it and plan to replace the board."
-        ),
-        74: Advice("An NVLink link had a fatal error.", "Drain the GPU, look at its links and reset it."),
-        79: Advice(
-            "The GPU fell off the bus: power, PCIe signal, heat or a dying board.",
-            "Drain the host; power-cycle it, then check seating, cables, power supply and firmware.",
-        ),
-        95: Advice("A memory error was not contained: every job on the GPU may be wrong.", _RESET_IT),
-        109: Advice("Switching between contexts took too long.", _RESET_IT),
-        110: Advice("The GPU reported a security fault.", _RESET_IT),
-        119: Advice("The GPU's system processor (GSP) did not answer in time.", _RESET_IT),
-        120: Advice("The GPU's system processor (GSP) reported an error.", _RESET_IT),
-        136: Advice("The training of an NVLink failed.", _RESET_IT),
-        140: Advice("The GPU had an ECC error it could not recover from.", _RESET_IT),
-        143: Advice("The GPU could not be initialised.", _RESET_IT),
-        **dict.fromkeys(
-            range(144, 151),
-            Advice("NVLink 5 reported an error.", "Drain the GPU and follow the NVLink runbook."),
-        ),
-        158: Advice("The GPU had a fatal timeout.", _RESET_IT),
-        167: Advice("PCIe had a fatal timeout.", "Drain the GPU and inspect its slot, riser and power."),
-    }
-)
-"""Xids after which the GPU must not go on, by code (NVIDIA's Xid catalogue)."""
-
-CONTAINED_XID: Final = Advice(
-    "The driver contained or repaired an error; the job that met it may have died.",
-    "Restart that job, and reset the GPU at the next opportunity.",
-)
-APPLICATION_XID: Final = Advice(
-    "An application did something the GPU refused, several times; the hardware is rarely at fault.",
-    "Read the job's log; suspect the GPU only if the same happens to other jobs on it.",
-)
 
 ADVICE: Final = MappingProxyType(
     {
@@ -77,9 +42,11 @@ ADVICE: Final = MappingProxyType(
             "CUDA needs the kernel module nvidia_uvm, and it is not loaded.",
             "Unless nvidia-modprobe loads it with the first job, load it at boot.",
         ),
-        "xid.unlisted": Advice(
-            "The driver reported an Xid that the playbook has no opinion on.",
-            "Look it up in NVIDIA's Xid catalogue.",
+        "xid.unlisted": advice_on(UNLISTED_MEANING, UNLISTED_ACTION),
+        "xid.nonfatal": advice_on(NONFATAL_MEANING, NONFATAL_ACTION),
+        "gpu.repeat_offender": Advice(
+            "The same fault came back on this board or in this slot: another reset will not mend it.",
+            "If different boards failed in the slot, check the slot, riser and power; otherwise replace the board.",
         ),
         "xid.earlier": Advice(
             "A critical Xid happened earlier, and the kernel log still holds it.",
@@ -88,6 +55,10 @@ ADVICE: Final = MappingProxyType(
         "ecc.uncorrected": Advice(
             "The memory had errors that ECC could not correct since the driver was loaded.",
             "Drain the GPU and reset it; if they come back, plan to replace the board.",
+        ),
+        "ecc.contained": Advice(
+            "The memory had an error that ECC could not correct; the driver contained it, so only one job met it.",
+            "Restart the job that died, and reset the GPU when its other jobs are done.",
         ),
         "ecc.corrected": Advice(
             "ECC corrected memory errors just now; harmless one by one, a warning when they keep coming.",
@@ -116,6 +87,10 @@ ADVICE: Final = MappingProxyType(
         "recovery.action": Advice(
             "The driver itself asks for an action to get this GPU well.",
             "Drain it and do what the driver asks for.",
+        ),
+        "recovery.drain_and_reset": Advice(
+            "The driver asks for this GPU to be drained and reset; jobs that run on it may finish.",
+            "Take no new jobs on it, and reset it when its jobs are done.",
         ),
         "fabric.unhealthy": Advice(
             "The GPU has not joined the NVSwitch fabric, or its part of it is unhealthy: jobs over several GPUs fail.",

@@ -7,10 +7,8 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.diagnosis.advice import ADVICE, APPLICATION_XID, CONTAINED_XID, CRITICAL_XIDS, Advice
-from gpu_triage.hardware.xid_events import APPLICATION_XIDS
-
-CONTAINED_XIDS: Final = (61, 63, 92, 94, 121, 122, 123, 137, 154, 156, 157)
+from gpu_triage.diagnosis.advice import ADVICE, Advice, advice_on
+from gpu_triage.hardware.xid_codes import XID_CODES, XidCode, XidKind
 
 
 class Severity(Enum):
@@ -79,9 +77,8 @@ class Check:
 
     @property
     def runbook(self) -> str:
-        """Path of its page in the repository; "" without one."""
-        page = self.page or self.alert
-        return f"docs/runbooks/{page}.md" if page else ""
+        """Name of its page of the handbook; "" without one."""
+        return self.page or self.alert or ""
 
     @property
     def advice(self) -> Advice:
@@ -89,8 +86,8 @@ class Check:
         known = ADVICE.get(self.code)
         if known is not None:
             return known
-        xid = int(self.code.removeprefix("xid."))
-        return CRITICAL_XIDS.get(xid) or (CONTAINED_XID if xid in CONTAINED_XIDS else APPLICATION_XID)
+        xid = XID_CODES[int(self.code.removeprefix("xid."))]
+        return advice_on(xid.meaning, xid.action)
 
 
 _OF_HOST: Final = frozenset(
@@ -99,20 +96,37 @@ _OF_HOST: Final = frozenset(
 
 _CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 
+
+def _xid_check(xid: XidCode) -> Check:
+    code = f"xid.{xid.code}"
+    match xid.kind:
+        case XidKind.PAGE:
+            return Check(code, Area.HEALTH, "sick", "GpuXidCritical", _CRITICAL, Action.DRAIN)
+        case XidKind.TICKET:
+            return Check(code, Area.HEALTH, "xid", "GpuXidContained", _WARNING, Action.RESET)
+        case XidKind.APPLICATION:
+            return Check(code, Area.HEALTH, "xid", "GpuXidApplication", _INFO, Action.FIX_JOB)
+        case XidKind.INFORMATION:
+            return Check(code, Area.HEALTH, "xid", None, _INFO, Action.NONE, "GpuXidUnlisted")
+
+
 CHECKS: Final[tuple[Check, ...]] = (
     Check("driver.unavailable", Area.DRIVER, "driver", "GpuDriverUnavailable", _CRITICAL, Action.FIX_HOST),
     Check("gpu.missing", Area.DRIVER, "missing", "GpuMissing", _CRITICAL, Action.DRAIN),
     Check("gpu.lost", Area.DRIVER, "sick", "GpuLost", _CRITICAL, Action.DRAIN),
     Check("gpu.released", Area.DRIVER, "released", "GpuReleased", _INFO, Action.NONE),
     Check("driver.module_missing", Area.DRIVER, "driver", None, _INFO, Action.FIX_HOST, "GpuDriverUnavailable"),
-    *(Check(f"xid.{xid}", Area.HEALTH, "sick", "GpuXidCritical", _CRITICAL, Action.DRAIN) for xid in CRITICAL_XIDS),
-    *(Check(f"xid.{xid}", Area.HEALTH, "xid", "GpuXidContained", _WARNING, Action.RESET) for xid in CONTAINED_XIDS),
-    *(Check(f"xid.{xid}", Area.HEALTH, "xid", "GpuXidApplication", _INFO, Action.FIX_JOB) for xid in APPLICATION_XIDS),
-    Check("xid.unlisted", Area.HEALTH, "xid", "GpuXidUnlisted", _INFO, Action.NONE),
+    *(_xid_check(xid) for kind in XidKind for xid in XID_CODES.values() if xid.kind is kind),
+    Check("xid.unlisted", Area.HEALTH, "xid", "GpuXidUnlisted", _WARNING, Action.INSPECT_HARDWARE),
+    Check("xid.nonfatal", Area.HEALTH, "xid", "GpuXidContained", _WARNING, Action.RESET),
     Check("xid.earlier", Area.HEALTH, "xid", None, _INFO, Action.NONE, "GpuXidCritical"),
+    Check(
+        "gpu.repeat_offender", Area.HEALTH, "repeat_offender", "GpuRepeatOffender", _WARNING, Action.INSPECT_HARDWARE
+    ),
     Check("ecc.uncorrected", Area.HEALTH, "sick", "GpuEccUncorrected", _CRITICAL, Action.DRAIN),
+    Check("ecc.contained", Area.HEALTH, "ecc", None, _WARNING, Action.RESET, "GpuXidContained"),
     Check("ecc.corrected", Area.HEALTH, "ecc", None, _INFO, Action.NONE, "GpuEccCorrectedRising"),
-    Check("ecc.sram_threshold", Area.HEALTH, "ecc", None, _WARNING, Action.INSPECT_HARDWARE, "GpuEccUncorrected"),
+    Check("ecc.sram_threshold", Area.HEALTH, "ecc", "GpuEccSramThreshold", _WARNING, Action.INSPECT_HARDWARE),
     Check("ecc.mode_pending", Area.HEALTH, "ecc", None, _INFO, Action.NONE),
     Check("memory.row_remap_failure", Area.HEALTH, "sick", "GpuRowRemapFailed", _CRITICAL, Action.DRAIN),
     Check("memory.row_remap_pending", Area.HEALTH, "row_remap", "GpuRowRemapPending", _WARNING, Action.RESET),
@@ -120,6 +134,7 @@ CHECKS: Final[tuple[Check, ...]] = (
         "memory.retired_pages_pending", Area.HEALTH, "retired_pages", "GpuRetiredPagesPending", _WARNING, Action.RESET
     ),
     Check("recovery.action", Area.HEALTH, "sick", "GpuRecoveryActionNeeded", _CRITICAL, Action.RESET),
+    Check("recovery.drain_and_reset", Area.HEALTH, "recovery", "GpuRecoveryActionNeeded", _WARNING, Action.RESET),
     Check("fabric.unhealthy", Area.HEALTH, "sick", "GpuFabricUnhealthy", _CRITICAL, Action.DRAIN),
     Check("thermal.hw", Area.CLOCKS, "thermal", "GpuHwThermalThrottling", _CRITICAL, Action.INSPECT_HARDWARE),
     Check("thermal.sw", Area.CLOCKS, "thermal", "GpuSwThermalThrottling", _WARNING, Action.INSPECT_HARDWARE),
@@ -146,7 +161,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("nvlink.down", Area.PEERS, "nvlink", "GpuNvlinkDown", _WARNING, Action.INSPECT_HARDWARE),
     Check("nvlink.errors", Area.PEERS, "nvlink", "GpuNvlinkErrorsRising", _WARNING, Action.INSPECT_HARDWARE),
     Check("memory.swapping", Area.HOST, "memory", "GpuHostSwapping", _WARNING, Action.FIX_HOST),
-    Check("memory.starved", Area.HOST, "memory", None, _WARNING, Action.FIX_HOST, "GpuHostSwapping"),
+    Check("memory.starved", Area.HOST, "memory", "GpuStarvedByMemory", _WARNING, Action.FIX_HOST),
     Check("storage.starved", Area.HOST, "storage", "GpuStarvedByStorage", _WARNING, Action.FIX_HOST),
     Check("storage.saturated", Area.HOST, "storage", None, _INFO, Action.NONE, "GpuStarvedByStorage"),
     Check("cpu.starved", Area.HOST, "cpu", "GpuStarvedByCpu", _WARNING, Action.FIX_JOB),
@@ -177,6 +192,8 @@ EXPLAINED_BY: Final = MappingProxyType(
 BY_CODE: Final = MappingProxyType({check.code: check for check in CHECKS})
 
 
-def xid_check(xid: str) -> Check:
-    """The check of an Xid."""
+def xid_check(xid: str, fatal: str = "") -> Check:
+    """The check of an Xid, by its code and whether the kernel log calls it fatal (``true``, ``false`` or empty)."""
+    if fatal == "false":
+        return BY_CODE["xid.nonfatal"]
     return BY_CODE.get(f"xid.{xid}", BY_CODE["xid.unlisted"])

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import Final
 
 from gpu_triage import catalogue
 from gpu_triage.diagnosis import thresholds
 from gpu_triage.diagnosis.codes import xid_check
+from gpu_triage.diagnosis.evidence import Track
 from gpu_triage.diagnosis.findings import Finding, of_gpu, of_host
-from gpu_triage.diagnosis.ladder import fabric_trouble, is_critical
+from gpu_triage.diagnosis.ladder import (
+    DRAIN_AND_RESET,
+    contained_error,
+    fabric_trouble,
+    is_critical,
+    recovery_action,
+)
 from gpu_triage.diagnosis.view import GpuView, HostView
+from gpu_triage.hardware.xid_codes import DOUBLE_BIT_ERROR
 
 _RECOVERY: Final = (
     "nothing",
@@ -23,6 +32,7 @@ _RECOVERY: Final = (
     "a reboot of the system",
 )
 _CUDA_MODULE: Final = "nvidia_uvm"
+_FATAL: Final = MappingProxyType({"": "", "true": " (fatal)", "false": " (nonfatal)"})
 
 
 def judge_presence(host: HostView) -> Iterator[Finding]:
@@ -52,24 +62,47 @@ def judge_presence(host: HostView) -> Iterator[Finding]:
 def judge_xids(host: HostView) -> Iterator[Finding]:
     """Xids of now, and critical ones of earlier."""
     for gpu in host.gpus:
+        contained, damaged = contained_error(gpu), _is_damaged(gpu)
+        reset_at = gpu.last(catalogue.RESET_TIMESTAMP) or 0.0
         for last in gpu.series(catalogue.XID_LAST_TIMESTAMP):
-            count = gpu.last(catalogue.XID_ERRORS, xid=last.labels["xid"]) or 1
-            finding = _xid(last.labels["xid"], count, host.evidence.wall - last.last)
+            if contained and last.labels["xid"] == str(DOUBLE_BIT_ERROR):
+                # Xid 94 tells the same, and what it means for the jobs.
+                continue
+            count = gpu.last(catalogue.XID_ERRORS, xid=last.labels["xid"], fatal=last.labels["fatal"]) or 1
+            finding = _xid(last, count, host.evidence.wall, damaged=damaged, reset=last.last < reset_at)
             if finding is not None:
                 yield Finding(finding.check, finding.measured, gpu.gpu, gpu.uuid)
+    answering = {gpu.label(catalogue.INFO, "pci_bus_id") for gpu in host.answering}
     for last in host.evidence.series(catalogue.XID_UNASSIGNED_LAST_TIMESTAMP):
+        slot = last.labels["pci_bus_id"]
         count = host.evidence.last(catalogue.XID_UNASSIGNED_ERRORS, **last.labels) or 1
-        finding = _xid(last.labels["xid"], count, host.evidence.wall - last.last)
+        finding = _xid(last, count, host.evidence.wall, damaged=slot not in answering, reset=slot in answering)
         if finding is not None:
-            yield Finding(finding.check, finding.measured, pci_bus_id=last.labels["pci_bus_id"])
+            yield Finding(finding.check, finding.measured, pci_bus_id=slot)
 
 
-def _xid(xid: str, count: float, age_seconds: float) -> Finding | None:
+def _is_damaged(gpu: GpuView) -> bool:
+    """Whether what a critical Xid does to a GPU is still to be seen."""
+    uncorrected = gpu.last(catalogue.ECC_VOLATILE_ERRORS, severity="uncorrected")
+    return bool(
+        not gpu.up
+        or recovery_action(gpu)
+        or gpu.last(catalogue.ROW_REMAP_FAILURE)
+        or (uncorrected and not contained_error(gpu))
+    )
+
+
+def _xid(last: Track, count: float, now: float, *, damaged: bool, reset: bool) -> Finding | None:
+    xid, fatal = last.labels["xid"], last.labels["fatal"]
+    age_seconds = now - last.last
     times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"
-    when = f"Xid {xid}, last {_ago(max(0.0, age_seconds))}{times}"
-    check = xid_check(xid)
+    when = f"Xid {xid}{_FATAL[fatal]}, last {_ago(max(0.0, age_seconds))}{times}"
+    check = xid_check(xid, fatal)
+    if is_critical(xid, fatal):
+        open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS
+        return Finding(xid_check("earlier") if reset or age_seconds > open_seconds else check, when)
     if age_seconds > thresholds.XID_RECENT_SECONDS:
-        return Finding(xid_check("earlier"), when) if is_critical(xid) else None
+        return None
     if check.alert == "GpuXidApplication" and count <= thresholds.XID_APPLICATION_COUNT:
         return None
     return Finding(check, when)
@@ -97,7 +130,8 @@ def judge_memory_errors(host: HostView) -> Iterator[Finding]:
 def _ecc(gpu: GpuView) -> Iterator[Finding]:
     uncorrected = gpu.last(catalogue.ECC_VOLATILE_ERRORS, severity="uncorrected")
     if uncorrected:
-        yield of_gpu("ecc.uncorrected", gpu, f"{uncorrected:.0f} uncorrected errors since the driver was loaded")
+        code = "ecc.contained" if contained_error(gpu) else "ecc.uncorrected"
+        yield of_gpu(code, gpu, f"{uncorrected:.0f} uncorrected errors since the driver was loaded")
     corrected = gpu.one(catalogue.ECC_VOLATILE_ERRORS, severity="corrected")
     if corrected is not None and corrected.increase > 0:
         yield of_gpu("ecc.corrected", gpu, f"{corrected.increase:.0f} corrected errors in {corrected.seconds:.0f} s")
@@ -115,10 +149,11 @@ def _on(mode: float) -> str:
 def judge_recovery(host: HostView) -> Iterator[Finding]:
     """What the driver asks for, and the NVSwitch fabric: of that one finding a host."""
     for gpu in host.answering:
-        action = int(gpu.last(catalogue.RECOVERY_ACTION) or 0)
+        action = recovery_action(gpu)
         if action:
             wish = _RECOVERY[action] if action < len(_RECOVERY) else f"action {action}"
-            yield of_gpu("recovery.action", gpu, f"the driver wants {wish}")
+            code = "recovery.drain_and_reset" if action == DRAIN_AND_RESET else "recovery.action"
+            yield of_gpu(code, gpu, f"the driver wants {wish}")
     troubles = {gpu.gpu: trouble for gpu in host.answering if (trouble := fabric_trouble(gpu)) is not None}
     if troubles:
         first = next(iter(troubles.values()))

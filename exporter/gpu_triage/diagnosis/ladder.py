@@ -10,12 +10,15 @@ from typing import Final
 
 from gpu_triage import catalogue
 from gpu_triage.diagnosis import thresholds
-from gpu_triage.diagnosis.advice import CRITICAL_XIDS
 from gpu_triage.diagnosis.starvation import mostly_writes, scarce_cpu, scarce_memory, scarce_network, scarce_storage
 from gpu_triage.diagnosis.view import GpuView, HostView
+from gpu_triage.hardware.xid_codes import CONTAINED_ERROR, DOUBLE_BIT_ERROR, XID_CODES, XidKind
 
 FABRIC_JOINED: Final = 3
 FABRIC_UNHEALTHY: Final = 2
+DRAIN_AND_RESET: Final = 4
+"""The recovery action that can wait until the jobs on the GPU are done."""
+
 LIMITED_CLOCKS: Final = ("sm", "graphics", "memory")
 STARVED: Final = frozenset({"memory", "storage", "cpu", "network", "numa"})
 """Classes of GPUs that wait for their host."""
@@ -119,17 +122,34 @@ def bottleneck_of(case: Case) -> Bottleneck:
     return Bottleneck("idle", "no compute process")
 
 
-def recent_xids(gpu: GpuView) -> Iterator[tuple[str, float]]:
-    """Code and age in seconds of the Xids that count as of now."""
+def recent_critical_xids(gpu: GpuView) -> Iterator[str]:
+    """Codes of the Xids that count as of now, and after which the GPU must not go on."""
+    contained = contained_error(gpu)
     for track in gpu.series(catalogue.XID_LAST_TIMESTAMP):
-        age_seconds = max(0.0, gpu.evidence.wall - track.last)
-        if age_seconds <= thresholds.XID_RECENT_SECONDS:
-            yield track.labels["xid"], age_seconds
+        xid = track.labels["xid"]
+        recent = gpu.evidence.wall - track.last <= thresholds.XID_RECENT_SECONDS
+        if recent and is_critical(xid, track.labels["fatal"]) and not (contained and xid == str(DOUBLE_BIT_ERROR)):
+            yield xid
 
 
-def is_critical(xid: str) -> bool:
-    """Whether a GPU must not go on after this Xid."""
-    return xid.isdecimal() and int(xid) in CRITICAL_XIDS
+def contained_error(gpu: GpuView) -> bool:
+    """Whether the last uncorrectable memory error was contained: it cost the job that met it, and nothing else."""
+    contained_at = gpu.last(catalogue.XID_LAST_TIMESTAMP, xid=str(CONTAINED_ERROR))
+    double_bit_at = gpu.last(catalogue.XID_LAST_TIMESTAMP, xid=str(DOUBLE_BIT_ERROR))
+    if contained_at is None:
+        return False
+    return double_bit_at is None or abs(contained_at - double_bit_at) < thresholds.CONTAINED_SECONDS
+
+
+def recovery_action(gpu: GpuView) -> int:
+    """What the driver asks for, a state of gpu_recovery_action; 0 for nothing, and where it is not reported."""
+    return int(gpu.last(catalogue.RECOVERY_ACTION) or 0)
+
+
+def is_critical(xid: str, fatal: str) -> bool:
+    """Whether a GPU must not go on after this Xid; `fatal` as the label has it."""
+    known = XID_CODES.get(int(xid)) if xid.isdecimal() else None
+    return known is not None and known.kind is XidKind.PAGE and fatal != "false"
 
 
 def fabric_trouble(gpu: GpuView) -> str | None:
@@ -182,15 +202,15 @@ def _sick(case: Case) -> str | None:
     gpu = case.gpu
     if not gpu.up:
         return f"does not answer ({gpu.label(catalogue.ERROR_INFO, 'error') or 'unknown'})"
-    xids = [xid for xid, _ in recent_xids(gpu) if is_critical(xid)]
+    xids = tuple(dict.fromkeys(recent_critical_xids(gpu)))
     if xids:
         return f"Xid {', '.join(xids)} within {thresholds.XID_RECENT_SECONDS / 60:.0f} minutes"
     uncorrected = gpu.last(catalogue.ECC_VOLATILE_ERRORS, severity="uncorrected")
-    if uncorrected:
+    if uncorrected and not contained_error(gpu):
         return f"{uncorrected:.0f} uncorrected memory errors"
     if gpu.last(catalogue.ROW_REMAP_FAILURE):
         return "a memory row could not be remapped"
-    if gpu.last(catalogue.RECOVERY_ACTION):
+    if recovery_action(gpu) not in {0, DRAIN_AND_RESET}:
         return "the driver asks for a recovery action"
     return fabric_trouble(gpu)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 import click
@@ -14,10 +16,14 @@ from gpu_triage.diagnosis.measure import measure, measure_stepped
 from gpu_triage.machine import Machine
 from gpu_triage.options import Option
 from gpu_triage.options.values import duration
+from gpu_triage.sampler.incident_store import path_in
 from gpu_triage.sampler.runner import SteppedClock
 
 MEASURE: Final = duration("2s", "1h")
 PATIENCE: Final = duration("1s", "10m")
+
+UNIT_STATE_DIRECTORY: Final = Path("/var/lib/gpu-triage")
+"""Where the exporter keeps its ledger of incidents when systemd runs it as deploy/systemd does."""
 
 _SECTIONS: Final = frozenset({"Expectations", "Collectors", "Kubernetes", "Paths", "Simulation", "Configuration file"})
 
@@ -50,6 +56,8 @@ def look(opened: Opened, config: Config, seconds: float, patience_seconds: float
         patience_seconds: how long to wait for its first answer.
     """
     subject = subject_of(config, continuous=False)
+    if not opened.machine.simulated:
+        config = _with_ledger(config)
     if opened.stepped is not None:
         machine, clock = opened.machine, opened.stepped
         return measure_stepped(machine, clock, subject, config, seconds, patience_seconds=patience_seconds)
@@ -59,6 +67,17 @@ def look(opened: Opened, config: Config, seconds: float, patience_seconds: float
     if shown:
         click.echo("\r\x1b[K", nl=False, err=True)
     return judgement
+
+
+def _with_ledger(config: Config) -> Config:
+    """The configuration with the state directory of the unit, if none is named and this host's ledger is there."""
+    if (
+        config.replay is not None
+        or config.state_directory is not None
+        or not os.access(path_in(UNIT_STATE_DIRECTORY), os.R_OK)
+    ):
+        return config
+    return replace(config, state_directory=UNIT_STATE_DIRECTORY)
 
 
 def _show(seconds: float, of_seconds: float) -> None:

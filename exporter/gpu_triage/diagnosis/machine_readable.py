@@ -12,7 +12,7 @@ from gpu_triage.diagnosis.report import AreaVerdict, GpuVerdict, Report
 from gpu_triage.diagnosis.text import printable
 
 FORMAT: Final = "gpu-triage-check"
-VERSION: Final = 2
+VERSION: Final = 3
 """Raised when a key changes its meaning or goes; new keys may come without."""
 
 
@@ -73,6 +73,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "action": check.action.value,
         "alert": check.alert,
         "runbook": check.runbook or None,
+        "runbook_path": f"/runbooks/{check.runbook}" if check.runbook else None,
         "gpu": finding.gpu,
         "uuid": finding.uuid or None,
         "pci_bus_id": finding.pci_bus_id or None,
@@ -110,11 +111,12 @@ def _judge(case: ET.Element, findings: list[Finding], fail_on: Severity) -> None
     lesser = []
     for finding in findings:
         check = finding.check
-        words = f"{check.code}: {finding.measured}. {check.advice.meaning} {check.advice.decision} {check.runbook}"
+        more = f" More: gpu-triage explain {check.code}" if check.runbook else ""
+        words = f"{check.code}: {finding.measured}. {check.advice.meaning} {check.advice.decision}{more}"
         if check.severity.rank >= fail_on.rank:
             failure = ET.SubElement(case, "failure", type=check.code, message=printable(finding.measured))
-            failure.text = printable(words.strip())
+            failure.text = printable(words)
         else:
-            lesser.append(f"{check.severity.value} {words.strip()}")
+            lesser.append(f"{check.severity.value} {words}")
     if lesser:
         ET.SubElement(case, "system-out").text = "\n".join(map(printable, lesser))

@@ -25,12 +25,14 @@ from gpu_triage.diagnosis.judge_health import judge_memory_errors, judge_presenc
 from gpu_triage.diagnosis.judge_paths import judge_link_errors, judge_links, judge_nvlink, judge_peers, judge_slots
 from gpu_triage.diagnosis.ladder import Bottleneck
 from gpu_triage.diagnosis.past import ClassMemory, Stretch
+from gpu_triage.diagnosis.repeat_offenders import judge_repeat_offenders
 from gpu_triage.diagnosis.verdicts import Verdict, exit_code, verdict_on
 from gpu_triage.diagnosis.view import GpuView, HostView
 
 JUDGES: Final[tuple[Judge, ...]] = (
     judge_presence,
     judge_xids,
+    judge_repeat_offenders,
     judge_memory_errors,
     judge_recovery,
     judge_heat,

@@ -65,7 +65,7 @@ def _finding(finding: Finding) -> Iterator[str]:
         ("measured", finding.measured),
         ("means", check.advice.meaning),
         ("do", check.advice.decision),
-        ("runbook", check.runbook),
+        ("runbook", f"gpu-triage explain {check.code}" if check.runbook else ""),
     )
     for label, words in told:
         if words:

@@ -143,6 +143,14 @@ SPINNING_SM_ACTIVITY: Final = 0.5
 XID_RECENT_SECONDS: Final = 600.0
 """An Xid counts as of now for this long."""
 
+XID_OPEN_SECONDS: Final = 3600.0
+"""A critical Xid is a finding for this long, or until a reset; while the damage lasts, for XID_DAMAGE_SECONDS."""
+
+XID_DAMAGE_SECONDS: Final = 86_400.0
+
+CONTAINED_SECONDS: Final = 60.0
+"""A double-bit error (Xid 48) was contained if Xid 94 is less than this away from it."""
+
 XID_APPLICATION_COUNT: Final = 3
 """Application Xids up to this many are an application's own business."""
 
@@ -175,3 +183,9 @@ IMBALANCED_FULL_SHARE: Final = 0.9
 """Memory imbalance: one GPU filled beyond this, a sibling of its model below IMBALANCED_EMPTY_SHARE."""
 
 IMBALANCED_EMPTY_SHARE: Final = 0.1
+
+REPEATED_IN_7_DAYS: Final = 2
+"""A repeat offender: this many incidents of one kind on one board, or in one slot, within 7 days, or
+REPEATED_IN_30_DAYS within 30."""
+
+REPEATED_IN_30_DAYS: Final = 3

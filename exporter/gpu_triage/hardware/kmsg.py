@@ -18,7 +18,16 @@ from pathlib import Path
 from typing import Final
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.hardware.xid_events import CardFound, XidReport, XidSource, parse_found, parse_xid
+from gpu_triage.hardware.xid_events import (
+    CardFound,
+    DriverLoaded,
+    KernelNews,
+    XidReport,
+    XidSource,
+    is_driver_loaded,
+    parse_found,
+    parse_xid,
+)
 from gpu_triage.machine import Moment
 
 ROUND_BYTES: Final = 1 << 20
@@ -163,7 +172,7 @@ class KernelClock:
 
 
 class KernelXids:
-    """The Xids in the kernel log, and the cards it found.
+    """The Xids in the kernel log, the cards it found, and when the driver was loaded.
 
     Only the kernel's own words count: any process with the right may write there.
     """
@@ -177,7 +186,7 @@ class KernelXids:
         """Whether the last round reached the end of the log."""
         return self._log.drained
 
-    def read(self, now: Moment) -> tuple[XidReport | CardFound, ...]:
+    def read(self, now: Moment) -> tuple[KernelNews, ...]:
         """What was logged since the last call, in order; wall times suppose that the host was not suspended since.
 
         Raises:
@@ -187,14 +196,16 @@ class KernelXids:
         self._clock.learn(records, now.monotonic, drained=self._log.drained)
         return tuple(news for record in records if record.from_kernel and (news := self._news(record, now)))
 
-    def _news(self, record: KernelRecord, now: Moment) -> XidReport | CardFound | None:
+    def _news(self, record: KernelRecord, now: Moment) -> KernelNews | None:
         if not record.text.startswith((b"NVRM: ", b"pci ")):
             return None
         text = _text(record)
         at = min(self._clock.monotonic(record), now.monotonic)
         if xid := parse_xid(text):
             wall = round(now.wall - (now.monotonic - at), 3)
-            return XidReport(*xid, XidSource.KMSG, earliest=at, latest=at, wall=wall)
+            return XidReport(xid.gpu, xid.code, XidSource.KMSG, at, at, wall, fatal=xid.fatal)
+        if is_driver_loaded(text):
+            return DriverLoaded(at)
         address = parse_found(text)
         return None if address is None else CardFound(address, at)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,9 +19,10 @@ from gpu_triage.collectors.xid import XidReading
 from gpu_triage.config import Config, collector_enabled
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.hardware.kmsg import KernelLog, KernelXids
-from gpu_triage.hardware.nvml import Device
+from gpu_triage.hardware.nvml import MAX_GPUS, Device
 from gpu_triage.hardware.nvml_events import XidEvents
-from gpu_triage.hardware.xid_events import CardFound, XidReport, XidSource
+from gpu_triage.hardware.xid_events import CardFound, DriverLoaded, KernelNews, XidReport, XidSource
+from gpu_triage.hardware.xid_ledger import WINDOW_SECONDS, CountedXid
 from gpu_triage.machine import Machine
 from gpu_triage.sampler.lanes import Lane, LaneMaker
 from gpu_triage.sampler.xid_owners import XidOwners
@@ -41,7 +42,7 @@ class XidNews:
 
     Attributes:
         source: which one.
-        reports: Xids heard, and cards found, in order.
+        reports: Xids heard, cards found and drivers loaded, in order.
         heard: at the end of a round, whether the source can be heard; None before.
         past_told: at the end of a round, whether it has told all that it will of what was before.
         failures: names of what failed.
@@ -49,7 +50,7 @@ class XidNews:
     """
 
     source: XidSource
-    reports: tuple[XidReport | CardFound, ...]
+    reports: tuple[KernelNews, ...]
     heard: bool | None = None
     past_told: bool = True
     failures: tuple[str, ...] = ()
@@ -63,6 +64,10 @@ class XidWatch:
         enabled: whether it runs at all; if not, every call does nothing.
         lanes: where its rounds run.
         session_lane: that of them which calls NVML.
+        driver_loaded_at: when the kernel log says that the driver was last loaded, Unix seconds; None if it does not.
+        found_at: when the kernel last found a card on the bus, Unix seconds, by PCI bus id.
+        cards_known: whether NVML has shown who is where.
+        unassigned: PCI bus ids of GPUs that had Xids, and that NVML has not shown.
     """
 
     def __init__(
@@ -80,12 +85,21 @@ class XidWatch:
         self._kernel_refusal: str | None = None
         self._events = XidEvents(machine.clock)
         self._owners = XidOwners()
+        self.driver_loaded_at: float | None = None
+        self.found_at: dict[str, float] = {}
+        self.unassigned: tuple[str, ...] = ()
+        self.cards_known = False
         self._logged: dict[tuple[str, int | None], float] = {}
         self._heard = dict.fromkeys(XidSource, False)
         self._durations = dict.fromkeys(XidSource, 0.0)
         self._ever_heard = False
         self._past_told = self._kernel is None
         self._last_success_at: float | None = None
+
+    @property
+    def kernel_heard(self) -> bool:
+        """Whether the kernel log could be read last time."""
+        return self._heard[XidSource.KMSG]
 
     def submit_kmsg(self, now: float) -> None:
         """Start reading on in the kernel log if nobody does."""
@@ -106,6 +120,7 @@ class XidWatch:
         now = self._clock.now().monotonic
         for device in devices:
             self._owners.claim(device, now)
+        self.cards_known |= session
         if not session:
             self.let_go()
         elif _idle(self.session_lane):
@@ -129,8 +144,11 @@ class XidWatch:
     def take(self, news: XidNews) -> None:
         """Take in what a source said."""
         for report in news.reports:
-            if isinstance(report, CardFound):
+            if isinstance(report, DriverLoaded):
+                self.driver_loaded_at = self._wall(report.at)
+            elif isinstance(report, CardFound):
                 self._owners.found(report)
+                self._note_found(report)
             elif self._owners.see(report):
                 self._log(report)
         if news.heard is None:
@@ -156,8 +174,11 @@ class XidWatch:
             labels_of: the labels of a card by its UUID; None for one that is not remembered.
             now: monotonic seconds.
         """
+        heard = self._sources(now)
+        self._owners.release(now - WINDOW_SECONDS if self._kernel_tells(heard) else math.inf)
         gpus, unassigned = self._owners.counts(labels_of)
-        sources = {source.value: heard for source, heard in self._sources(now).items()}
+        self.unassigned = tuple(unassigned)
+        sources = {source.value: is_heard for source, is_heard in heard.items()}
         cards = self._owners.cards() if self._ever_heard and self._past_told else ()
         counted = tuple(labels for labels in known if labels.uuid in cards)
         return XidReading(counted, gpus, unassigned, sources)
@@ -183,6 +204,20 @@ class XidWatch:
             for oldest in tuple(self._logged)[:-_MOST_KINDS]:
                 del self._logged[oldest]
 
+    def take_counted(self) -> tuple[tuple[CountedXid, str | None], ...]:
+        """The incidents that `reading` has counted since the last call, each with its card's UUID, if that is known."""
+        return self._owners.take_counted()
+
+    def _note_found(self, card: CardFound) -> None:
+        self.found_at.pop(card.gpu, None)
+        self.found_at[card.gpu] = self._wall(card.at)
+        for surplus in tuple(self.found_at)[:-MAX_GPUS]:
+            del self.found_at[surplus]
+
+    def _kernel_tells(self, heard: Mapping[XidSource, bool]) -> bool:
+        """Whether the kernel log will tell of what NVML reports: it is heard, or is being read for the first time."""
+        return heard[XidSource.KMSG] or not self._past_told
+
     def _sources(self, now: float) -> dict[XidSource, bool]:
         """Whether each source is heard: one whose lane is stuck is not."""
         deadline = self._config.sample_deadline_seconds
@@ -193,7 +228,7 @@ class XidWatch:
 
     def _read_kernel(self, kernel: KernelXids) -> None:
         began = self._clock.now()
-        reports: tuple[XidReport | CardFound, ...] = ()
+        reports: tuple[KernelNews, ...] = ()
         failures: tuple[str, ...] = ()
         refusal: str | None = None
         try:
@@ -225,6 +260,11 @@ class XidWatch:
         failures.extend(self._events.take_failures())
         heard = self._events.listening
         self._report(XidNews(XidSource.NVML, (), heard, failures=tuple(failures), duration_seconds=self._since(began)))
+
+    def _wall(self, at: float) -> float:
+        """Unix seconds of a monotonic second, if the host was not suspended since."""
+        now = self._clock.now()
+        return round(now.wall - (now.monotonic - at), 3)
 
     def _since(self, began: float) -> float:
         return self._clock.now().monotonic - began

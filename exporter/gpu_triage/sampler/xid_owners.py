@@ -9,19 +9,18 @@ there, and a card that lost its driver over an Xid must keep that Xid.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from gpu_triage.collectors.contract import GpuLabels
 from gpu_triage.hardware.nvml import MAX_GPUS, Device
 from gpu_triage.hardware.xid_events import OFF_THE_BUS, CardFound, XidReport
-from gpu_triage.hardware.xid_ledger import CODES_PER_GPU, OTHER, XidCount, XidLedger
+from gpu_triage.hardware.xid_ledger import CODES_PER_GPU, OTHER, CountedXid, XidCount, XidCounts, XidLedger, XidName
 
 _MOST_CARDS: Final = 8
 """Cards remembered of one address."""
 
-Counts = dict[str, XidCount]
 LabelsOf = Callable[[str], GpuLabels | None]
 
 
@@ -47,8 +46,9 @@ class XidOwners:
         self._ledger = XidLedger()
         self._claims: dict[str, list[_Claim]] = {}
         self._found_at: dict[str, float] = {}
-        self._of_cards: dict[str, Counts] = {}
-        self._of_former: dict[str, Counts] = {}
+        self._of_cards: dict[str, XidCounts] = {}
+        self._of_former: dict[str, XidCounts] = {}
+        self._left: list[tuple[CountedXid, str | None]] = []
 
     def claim(self, device: Device, now: float) -> None:
         """Take in that NVML shows this GPU where it is; the same device says nothing new the second time.
@@ -89,18 +89,29 @@ class XidOwners:
             owner = self._owner(report.gpu)
             if owner is None or owner.uuid != report.uuid:
                 # The last word of a card that has left the address.
-                code = str(OFF_THE_BUS if report.code is None else report.code)
-                self._add(self._of_cards, report.uuid, {code: XidCount(1, report.wall)})
+                name = XidName(str(OFF_THE_BUS if report.code is None else report.code))
+                self._add(self._of_cards, report.uuid, {name: XidCount(1, report.wall)})
+                self._left.append((CountedXid(report.gpu, name, report.latest, report.wall), report.uuid))
+                del self._left[:-MAX_GPUS]
                 return True
         return self._ledger.see(report)
 
-    def counts(self, labels_of: LabelsOf) -> tuple[dict[GpuLabels, Counts], dict[str, Counts]]:
+    def release(self, until: float) -> None:
+        """As XidLedger.release."""
+        self._ledger.release(until)
+
+    def take_counted(self) -> tuple[tuple[CountedXid, str | None], ...]:
+        """The incidents counted since the last call, each with the UUID of its card; None for one never seen."""
+        left, self._left = self._left, []
+        return (*left, *((xid, self._card_at(xid.gpu, xid.at)) for xid in self._ledger.take_counted()))
+
+    def counts(self, labels_of: LabelsOf) -> tuple[dict[GpuLabels, XidCounts], dict[str, XidCounts]]:
         """What every GPU had, by its labels now, and what cards had that were never seen, by PCI address.
 
         Args:
             labels_of: the labels of a card by its UUID; None for one that is not remembered.
         """
-        gpus: dict[GpuLabels, Counts] = {}
+        gpus: dict[GpuLabels, XidCounts] = {}
         unassigned = {address: dict(counts) for address, counts in self._of_former.items()}
         for uuid, counts in self._of_cards.items():
             labels = labels_of(uuid)
@@ -121,6 +132,15 @@ class XidOwners:
         claims = self._claims.get(address)
         return claims[-1] if claims and claims[-1].at >= self._found_at.get(address, -math.inf) else None
 
+    def _card_at(self, address: str, at: float) -> str | None:
+        """UUID of the card that was at an address at a monotonic second, as far as NVML has shown it."""
+        found_at = self._found_at.get(address, -math.inf)
+        if at >= found_at:
+            owner = self._owner(address)
+            return None if owner is None else owner.uuid
+        before = [claim.uuid for claim in self._claims.get(address, ()) if claim.at < found_at]
+        return before[-1] if before else None
+
     def _settle(self, address: str, until: float, uuid: str | None) -> None:
         """Put what happened at an address so far down to a card; to the address's former ones if it is not known."""
         counts = self._ledger.settle(address, until)
@@ -130,14 +150,14 @@ class XidOwners:
             self._add(self._of_cards, uuid, counts)
 
     @staticmethod
-    def _add(past: dict[str, Counts], owner: str, counts: Mapping[str, XidCount]) -> None:
+    def _add(past: dict[str, XidCounts], owner: str, counts: XidCounts) -> None:
         _merge(past.setdefault(owner, {}), counts)
         for surplus in tuple(past)[:-MAX_GPUS]:
             del past[surplus]
 
 
-def _merge(known: Counts, more: Mapping[str, XidCount]) -> None:
-    for code, count in more.items():
-        xid = code if code in known or len(known) < CODES_PER_GPU else OTHER
-        had = known.get(xid)
-        known[xid] = count if had is None else XidCount(had.count + count.count, max(had.last_at, count.last_at))
+def _merge(known: XidCounts, more: XidCounts) -> None:
+    for name, count in more.items():
+        kept = name if name in known or len(known) < CODES_PER_GPU else XidName(OTHER)
+        had = known.get(kept)
+        known[kept] = count if had is None else XidCount(had.count + count.count, max(had.last_at, count.last_at))
