@@ -49,6 +49,7 @@ class Rig:
             GPU_COLLECTORS,
             HOST_COLLECTORS,
             judge=self.judge,
+            writes_state=True,
         )
         self.exposition = Exposition(self.sampler.store)
         self.elapsed = 0.0

@@ -177,8 +177,8 @@ DEVICES = _host(
     "gpu_devices",
     _G,
     _M,
-    "nvmlDeviceGetCount; /sys/bus/pci/devices; --expect.gpu-count, else the baseline",
-    "Number of NVIDIA GPUs by who counts: nvml (absent while the driver is unavailable), pci (the bus, without those set aside for virtual machines; in a container, as many as it was given), expected (declared, else the baseline's; absent if neither).",
+    "nvmlDeviceGetCount; /sys/bus/pci/devices; --expect.gpu-count, else the baseline; the state directory",
+    "Number of NVIDIA GPUs by who counts: nvml (absent while the driver is unavailable), pci (the bus, without those set aside for virtual machines; in a container, as many as it was given), expected (declared, else the baseline's; absent if neither), boot (the most that the driver has shown since the host booted, without those set aside for virtual machines since; without a state directory, since the exporter started).",
     "source",
 )
 DRIVER_UP = _host(
@@ -740,8 +740,9 @@ XID_ERRORS = _gpu(
     _C,
     _E,
     "nvmlEventSetWait_v2; /dev/kmsg, NVRM: Xid",
-    "Xid errors of the GPU by code, each counted once though NVML and the kernel log report it. Starts with what the kernel log still holds. The codes that a program causes (13, 31, 32, 43, 45, 68, 69) start at 0 once Xids are heard, the others are absent until there is one. Codes beyond the first 64 of a GPU are counted as other.",
+    "Xid errors of the GPU by code, each counted once though NVML and the kernel log report it. Starts with what the kernel log still holds. The codes that programs often cause (13, 31, 32, 43, 45, 68, 69) start at 0 once Xids are heard, the others are absent until there is one. Codes beyond the first 64 of a GPU are counted as other. `fatal` is true or false for the NVLink 5 codes (144 to 150) whose kernel message says Fatal or Nonfatal, and empty otherwise.",
     "xid",
+    "fatal",
 )
 XID_LAST_TIMESTAMP = _gpu(
     "gpu_xid_last_timestamp_seconds",
@@ -750,6 +751,7 @@ XID_LAST_TIMESTAMP = _gpu(
     "nvmlEventSetWait_v2; /dev/kmsg, NVRM: Xid",
     "Unix time of the last Xid error of this code, as the kernel stamped it, else when NVML told of it. Alert on its age: the count starts anew with the exporter.",
     "xid",
+    "fatal",
 )
 XID_UNASSIGNED_ERRORS = _host(
     "gpu_xid_unassigned_errors_total",
@@ -759,6 +761,7 @@ XID_UNASSIGNED_ERRORS = _host(
     "As gpu_xid_errors_total, for a GPU that the driver has not shown since the exporter started, as when it fell off the bus before; moves there once the GPU is seen. Also what happened, before the exporter started, at this address before the kernel found the present GPU there: it may be of a card since replaced.",
     "pci_bus_id",
     "xid",
+    "fatal",
 )
 XID_UNASSIGNED_LAST_TIMESTAMP = _host(
     "gpu_xid_unassigned_last_timestamp_seconds",
@@ -768,6 +771,35 @@ XID_UNASSIGNED_LAST_TIMESTAMP = _host(
     "As gpu_xid_last_timestamp_seconds, for a GPU that the driver has not shown since the exporter started, or that was replaced before.",
     "pci_bus_id",
     "xid",
+    "fatal",
+)
+RESET_TIMESTAMP = _gpu(
+    "gpu_reset_timestamp_seconds",
+    _G,
+    _E,
+    "/proc/stat, btime; /dev/kmsg; the sampler",
+    "Unix time at which the GPU was last initialised anew, as far as the exporter knows: the boot, a driver that was loaded, a card that the kernel found on the bus, GPUs released and acquired again, a reset that the driver had asked for and asks for no more, volatile ECC errors that went back between two sessions. What the GPU reported before that is of the past. Opening NVML again and a restart of the exporter are no such signs. Absent where none is known.",
+)
+INCIDENTS_RECENT = _gpu(
+    "gpu_incidents_recent",
+    _G,
+    _E,
+    "the sampler; the state directory",
+    "Incidents of one kind within the last 7 or 30 days, on this board wherever it was (by=board) or in this slot whichever board was there (by=slot); absent while there was none. Without gpu and uuid: a slot that had Xids and whose GPU the driver has not shown. Kinds are the Xids that ask for a page or a ticket, lost, uncorrected (memory errors) and reset. Incidents of one kind on one board that are less than an hour apart are one. Without a state directory, since the exporter started.",
+    "pci_bus_id",
+    "by",
+    "kind",
+    "days",
+)
+INCIDENT_BOARDS_RECENT = _gpu(
+    "gpu_incident_boards_recent",
+    _G,
+    _E,
+    "the sampler; the state directory",
+    "Different boards that had an incident of this kind in this GPU's slot within the last 30 days: more than one points at the slot. Absent while there was none.",
+    "pci_bus_id",
+    "kind",
+    "days",
 )
 
 RECOVERY_ACTION = _gpu(

@@ -7,10 +7,12 @@
     ├── ScenarioError         a simulated host's description that cannot be used; exit code 2
     ├── RecordingError        a recording of a host that cannot be written or read; exit code 2
     ├── HistoryNotWritten     a simulated host's history cannot be written where it was asked for; exit code 1
+    ├── RulesNotWritten       alert rules cannot be written where they were asked for; exit code 1
     ├── DriverUnavailable     NVML cannot be used at all now; `reason` is the label of gpu_driver_error_info
     │   └── DriverReplaced    the driver was upgraded underneath this process: only a restart helps
     ├── GpuUnavailable        one GPU does not answer; `reason` is the label of gpu_error_info
     ├── BaselineError         a baseline that cannot be read, written or taken; `reason` is counted; exit code 2
+    ├── StateError            the state directory cannot be read or written; `reason` is counted
     └── HostReadFailed        a procfs or sysfs file cannot be read or understood; `reason` is counted
 """
 
@@ -35,6 +37,10 @@ class RecordingError(GpuTriageError):
 
 class HistoryNotWritten(GpuTriageError):
     """A simulated host's history cannot be written where it was asked for; the message names the cause."""
+
+
+class RulesNotWritten(GpuTriageError):
+    """Alert rules cannot be written where they were asked for; the message names the cause."""
 
 
 class DriverUnavailable(GpuTriageError):
@@ -74,6 +80,20 @@ class BaselineError(GpuTriageError):
 
     Attributes:
         reason: snake_case name of the cause (``missing``, ``malformed``, ``not_whole``, …).
+        detail: what is wrong and what to do next.
+    """
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.detail = detail
+
+
+class StateError(GpuTriageError):
+    """What the exporter keeps in its state directory cannot be read or written.
+
+    Attributes:
+        reason: snake_case name of the cause (``no_permission``, ``no_space``, ``malformed``, …).
         detail: what is wrong and what to do next.
     """
 

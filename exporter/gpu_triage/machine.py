@@ -106,6 +106,7 @@ class Machine:
         hotplug: whether the kernel's device events concern this machine (only a real ``/sys``).
         pods: who holds the GPUs in Kubernetes' terms; None where no kubelet is to be asked.
         gpus_given: how many of the host's GPUs this process was given; None where all, or where nobody says.
+        incidents: a ledger of incidents from before, as the state directory has one; None without one.
     """
 
     nvml: NvmlLibrary
@@ -117,6 +118,7 @@ class Machine:
     hotplug: bool = False
     pods: PodNames | None = None
     gpus_given: int | None = None
+    incidents: Path | None = None
 
 
 def real_machine(sysfs: Path, procfs: Path, kmsg: Path | None, visible_devices: str = "") -> Machine:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -119,15 +120,24 @@ def with_findings(page: str) -> str:
     """A page with the table of findings, as the codes have it now, between its markers."""
     before, rest = page.split(_FINDINGS_BEGIN)
     _, after = rest.split(_FINDINGS_END)
-    rows = "".join(_finding(check) for check in CHECKS)
+    rows = "".join(_finding(tuple(checks)) for _, checks in groupby(CHECKS, key=_row_key))
     return f"{before}{_FINDINGS_BEGIN}\n{_FINDINGS_HEAD}{rows}{_FINDINGS_END}{after}"
 
 
-def _finding(check: Check) -> str:
+def _row_key(check: Check) -> tuple[object, ...]:
+    """What the Xids of one kind have in common; they share a row."""
+    if check.code.removeprefix("xid.").isdecimal():
+        return (check.severity, check.action, check.alert)
+    return (check.code,)
+
+
+def _finding(checks: tuple[Check, ...]) -> str:
+    check = checks[0]
     verdict = OF_SEVERITY[check.severity]
     code = exit_code([check.severity], Severity.CRITICAL, blocked=False)
     gpu = "" if check.of_host else verdict.words
-    cells = (f"`{check.code}`", gpu, verdict.words, str(code), COLOURS[verdict].name, check.severity.value)
+    codes = ", ".join(f"`{each.code}`" for each in checks)
+    cells = (codes, gpu, verdict.words, str(code), COLOURS[verdict].name, check.severity.value)
     return f"| {' | '.join((*cells, check.action.value, check.alert or ''))} |\n"
 
 

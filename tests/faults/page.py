@@ -19,9 +19,10 @@ OWN = re.compile(
     r"(process|python)_|gpu_exporter_(scrapes|errors_total|collector_(success|duration|last_success)|simulated|build)"
     r"|gpu_(up|error_info|driver_up|driver_error_info)\b"
     r"|gpu_(host_)?(verdict|finding_since)|gpu_bottleneck"
+    r"|gpu_(reset_timestamp|incident)"
 )
-"""Series that say how the exporter fares, or what it makes of the readings: they are looked at one by one, not
-compared."""
+"""Series that say how the exporter fares, what it makes of the readings or remembers of the past: they are looked at
+one by one, not compared."""
 
 
 def parsed(page: str) -> Page:

@@ -26,7 +26,14 @@ def wanted(config: Config) -> Wanted:
     features = {"pci_bus", *(collector.name for collector in _OF_COLLECTORS if runs(collector, config))}
     if collector_enabled(config, xid.NAME, default=True):
         features.add("kernel_log")
-    return Wanted(frozenset(features), config.collector_textfile_directory, config.kubernetes_pod_resources_socket)
+    if config.state_directory is not None:
+        features.add("state_directory")
+    return Wanted(
+        frozenset(features),
+        config.collector_textfile_directory,
+        config.kubernetes_pod_resources_socket,
+        config.state_directory,
+    )
 
 
 def render(reading: AccessReading) -> Iterator[Sample]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from prometheus_client import Metric
 
@@ -74,6 +74,18 @@ class HostCollector(Generic[R]):
 AnyGpuCollector = GpuCollector[Any]
 AnyHostCollector = HostCollector[Any]
 AnyCollector = AnyGpuCollector | AnyHostCollector
+
+
+class OwnSubject(Protocol):
+    """A module of a subject that the sampler itself knows: it renders without being asked to read."""
+
+    @property
+    def NAME(self) -> str:  # noqa: N802 - a constant of the module
+        """The subject."""
+
+    @property
+    def METRICS(self) -> tuple[MetricSpec, ...]:  # noqa: N802 - as above
+        """Every spec its samples may have; no other collector has them."""
 
 
 def runs(collector: AnyCollector, config: Config) -> bool:

@@ -51,6 +51,7 @@ class PresenceReading:
         pci_count: NVIDIA GPUs on the PCI bus that are this host's own; None where sysfs has no bus.
         expected_count: GPUs declared; None if not.
         expected_p2p: whether peers should reach each other; None if not declared.
+        most_since_boot: most GPUs that the driver has shown since the boot; None while it has shown none.
     """
 
     gpus: tuple[GpuPresence, ...]
@@ -61,6 +62,7 @@ class PresenceReading:
     pci_count: int | None
     expected_count: int | None
     expected_p2p: bool | None
+    most_since_boot: int | None = None
 
 
 def render(reading: PresenceReading) -> Iterator[Sample]:
@@ -72,6 +74,7 @@ def render(reading: PresenceReading) -> Iterator[Sample]:
     yield from present(catalogue.DEVICES, reading.nvml_count, "nvml")
     yield from present(catalogue.DEVICES, reading.pci_count, "pci")
     yield from present(catalogue.DEVICES, reading.expected_count, "expected")
+    yield from present(catalogue.DEVICES, reading.most_since_boot, "boot")
     if reading.driver_known:
         yield catalogue.DRIVER_UP.sample(reading.driver_error is None)
     if reading.driver_error is not None:

@@ -39,11 +39,13 @@ class Wanted:
         features: names of those that run; a feature that does not run lacks nothing.
         textfile: the folder of jobs' files; None where none is republished.
         pod_resources: the kubelet's socket; None where no kubelet is asked.
+        state: the state directory; None where nothing is kept.
     """
 
     features: frozenset[str]
     textfile: Path | None
     pod_resources: Path | None
+    state: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class AccessReader:
             ("host_nfs", lambda: _host_nfs(pids)),
             ("textfile", lambda: _textfile(wanted.textfile)),
             ("pod_names", lambda: _pod_names(wanted.pod_resources)),
+            ("state_directory", lambda: _state_directory(wanted.state)),
         )
         found = tuple(lack for feature, probe in probes if feature in wanted.features and (lack := probe()))
         self._tell(found)
@@ -193,6 +196,14 @@ def _pod_names(socket: Path | None) -> Lack | None:
     else:
         reason = None if os.access(socket, os.W_OK, effective_ids=True) else _NO_PERMISSION
     return Lack("pod_names", reason, f"pods are not named: user 0, and a mount of {socket}") if reason else None
+
+
+def _state_directory(folder: Path | None) -> Lack | None:
+    if folder is None:
+        return None
+    reason = None if os.access(folder, os.W_OK | os.X_OK, effective_ids=True) else _refusal(folder) or _NO_PERMISSION
+    remedy = f"incidents are forgotten when the exporter ends: let this user write to {folder}"
+    return Lack("state_directory", reason, remedy) if reason else None
 
 
 def _refusal(path: Path) -> str | None:

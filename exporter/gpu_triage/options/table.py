@@ -243,7 +243,7 @@ _TRAILING = (
         "state_directory",
         "Paths",
         values.FOLDER_NAME,
-        "Folder for what must outlive the exporter.",
+        "Folder for what must outlive the exporter: its ledger of incidents, and a baseline from the host.",
     ),
     Option("path.procfs", "path_procfs", "Paths", values.DIRECTORY, "Where the host's procfs is mounted."),
     Option("path.sysfs", "path_sysfs", "Paths", values.DIRECTORY, "Where the host's sysfs is mounted."),

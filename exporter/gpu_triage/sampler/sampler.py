@@ -8,8 +8,8 @@ from functools import partial
 from queue import Empty, SimpleQueue
 
 from gpu_triage.catalogue import Sample
-from gpu_triage.collectors import baseline, exporter, judgement, presence, xid
-from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, runs
+from gpu_triage.collectors import baseline, exporter, incidents, judgement, presence, xid
+from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, OwnSubject, runs
 from gpu_triage.collectors.exporter import CollectorHealth
 from gpu_triage.collectors.presence import PresenceReading
 from gpu_triage.config import Config
@@ -17,8 +17,11 @@ from gpu_triage.machine import Machine, Moment
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
 from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch
 from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, GONE, Fleet
+from gpu_triage.sampler.freshness import Freshness
 from gpu_triage.sampler.gpu import GpuJob, GpuRecord, GpuRoundResult, readers_of
 from gpu_triage.sampler.host import HostRounds
+from gpu_triage.sampler.incident_store import IncidentNews
+from gpu_triage.sampler.incidents import IncidentWatch, Seen
 from gpu_triage.sampler.judging import JudgeRounds, StoreJudge
 from gpu_triage.sampler.lanes import Lane, LaneMaker
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
@@ -29,11 +32,13 @@ from gpu_triage.sampler.xid import XidNews, XidWatch
 
 log = logging.getLogger(__name__)
 
-Report = Outcome | GpuRoundResult | DriverLook | XidNews | BaselineNews
+Report = Outcome | GpuRoundResult | DriverLook | XidNews | BaselineNews | IncidentNews
 
 
 class Sampler:
     """Reads the machine on a schedule and keeps the last outcome of everything.
+
+    It writes to the state directory only if told so with `writes_state`: one process does.
 
     Attributes:
         store: the outcomes; read it from any thread.
@@ -52,6 +57,7 @@ class Sampler:
         host_collectors: Iterable[AnyHostCollector],
         *,
         judge: StoreJudge | None = None,
+        writes_state: bool = False,
     ) -> None:
         self._machine = machine
         self._config = config
@@ -61,7 +67,8 @@ class Sampler:
         enabled: tuple[AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
         self._xid = XidWatch(machine, config, make_lane, self._reports.put)
         self._baseline = BaselineWatch(machine.clock, config, make_lane, self._reports.put)
-        pushed = (xid.NAME,) * self._xid.enabled + (baseline.NAME,) * self._baseline.enabled
+        self._incidents = IncidentWatch(machine, config, make_lane, self._reports.put, writes=writes_state)
+        pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self._baseline.enabled
         self._judge = None if judge is None else JudgeRounds(judge, machine.clock, config.sample_medium_seconds)
         own = (exporter.NAME,) if judge is None else (exporter.NAME, judgement.NAME)
         self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, *own))
@@ -69,9 +76,9 @@ class Sampler:
         self._fleet = Fleet(config, make_lane)
         self._driver = DriverWatch(machine, config, make_lane("driver"), self._reports.put)
         self._host = HostRounds(machine, config, make_lane, self._host_collectors, self._reports.put)
-        self._fresh_for = {c.name: config.stale_after * interval_seconds(config, c.tier) for c in enabled}
-        self._kept = frozenset(c.name for c in self._gpu_collectors if c.kept)
+        self._freshness = Freshness(self.store, config, enabled, self._gpu_collectors)
         self.view = HostView(self._fleet, self._driver, self.store)
+        self._seen = Seen(self._fleet, self._driver, self.store, self._xid)
         self.presence: PresenceReading | None = None
         self.published_at: float | None = None
         self.status = Status(machine, config, self._gpu_collectors, self._host_collectors)
@@ -94,6 +101,7 @@ class Sampler:
         self._drain()
         now = self._machine.clock.now().monotonic
         self._baseline.submit(now)
+        self._incidents.submit(now)
         if not ending_session:
             self._submit_driver_and_gpus(now)
         self._xid.submit_kmsg(now)
@@ -108,25 +116,28 @@ class Sampler:
         self._fleet.find_stalls(now.monotonic, deadline, no_session=no_session)
         gone = any(record.error in GONE for record in self._fleet)
         self._driver.someone_is_gone(now.monotonic, gone=gone)
-        self._expire(now.monotonic)
-        self.presence = self.status.presence(
-            self._fleet, self._driver, self.store, now.monotonic, self._baseline.expected
-        )
+        self._freshness.expire(now.monotonic)
         pushed: tuple[CollectorHealth, ...] = ()
         if self._xid.enabled:
             pushed = (self._xid.health(now.monotonic),)
             xids = self._xid.reading((record.labels for record in self._fleet), self._labels_of, now.monotonic)
-            self._put_own(xid.NAME, checked(xid.render(xids), frozenset(xid.METRICS)), now)
+            self._put_own(xid, xid.render(xids), now)
+        self._incidents.observe(self._seen, now)
+        self._put_own(incidents, incidents.render(self._incidents.reading(self._seen, now)), now)
+        expected, most = self._baseline.expected, self._incidents.most_since_boot(self._driver)
+        self.presence = self.status.presence(
+            self._fleet, self._driver, self.store, now.monotonic, recorded=expected, most_since_boot=most
+        )
         own: tuple[CollectorHealth, ...] = () if self._judge is None else (self._judge.health,)
         if self._baseline.enabled:
             own += (self._baseline.health(now.monotonic, deadline),)
             self._compare(now)
-            found = baseline.render(self._baseline.reading(self._labels_of))
-            self._put_own(baseline.NAME, checked(found, frozenset(baseline.METRICS)), now)
+            self._put_own(baseline, baseline.render(self._baseline.reading(self._labels_of)), now)
+        own += self._incidents.health(now.monotonic)
         hanging = self._host.hanging(now.monotonic, deadline)
         exporter_reading = self.status.exporter(self._fleet, self._driver, hanging, pushed, own)
-        self._put_own(presence.NAME, checked(presence.render(self.presence), frozenset(presence.METRICS)), now)
-        self._put_own(exporter.NAME, checked(exporter.render(exporter_reading), frozenset(exporter.METRICS)), now)
+        self._put_own(presence, presence.render(self.presence), now)
+        self._put_own(exporter, exporter.render(exporter_reading), now)
         if self._judge is not None:
             # Last: it judges all that is published.
             self.status.count(judgement.NAME, self._judge.run(self.store, self._urgent, now))
@@ -154,7 +165,8 @@ class Sampler:
         Args:
             wait: waits until the given condition holds, at most as long as there is time; says whether it does.
         """
-        for lane in (*(record.lane for record in self._fleet), *self._own_lanes):
+        self._incidents.flush()
+        for lane in (*(record.lane for record in self._fleet), *self._own_lanes, self._incidents.lane):
             lane.close()
         if wait(self.idle):
             self._driver.lane.submit(self._end_session)
@@ -258,6 +270,8 @@ class Sampler:
                 self._xid.take(report)
             elif isinstance(report, BaselineNews):
                 self._take_baseline(report)
+            elif isinstance(report, IncidentNews):
+                self.status.count(incidents.NAME, self._incidents.take(report, now))
             else:
                 self._take_look(report, now)
 
@@ -275,7 +289,7 @@ class Sampler:
             self._driver_failed(DriverLook(self._driver.bus, None, result.driver, opened=False), now)
         elif result.error is not None:
             self._fleet.fail(record, result.error)
-            self._withdraw(record)
+            self._freshness.withdraw(record.key)
             # It is asked again, but not at the fast tier's pace.
             record.schedule.defer(now + self._config.sample_medium_seconds)
         else:
@@ -307,7 +321,7 @@ class Sampler:
         self._forget(self._fleet.take(look.inventory, now, opened=look.opened))
         for record in self._fleet:
             if record.device is None:
-                self._withdraw(record)
+                self._freshness.withdraw(record.key)
         self._forget(self._fleet.forget_lent(look.lent))
 
     def _driver_failed(self, look: DriverLook, now: float) -> None:
@@ -318,32 +332,18 @@ class Sampler:
         for record in self._fleet:
             record.device = None
             self._fleet.fail(record, RELEASED if self._driver.released else DRIVER_UNAVAILABLE)
-            self._withdraw(record)
+            self._freshness.withdraw(record.key)
         self._forget(self._fleet.forget_lent(look.lent))
 
     def _forget(self, keys: tuple[str, ...]) -> None:
         for key in keys:
             self.status.forget(key)
-            for collector in self._kept:
-                self.store.withdraw(collector, key)
+            self._freshness.forget(key)
 
     def _labels_of(self, key: str) -> GpuLabels | None:
         record = self._fleet.get(key)
         return None if record is None else record.labels
 
-    def _withdraw(self, record: GpuRecord) -> None:
-        for collector in self._gpu_collectors:
-            if collector.name not in self._kept:
-                self.store.withdraw(collector.name, record.key)
-
-    def _expire(self, now: float) -> None:
-        for collector in self.store.collectors:
-            fresh_for = self._fresh_for.get(collector)
-            if fresh_for is None or collector in self._kept:
-                continue
-            for outcome in self.store.of(collector):
-                if now - outcome.finished_at.monotonic > fresh_for:
-                    self.store.withdraw(collector, outcome.subject)
-
-    def _put_own(self, name: str, samples: tuple[Sample, ...], now: Moment) -> None:
-        self.store.put(Outcome(name, HOST, samples, success=True, errors=(), duration_seconds=0.0, finished_at=now))
+    def _put_own(self, subject: OwnSubject, samples: Iterable[Sample], now: Moment) -> None:
+        name, rendered = subject.NAME, checked(samples, frozenset(subject.METRICS))
+        self.store.put(Outcome(name, HOST, rendered, success=True, errors=(), duration_seconds=0.0, finished_at=now))

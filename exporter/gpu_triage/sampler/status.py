@@ -92,7 +92,14 @@ class Status:
         return any(subject in fates for fates in self._fates.values())
 
     def presence(
-        self, fleet: Fleet, driver: DriverWatch, store: OutcomeStore, now: float, recorded: Expected
+        self,
+        fleet: Fleet,
+        driver: DriverWatch,
+        store: OutcomeStore,
+        now: float,
+        *,
+        recorded: Expected,
+        most_since_boot: int | None,
     ) -> PresenceReading:
         """Who is there, as the presence collector renders it; what is not declared is expected as `recorded`."""
         count, p2p = self._config.expect_gpu_count, self._config.expect_p2p
@@ -108,6 +115,7 @@ class Status:
             pci_count=driver.due_on_bus,
             expected_count=recorded.gpu_count if count is None else count,
             expected_p2p=recorded.p2p if p2p is None else p2p,
+            most_since_boot=most_since_boot,
         )
 
     def exporter(

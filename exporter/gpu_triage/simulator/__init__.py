@@ -9,8 +9,8 @@ from __future__ import annotations
 from gpu_triage.simulator.clocks import START_OF_TIME, VirtualClock
 from gpu_triage.simulator.describe import describe_scenario
 from gpu_triage.simulator.pace import at_pace
-from gpu_triage.simulator.scenario import Expectation, Scenario, ScenarioSummary
-from gpu_triage.simulator.scenario_file import list_scenarios, load_scenario
+from gpu_triage.simulator.scenario import Expectation, Scenario
+from gpu_triage.simulator.scenario_file import ScenarioSummary, list_scenarios, load_scenario
 from gpu_triage.simulator.session import SimulatedMachine, simulated_machine
 
 __all__ = [

@@ -298,13 +298,15 @@ class Xid:
 
     Attributes:
         code: the Xid.
-        message: what stands after it in the kernel log.
+        message: what stands after it in the kernel log; by default what the driver writes.
+        fatal: whether an NVLink 5 Xid (144 to 150) says Fatal or Nonfatal, unless there is a message.
         reported_by: as in Lost.
         times: how often, all at once.
     """
 
     code: Annotated[int, Between(1, 999)]
-    message: str = "pid='<unknown>', name=<unknown>"
+    message: str | None = None
+    fatal: bool = True
     reported_by: Literal["both", "kmsg", "nvml"] = "both"
     times: Annotated[int, Between(1, 10_000)] = 1
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.simulator import effects
+from gpu_triage.hardware.xid_codes import XID_CODES
+from gpu_triage.simulator import effects, host_effects
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.scenario import Event, Gpu, Scenario
 
 _OFF_THE_BUS: Final = "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+_UNKNOWN_PROCESS: Final = "pid='<unknown>', name=<unknown>"
 _GREETING_MICROSECONDS: Final = 4_000_000
 
 
@@ -20,6 +22,8 @@ def records(host: SimulatedHost, seconds: float) -> list[str]:
     scenario = host.scenario
     messages: list[tuple[float, str]] = []
     for event in sorted(scenario.events, key=lambda event: event.at):
+        if isinstance(event.effect, host_effects.DriverNotLoaded) and event.until is not None:
+            messages.append((event.until, _greeting(scenario)))
         for gpu in event.gpus:
             bus_id = scenario.gpus[gpu].slot.bus_id
             messages += [(event.at, text) for text in _messages(event.effect, bus_id.rpartition(".")[0], bus_id)]
@@ -60,7 +64,8 @@ def _found(gpu: Gpu) -> list[str]:
 
 def _messages(effect: object, slot: str, bus_id: str) -> list[str]:
     if isinstance(effect, effects.Xid) and effect.reported_by != "nvml":
-        return [f"NVRM: Xid (PCI:{slot}): {effect.code}, {effect.message}"] * effect.times
+        detail = _detail(effect) if effect.message is None else effect.message
+        return [f"NVRM: Xid (PCI:{slot}): {effect.code}, {detail}"] * effect.times
     if isinstance(effect, effects.Lost) and effect.reported_by != "nvml":
         detail = _OFF_THE_BUS if effect.message is None else effect.message
         return [
@@ -68,3 +73,11 @@ def _messages(effect: object, slot: str, bus_id: str) -> list[str]:
             f"NVRM: GPU {bus_id}: GPU has fallen off the bus.",
         ]
     return []
+
+
+def _detail(xid: effects.Xid) -> str:
+    known = XID_CODES.get(xid.code)
+    if known is None or not known.fatal_in_text:
+        return _UNKNOWN_PROCESS
+    word = "Fatal" if xid.fatal else "Nonfatal"
+    return f"NETIR_LINK_EVT {word} XC0 i0 Link 00 (0x025001c6 0x00000000 0x00000000 0x00000000 0x00000000 0x00000000)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -59,6 +60,7 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
         # A procfs of the container's own has its network, and its process 1.
         "net/dev": _network(host.scenario.machine.nic if hosts else (), counters),
         "modules": _modules(host, seconds),
+        "sys/kernel/random/boot_id": f"{_boot_id(host.scenario)}\n",
         "uptime": f"{host.uptime(seconds):.2f} {counters['cpu.0.idle']:.2f}\n",
     }
     if host.scenario.machine.nfs and hosts:
@@ -72,6 +74,11 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
             lines.append(f"{kind} avg10={share:.2f} avg60={share:.2f} avg300={share:.2f} total={total}\n")
         found[f"pressure/{resource}"] = "".join(lines)
     return found
+
+
+def _boot_id(scenario: Scenario) -> str:
+    """The same in every run, as all of a scenario is."""
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, scenario.name))
 
 
 def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:

@@ -239,6 +239,23 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
+class Incident:
+    """Something that happened before the scenario begins, and that the exporter on this host remembers.
+
+    Attributes:
+        kind: an Xid, or "lost", "uncorrected" or "reset".
+        gpu: in whose slot.
+        days_ago: days before the scenario begins.
+        card: UUID of the card that was there then; the one that is there now where not given.
+    """
+
+    kind: Annotated[str, Matching(r"[0-9]{1,3}|lost|uncorrected|reset", 'an Xid such as "79", "lost", "uncorrected"')]
+    gpu: Count
+    days_ago: Annotated[float, Between(0.1, 365)]
+    card: Uuid | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Expectation:
     """What must be seen `at` a scenario time.
 
@@ -290,6 +307,7 @@ class Scenario:
         target: what a scrape attaches to its series.
         exporter_options: how the exporter on this host is configured, below flags, variables and file.
         exporter_view: what that exporter can see.
+        incidents: what it remembers of the weeks before.
     """
 
     name: str
@@ -305,6 +323,7 @@ class Scenario:
     target: Target = field(default_factory=Target)
     exporter_options: Mapping[str, Given] = field(default_factory=dict)
     exporter_view: ExporterView = field(default_factory=ExporterView)
+    incidents: tuple[Incident, ...] = ()
 
     def card(self, index: int, seconds: float) -> Gpu:
         """The GPU in this place at a scenario time."""
@@ -314,14 +333,6 @@ class Scenario:
     def card_since(self, index: int, seconds: float) -> int:
         """Scenario time at which the GPU in this place was put in; 0 for one that was always there."""
         return max((c.since for c in self.replacements if c.index == index and c.since <= seconds), default=0)
-
-
-@dataclass(frozen=True, slots=True)
-class ScenarioSummary:
-    """A scenario's name and what it shows, in one sentence."""
-
-    name: str
-    description: str
 
 
 def cpu_numbers(cpus: str) -> tuple[int, ...]:

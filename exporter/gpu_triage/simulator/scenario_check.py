@@ -34,6 +34,9 @@ def check_references(scenario: Scenario, where: str) -> None:
             for gpu in event.gpus:
                 if "mig" not in scenario.card(gpu, event.at).model.features:
                     raise ScenarioError(f"{place}: GPU {gpu} is of a model without MIG")
+    for i, incident in enumerate(scenario.incidents):
+        if incident.gpu >= len(scenario.gpus):
+            raise ScenarioError(f"{where}.incident[{i}].gpu: there is no GPU {incident.gpu}")
     _check_labels(scenario, where)
     if scenario.exporter_view.host_pids and not scenario.exporter_view.host_procfs:
         raise ScenarioError(f"{where}.exporter.host_procfs: a /proc in the host's PID namespace is the host's")

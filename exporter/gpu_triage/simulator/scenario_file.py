@@ -19,10 +19,10 @@ from gpu_triage.simulator.scenario import (
     Expectation,
     ExporterView,
     Gpu,
+    Incident,
     Machine,
     Process,
     Scenario,
-    ScenarioSummary,
     Slot,
     Target,
     Uuid,
@@ -31,6 +31,14 @@ from gpu_triage.simulator.scenario_check import check_references
 from gpu_triage.simulator.schema import Amount, Count, Seconds, read_table, read_toml, read_value
 
 SCENARIOS = Path(__file__).parent / "scenarios"
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioSummary:
+    """A scenario's name and what it shows, in one sentence."""
+
+    name: str
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +72,7 @@ class _File:
     machine: Machine
     gpu: tuple[_GpuTable, ...] = ()
     process: tuple[Process, ...] = ()
+    incident: tuple[Incident, ...] = ()
     expect: tuple[Expectation, ...] = ()
     target: Target = field(default_factory=Target)
     seed: Count = 1
@@ -120,6 +129,7 @@ def read_scenario(table: Mapping[str, Any], where: str) -> Scenario:
         target=file.target,
         exporter_options=exporter_options,
         exporter_view=view,
+        incidents=file.incident,
     )
     if gpus != scenario.gpus:
         raise ScenarioError(f"{where}.gpu: should be in the order of their bus ids, as NVML numbers them")

@@ -16,6 +16,7 @@ from typing import Any, Final
 from gpu_triage.machine import Clock, Machine, RealClock
 from gpu_triage.simulator.clocks import VirtualClock
 from gpu_triage.simulator.host import SimulatedHost
+from gpu_triage.simulator.past_incidents import ledger_file
 from gpu_triage.simulator.pods import SimulatedPods
 from gpu_triage.simulator.scenario import Scenario
 from gpu_triage.simulator.simulated_nvml import SimulatedNvml
@@ -67,7 +68,16 @@ class SimulatedMachine:
             clock=clock,
             simulated=True,
             pods=SimulatedPods(scenario),
+            incidents=self._remember(scenario),
         )
+
+    def _remember(self, scenario: Scenario) -> Path | None:
+        """The ledger that the scenario begins with, as a file; None where it begins with none."""
+        if not scenario.incidents:
+            return None
+        path = self.root / "incidents.json"
+        path.write_bytes(ledger_file(self.host))
+        return path
 
     def for_another_process(self) -> Machine:
         """The same machine as a process sees it that starts now: it loads the library anew."""

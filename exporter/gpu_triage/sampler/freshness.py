@@ -1,0 +1,55 @@
+"""Withdraws from the store what is stale, and what a GPU said that is gone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector
+from gpu_triage.config import Config
+from gpu_triage.sampler.outcomes import OutcomeStore
+from gpu_triage.sampler.schedule import interval_seconds
+
+
+class Freshness:
+    """Which outcomes may still be published. Only the sampler's thread calls it.
+
+    Args:
+        store: the outcomes.
+        config: how long they are fresh.
+        collectors: those that run on a schedule; all others' outcomes are never stale.
+        gpu_collectors: those of them that read GPUs.
+    """
+
+    def __init__(
+        self,
+        store: OutcomeStore,
+        config: Config,
+        collectors: Iterable[AnyCollector],
+        gpu_collectors: Iterable[AnyGpuCollector],
+    ) -> None:
+        self._store = store
+        of_gpus = tuple(gpu_collectors)
+        self._kept = frozenset(c.name for c in of_gpus if c.kept)
+        self._of_present = tuple(c.name for c in of_gpus if not c.kept)
+        self._fresh_for = {
+            c.name: config.stale_after * interval_seconds(config, c.tier)
+            for c in collectors
+            if c.name not in self._kept
+        }
+
+    def expire(self, now: float) -> None:
+        """Withdraw what was read too long ago; `now` in monotonic seconds."""
+        for collector, seconds in self._fresh_for.items():
+            for outcome in self._store.of(collector):
+                if now - outcome.finished_at.monotonic > seconds:
+                    self._store.withdraw(collector, outcome.subject)
+
+    def withdraw(self, key: str) -> None:
+        """Withdraw the readings of a GPU that does not answer; what it is stays."""
+        for collector in self._of_present:
+            self._store.withdraw(collector, key)
+
+    def forget(self, key: str) -> None:
+        """Withdraw what a GPU is that is remembered no longer."""
+        for collector in self._kept:
+            self._store.withdraw(collector, key)

@@ -1,0 +1,261 @@
+"""The ledger of incidents in a running exporter: what is noted in it, and what it says of each GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+from gpu_triage.collectors.contract import AnyGpuCollector
+from gpu_triage.collectors.ecc import ECC
+from gpu_triage.collectors.exporter import CollectorHealth
+from gpu_triage.collectors.identity import IDENTITY
+from gpu_triage.collectors.incidents import NO_GPU, GpuIncidents
+from gpu_triage.collectors.recovery import RECOVERY
+from gpu_triage.config import Config
+from gpu_triage.hardware.ecc import EccReading
+from gpu_triage.hardware.identity import IdentityReading
+from gpu_triage.hardware.incident_ledger import (
+    LOST,
+    RESET,
+    UNCORRECTED,
+    Board,
+    Incident,
+    IncidentLedger,
+    Recent,
+    kind_of_xid,
+)
+from gpu_triage.hardware.recovery import RecoveryReading
+from gpu_triage.hardware.xid_ledger import CountedXid
+from gpu_triage.machine import Machine, Moment
+from gpu_triage.sampler.driver import DriverWatch
+from gpu_triage.sampler.fleet import Fleet
+from gpu_triage.sampler.gpu import GpuRecord
+from gpu_triage.sampler.incident_store import IncidentNews, IncidentStore
+from gpu_triage.sampler.lanes import Lane, LaneMaker
+from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+from gpu_triage.sampler.resets import ResetWatch, Signs
+from gpu_triage.sampler.xid import XidWatch
+
+Reading = TypeVar("Reading")
+
+_LASTING_SECONDS: Final = 600.0
+"""What lasts is noted again after so long: after a restart it must not look like another one."""
+
+_RECOUNT_SECONDS: Final = 60.0
+"""Counts are made anew when an incident is noted, and so often because incidents grow old."""
+
+_Counts = tuple[tuple[Recent, ...], Mapping[str, int]]
+
+_LOST: Final = "lost"
+"""Error of a GPU that fell off the bus."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The sampler's parts that tell of incidents. Only the sampler's thread asks.
+
+    Attributes:
+        fleet, driver, store, xid: the sampler's own.
+    """
+
+    fleet: Fleet
+    driver: DriverWatch
+    store: OutcomeStore
+    xid: XidWatch
+
+
+class IncidentWatch:
+    """Notes incidents and resets, and keeps the ledger. Only the sampler's thread calls it."""
+
+    def __init__(
+        self,
+        machine: Machine,
+        config: Config,
+        make_lane: LaneMaker,
+        report: Callable[[IncidentNews], None],
+        *,
+        writes: bool,
+    ) -> None:
+        self._machine = machine
+        self._ledger = IncidentLedger()
+        self._file = IncidentStore(machine, config, make_lane, report, writes=writes)
+        self._resets = ResetWatch()
+        self._lost_noted: dict[str, float] = {}
+        self._resets_noted: dict[str, float] = {}
+        self._ecc_read_at: dict[str, float] = {}
+        self._counted: dict[tuple[str, str], _Counts] = {}
+        self._counted_edition: tuple[int, float] = (0, 0.0)
+
+    @property
+    def lane(self) -> Lane:
+        """Where the file is read and written."""
+        return self._file.lane
+
+    def submit(self, now: float) -> None:
+        """Start reading or writing the file if that is due."""
+        self._file.submit(self._ledger, now)
+
+    def flush(self) -> None:
+        """Write the file before the end, if it is not up to date."""
+        self._file.flush(self._ledger)
+
+    def take(self, news: IncidentNews, now: float) -> tuple[str, ...]:
+        """Take in how reading or writing ended; returns the names of what failed."""
+        failures = self._file.take(news, self._ledger, now)
+        if news.loaded is not None:
+            for incident in news.loaded.incidents:
+                if incident.kind == RESET and incident.boot and incident.boot == news.boot.boot_id:
+                    self._resets.remember(incident.uuid, incident.last_at)
+        return failures
+
+    def health(self, now: float) -> tuple[CollectorHealth, ...]:
+        """How the file fares; empty where there is none to write."""
+        return self._file.health(now)
+
+    def most_since_boot(self, driver: DriverWatch) -> int | None:
+        """Most GPUs that the driver has shown since the boot, less those that a virtual machine has by now."""
+        most, given = self._ledger.most_gpus, self._machine.gpus_given
+        if most is None:
+            return None
+        own = most - _lent(driver)
+        return (own if given is None else min(own, given)) or None
+
+    def observe(self, seen: Seen, now: Moment) -> None:
+        """Note what happened since the last time."""
+        self._resets.see_driver(seen.driver, now.wall, kernel_heard=seen.xid.kernel_heard)
+        for record in seen.fleet:
+            self._resets.see_session(record, now.monotonic)
+        if not self._file.settled(now.monotonic):
+            return
+        if seen.driver.inventory is not None:
+            self._ledger.see_count(seen.driver.inventory.count + _lent(seen.driver))
+        if seen.xid.cards_known or seen.driver.error is not None:
+            # Before, nobody knows whose they are.
+            self._note_xids(seen.xid.take_counted(), now)
+        for record in seen.fleet:
+            if record.labels.uuid:
+                self._note_loss(record, seen.store, now)
+                self._note_board(record, seen.store, now)
+                self._note_reset(record, seen, now)
+        self._forget(frozenset(record.key for record in seen.fleet))
+
+    def reading(self, seen: Seen, now: Moment) -> tuple[GpuIncidents, ...]:
+        """What is remembered of every GPU with a UUID, and of the slots of those that had Xids and were never seen."""
+        edition = (self._ledger.edition, now.wall // _RECOUNT_SECONDS)
+        if edition != self._counted_edition:
+            self._counted_edition = edition
+            self._counted.clear()
+        known = [record for record in seen.fleet if record.labels.uuid]
+        slots = {record.pci_bus_id for record in known}
+        unseen = [slot for slot in seen.xid.unassigned if slot not in slots]
+        return (*(self._of_gpu(record, seen, now) for record in known), *(self._of_slot(slot, now) for slot in unseen))
+
+    def _of_gpu(self, record: GpuRecord, seen: Seen, now: Moment) -> GpuIncidents:
+        slot = record.pci_bus_id or ""
+        reset_at = self._resets.reset_at(record, self._signs(record, seen.xid))
+        return GpuIncidents(record.labels, slot, reset_at, *self._count(record.labels.uuid, slot, now.wall))
+
+    def _of_slot(self, slot: str, now: Moment) -> GpuIncidents:
+        return GpuIncidents(NO_GPU, slot, None, *self._count("", slot, now.wall))
+
+    def _count(self, uuid: str, slot: str, now: float) -> _Counts:
+        counts = self._counted.get((uuid, slot))
+        if counts is None:
+            counts = tuple(self._ledger.recent(uuid, slot, now)), self._ledger.boards_recent(slot, now)
+            self._counted[uuid, slot] = counts
+        return counts
+
+    def _note_xids(self, counted: Iterable[tuple[CountedXid, str | None]], now: Moment) -> None:
+        noted: dict[tuple[str, str, str], float] = {}
+        for xid, owner in counted:
+            kind = kind_of_xid(*xid.name)
+            if kind is None:
+                continue
+            slot = xid.gpu if ":" in xid.gpu else ""
+            known = self._ledger.board(owner) if owner else self._ledger.board_in(slot, self._file.boot.boot_id)
+            board = Board(owner or "") if known is None else known
+            before = noted.get((kind, board.uuid, slot))
+            if before is not None and xid.at - before < _LASTING_SECONDS:
+                # A flood of one Xid is one incident.
+                continue
+            noted[kind, board.uuid, slot] = xid.at
+            self._note(kind, replace(board, slot=slot), xid.wall, now, uptime_seconds=xid.at)
+
+    def _note_loss(self, record: GpuRecord, store: OutcomeStore, now: Moment) -> None:
+        if record.error != _LOST:
+            self._lost_noted.pop(record.key, None)
+            return
+        noted_at = self._lost_noted.get(record.key)
+        if noted_at is None or now.monotonic - noted_at >= _LASTING_SECONDS:
+            self._lost_noted[record.key] = now.monotonic
+            board = Board(record.labels.uuid, _serial(record, store), record.pci_bus_id or "")
+            self._note(LOST, board, now.wall, now)
+
+    def _note_board(self, record: GpuRecord, store: OutcomeStore, now: Moment) -> None:
+        """Compare a board that answers with what it was."""
+        if record.error is not None or record.device is None:
+            return
+        uuid, slot = record.labels.uuid, record.pci_bus_id or ""
+        before = self._ledger.board(uuid) or Board(uuid, first_seen_at=now.wall)
+        memory_errors = _outcome(ECC, EccReading, record, store)
+        asked = _outcome(RECOVERY, RecoveryReading, record, store)
+        uncorrected, action, first_of_session = before.uncorrected, before.recovery_action, False
+        if memory_errors is not None:
+            read_at, errors = memory_errors
+            first_of_session = self._resets.is_first_reading(record, read_at, self._ecc_read_at.get(uuid))
+            self._ecc_read_at[uuid] = read_at
+            uncorrected = errors.volatile_errors.get("uncorrected", uncorrected)
+        if asked is not None:
+            action = asked[1].action if asked[1].action is not None else action
+        serial = _serial(record, store) or before.serial
+        after = Board(uuid, serial, slot, before.first_seen_at, self._file.boot.boot_id, uncorrected, action)
+        self._resets.compare(before, after, first_of_session=first_of_session, now=now.wall)
+        if before.uncorrected is not None and uncorrected is not None and uncorrected > before.uncorrected:
+            self._note(UNCORRECTED, after, now.wall, now)
+        self._ledger.see_board(after)
+
+    def _note_reset(self, record: GpuRecord, seen: Seen, now: Moment) -> None:
+        """Note a reset, unless it was before this board was first seen."""
+        uuid = record.labels.uuid
+        reset_at = self._resets.reset_at(record, self._signs(record, seen.xid))
+        board = self._ledger.board(uuid)
+        if reset_at is None or board is None or self._resets_noted.get(uuid) == reset_at:
+            return
+        self._resets_noted[uuid] = reset_at
+        if reset_at > board.first_seen_at:
+            self._note(RESET, board, reset_at, now)
+
+    def _note(self, kind: str, board: Board, at: float, now: Moment, *, uptime_seconds: float | None = None) -> None:
+        """Note what happened on a board, or in a slot whose board has no UUID; `at` in Unix seconds."""
+        uptime = now.monotonic - (now.wall - at) if uptime_seconds is None else uptime_seconds
+        boot = self._file.boot.boot_id
+        self._ledger.note(Incident(kind, board.uuid, board.serial, board.slot, at, at, boot, max(0.0, uptime)))
+
+    def _signs(self, record: GpuRecord, xid: XidWatch) -> Signs:
+        return Signs(self._file.boot.began_at, xid.driver_loaded_at, xid.found_at.get(record.pci_bus_id or ""))
+
+    def _forget(self, known: frozenset[str]) -> None:
+        self._resets.forget(known)
+        for noted in (self._lost_noted, self._resets_noted, self._ecc_read_at):
+            for gone in noted.keys() - known:
+                del noted[gone]
+
+
+def _lent(driver: DriverWatch) -> int:
+    return sum(gpu.lent for gpu in driver.bus or ())
+
+
+def _serial(record: GpuRecord, store: OutcomeStore) -> str:
+    identity = _outcome(IDENTITY, IdentityReading, record, store)
+    return "" if identity is None else identity[1].serial
+
+
+def _outcome(
+    collector: AnyGpuCollector, kind: type[Reading], record: GpuRecord, store: OutcomeStore
+) -> tuple[float, Reading] | None:
+    """The last reading of a collector, and its monotonic second; None where there is none."""
+    outcome: Outcome | None = store.get(collector.name, record.key)
+    if outcome is None or not isinstance(outcome.reading, kind):
+        return None
+    return outcome.finished_at.monotonic, outcome.reading

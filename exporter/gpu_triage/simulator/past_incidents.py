@@ -1,0 +1,26 @@
+"""What the exporter on a simulated host remembers of the weeks before: its ledger of incidents."""
+
+from __future__ import annotations
+
+from gpu_triage.hardware.incident_file import encode
+from gpu_triage.hardware.incident_ledger import DAY_SECONDS, Incident, Memory
+from gpu_triage.simulator import scenario
+from gpu_triage.simulator.host import SimulatedHost
+from gpu_triage.simulator.replacement import identity
+
+_EARLIER_BOOT = ""
+"""Nobody asks how long the host had been up then."""
+
+
+def ledger_file(host: SimulatedHost) -> bytes:
+    """Content of the ledger as the scenario begins."""
+    begins_at = host.wall(0.0)
+    past = sorted(host.scenario.incidents, key=lambda incident: -incident.days_ago)
+    return encode(Memory(incidents=tuple(_incident(host, each, begins_at) for each in past)))
+
+
+def _incident(host: SimulatedHost, past: scenario.Incident, begins_at: float) -> Incident:
+    gpu = host.scenario.gpus[past.gpu]
+    at = begins_at - past.days_ago * DAY_SECONDS
+    serial = gpu.serial if past.card is None else identity(host.scenario.name, past.card).serial
+    return Incident(past.kind, past.card or gpu.uuid, serial, gpu.slot.bus_id, at, at, _EARLIER_BOOT, 0.0)
