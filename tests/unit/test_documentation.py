@@ -16,7 +16,13 @@ SECTION_COMMENT = re.compile(r"^# (.+)\n+([A-Z0-9_]+) = ", re.MULTILINE)
 
 
 def _prose(repository: Path) -> list[Path]:
-    return [*repository.glob("*.md"), *repository.glob("*/README.md"), *repository.glob("docs/**/*.md")]
+    handbook = repository / "exporter" / "gpu_triage" / "handbook"
+    return [
+        *repository.glob("*.md"),
+        *repository.glob("*/README.md"),
+        *repository.glob("docs/**/*.md"),
+        *handbook.rglob("*.md"),
+    ]
 
 
 @pytest.mark.parametrize(("name", "text"), list(reference.pages()), ids=lambda value: str(value)[:20])
@@ -85,3 +91,11 @@ def test_links_between_documents_lead_somewhere(repository: Path) -> None:
         if not (page.parent / target).exists()
     ]
     assert dead == []
+
+
+def test_no_address_of_a_repository_that_does_not_exist_is_linked(repository: Path) -> None:
+    folders = ("dashboards", "deploy", "docs", "exporter", "helm", "rules")
+    files = (path for folder in folders for path in (repository / folder).rglob("*") if path.is_file())
+    texts = (path for path in files if path.suffix in {".json", ".md", ".py", ".toml", ".yaml", ".yml"})
+    made_up = "github.com/" + "gpu-triage"
+    assert [str(path) for path in texts if made_up in path.read_text(encoding="utf-8", errors="replace")] == []

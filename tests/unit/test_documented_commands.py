@@ -19,7 +19,18 @@ DISPLAYS = {
     *("SUPPORTED_CLOCKS", "PAGE_RETIREMENT", "ACCOUNTING", "ENCODER_STATS", "VOLTAGE", "FBC_STATS", "ROW_REMAPPER"),
 }
 FIELDS = {
-    *("index", "uuid", "name", "driver_version", "vbios_version", "persistence_mode", "pstate", "temperature.gpu"),
+    *(
+        "index",
+        "uuid",
+        "name",
+        "serial",
+        "pci.bus_id",
+        "driver_version",
+        "vbios_version",
+        "persistence_mode",
+        "pstate",
+        "temperature.gpu",
+    ),
     *("pcie.link.gen.current", "pcie.link.gen.max", "pcie.link.width.current", "pcie.link.width.max"),
     *("memory.total", "memory.used", "memory.free", "clocks.sm", "clocks.mem", "power.draw"),
     *("power.limit", "enforced.power.limit", "power.default_limit"),
@@ -31,7 +42,9 @@ DMON = set("pucvmet")
 
 
 def _documents(repository: Path) -> list[Path]:
-    return [*repository.glob("*.md"), *repository.glob("docs/**/*.md"), *repository.glob("deploy/**/*.md")]
+    handbook = repository / "exporter" / "gpu_triage" / "handbook"
+    documents = [*repository.glob("*.md"), *repository.glob("docs/**/*.md"), *repository.glob("deploy/**/*.md")]
+    return [*documents, *handbook.rglob("*.md")]
 
 
 def _commands(page: Path) -> Iterator[str]:

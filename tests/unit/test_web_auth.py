@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 from tests.guarded_server import PASSWORDS, basic, serving
 
-ALL_PATHS = ("/", "/api/v1/verdict", "/metrics", "/-/healthy", "/-/ready", "/nowhere")
+ALL_PATHS = (
+    "/",
+    "/runbooks/",
+    "/runbooks/GpuLost",
+    "/api/v1/verdict",
+    "/metrics",
+    "/-/healthy",
+    "/-/ready",
+    "/nowhere",
+)
 
 
 @pytest.mark.parametrize("path", ALL_PATHS)

@@ -1,4 +1,4 @@
-"""The ASGI application: metrics, health, the status page and the verdict, each from a source that is at hand."""
+"""The ASGI application: metrics, health, the status page, the verdict and the runbooks, each from a source at hand."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Protocol
 from gpu_triage.errors import ConfigError
 from gpu_triage.web.answer import Answer, Receive, Scope, Send, deliver, text
 from gpu_triage.web.negotiation import QueryError, accepts_gzip, header, metric_names
+from gpu_triage.web.runbooks import PREFIX, Runbooks
 from gpu_triage.web.shared import Shared
 from gpu_triage.web.status import Document, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    _Route = tuple[tuple[str, ...], Callable[[Scope], Awaitable[Answer]]]
 
 HEALTHY_PATH = "/-/healthy"
 READY_PATH = "/-/ready"
@@ -133,8 +136,11 @@ class WebApp:
         self._judge = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge")
         self._page = Shared(status.status_page, self._judge, _STATUS_FRESH_SECONDS)
         self._verdict = Shared(status.verdict, self._judge, _STATUS_FRESH_SECONDS)
-        self._routes: dict[str, tuple[tuple[str, ...], Callable[[Scope], Awaitable[Answer]]]] = {
+        self._runbooks = Runbooks()
+        self._routes: dict[str, _Route] = {
             "/": (_READ, self._page_answer),
+            PREFIX: (_READ, self._runbook_answer),
+            PREFIX.rstrip("/"): (_READ, self._runbooks_moved),
             VERDICT_PATH: (_READ, self._verdict_answer),
             HEALTHY_PATH: (_READ, self._healthy_answer),
             READY_PATH: (_READ, self._ready_answer),
@@ -142,7 +148,7 @@ class WebApp:
         if lifecycle is not None:
             self._routes[RELEASE_PATH] = (_CHANGE, _order(lifecycle.release, "releasing"))
             self._routes[ACQUIRE_PATH] = (_CHANGE, _order(lifecycle.acquire, "acquiring"))
-        if not telemetry_path.startswith("/") or telemetry_path in self._routes:
+        if not telemetry_path.startswith("/") or telemetry_path in self._routes or telemetry_path.startswith(PREFIX):
             raise ConfigError(
                 f"--web.telemetry-path {telemetry_path!r}: must start with a slash and be none of "
                 f"{', '.join(self._routes)}"
@@ -172,20 +178,21 @@ class WebApp:
             executor.shutdown(wait=False, cancel_futures=True)
 
     async def _answer(self, scope: Scope) -> Answer:
-        if scope["path"] not in self._routes:
+        path = PREFIX if scope["path"].startswith(PREFIX) else scope["path"]
+        if path not in self._routes:
             return text(404, "not found")
-        methods, route = self._routes[scope["path"]]
+        methods, route = self._routes[path]
         if scope["method"] not in methods:
             return text(405, "method not allowed", ((b"allow", ", ".join(methods).encode()),))
         try:
             answer = await route(scope)
         except Exception:
             # Once until it works again: what every scrape hits must not fill the log.
-            if scope["path"] not in self._failing:
-                self._failing.add(scope["path"])
-                logger.exception("cannot answer %s", scope["path"])
+            if path not in self._failing:
+                self._failing.add(path)
+                logger.exception("cannot answer %s", path)
             return text(500, "internal error")
-        self._failing.discard(scope["path"])
+        self._failing.discard(path)
         return answer
 
     async def _metrics_answer(self, scope: Scope) -> Answer:
@@ -215,6 +222,15 @@ class WebApp:
         page = await self._page.get()
         policy = (b"content-security-policy", page.policy)
         return Answer(200, page.body, "text/html; charset=utf-8", (policy, (b"referrer-policy", b"no-referrer")))
+
+    async def _runbook_answer(self, scope: Scope) -> Answer:
+        loop = asyncio.get_running_loop()
+        accept = header(scope["headers"], b"accept")
+        return await loop.run_in_executor(self._judge, self._runbooks.answer, scope["path"], accept)
+
+    async def _runbooks_moved(self, _scope: Scope) -> Answer:
+        # Relative, so that it holds behind a proxy that puts a prefix before every path.
+        return text(308, "moved", ((b"location", b"runbooks/"),))
 
     async def _verdict_answer(self, _scope: Scope) -> Answer:
         verdict = await self._verdict.get()

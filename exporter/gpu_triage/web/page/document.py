@@ -13,10 +13,11 @@ from gpu_triage.diagnosis.judge import Judgement
 from gpu_triage.diagnosis.report import Report
 from gpu_triage.diagnosis.verdicts import COLOURS, Verdict
 from gpu_triage.web.page.collectors import collectors_section
-from gpu_triage.web.page.findings import REPOSITORY, areas_section, findings_section
+from gpu_triage.web.page.findings import areas_section, findings_section
 from gpu_triage.web.page.gpus import gpus_section
 from gpu_triage.web.page.markup import chip, foreign, safe, section
 from gpu_triage.web.page.overview import WORST_FIRST, overview_section
+from gpu_triage.web.page.repeat_offenders import repeat_offenders_section
 from gpu_triage.web.page.style import ICONS, SCRIPT, STYLE
 from gpu_triage.web.page.times import date_time, moment, window
 from gpu_triage.web.page.topology import topology_section
@@ -108,6 +109,7 @@ def _sections(latest: Judgement | None) -> str:
         overview_section(report.gpus, now),
         findings_section(report, now),
         gpus_section(latest),
+        repeat_offenders_section(latest.host),
         topology_section(latest.host),
         areas_section(report),
         collectors_section(latest.host.evidence),
@@ -207,12 +209,14 @@ def _counted(report: Report) -> str:
 
 def _links(facts: PageFacts) -> str:
     links = (
-        (facts.telemetry_path, "Metrics", "for Prometheus"),
-        (VERDICT_PATH, "Verdict", "this judgement as JSON"),
-        ("/-/healthy", "Health", "liveness probe"),
-        ("/-/ready", "Readiness", "readiness probe"),
-        (f"{REPOSITORY}docs/runbooks", "Runbooks", "what to do about each finding"),
-        (f"{REPOSITORY}docs/METRICS.md", "Metrics reference", "every metric and its source"),
+        (f".{facts.telemetry_path}", "Metrics", "for Prometheus"),
+        (f".{VERDICT_PATH}", "Verdict", "this judgement as JSON"),
+        ("./-/healthy", "Health", "liveness probe"),
+        ("./-/ready", "Readiness", "readiness probe"),
+        ("runbooks/", "Runbooks", "what to do about each alert and each finding"),
+        ("runbooks/playbook", "Playbook", "what to ask in which order, how to drain and reset"),
+        ("runbooks/xids", "Xid codes", "what each one means"),
+        ("runbooks/metrics", "Metrics reference", "every metric and its source"),
     )
-    items = "\n".join(f'<li><a href="{safe(to)}" rel="noreferrer">{name}</a>: {what}</li>' for to, name, what in links)
+    items = "\n".join(f'<li><a href="{safe(to)}">{name}</a>: {what}</li>' for to, name, what in links)
     return section("links", "More", f"<ul>\n{items}\n</ul>")

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from gpu_triage.diagnosis.findings import Finding
 from gpu_triage.diagnosis.report import AreaVerdict, Report
 from gpu_triage.diagnosis.verdicts import Verdict
 from gpu_triage.web.page.markup import UNKNOWN, chip, safe, section, verdict_chip
 from gpu_triage.web.page.times import lasting
 from gpu_triage.web.page.tones import OF_SEVERITY
-
-REPOSITORY: Final = "https://github.com/gpu-triage/gpu-triage-exporter/blob/main/"
-"""Where the runbooks are published; the alerts link to the same pages."""
 
 
 def findings_section(report: Report, now: float) -> str:
@@ -53,8 +48,9 @@ def _item(finding: Finding, now: float) -> str:
     )
 
 
-def _runbook(path: str) -> str:
-    return f' · <a href="{safe(REPOSITORY + path)}" rel="noreferrer">Runbook</a>' if path else ""
+def _runbook(name: str) -> str:
+    # Relative, so that it holds behind a proxy that puts a prefix before every path.
+    return f' · <a href="runbooks/{safe(name)}">Runbook</a>' if name else ""
 
 
 def _area(area: AreaVerdict) -> str:

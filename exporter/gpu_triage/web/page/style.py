@@ -169,10 +169,11 @@ ICONS: Final[Mapping[str, str]] = MappingProxyType(
 def content_security_policy() -> bytes:
     """The page's Content-Security-Policy: its own style sheet and script, by hash, its icon, and its own server."""
     return (
-        f"default-src 'none'; style-src '{_hash(STYLE)}'; script-src '{_hash(SCRIPT)}'; connect-src 'self'; "
-        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        f"default-src 'none'; style-src '{source_hash(STYLE)}'; script-src '{source_hash(SCRIPT)}'; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ).encode()
 
 
-def _hash(text: str) -> str:
+def source_hash(text: str) -> str:
+    """What a policy names an embedded style sheet or script by."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

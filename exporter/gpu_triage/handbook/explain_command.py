@@ -1,0 +1,85 @@
+"""The command `gpu-triage explain`: a page of the handbook on the terminal."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import Final
+
+import click
+
+from gpu_triage.diagnosis.codes import CHECKS
+from gpu_triage.diagnosis.text import printable
+from gpu_triage.handbook.pages import UnknownPage, alert_names, find, summary_of
+from gpu_triage.handbook.terminal import render_terminal
+from gpu_triage.hardware.xid_codes import XID_CODES
+
+_WIDEST: Final = 100
+_NARROWEST: Final = 40
+_PLAYBOOK: Final = "\nThe playbook has the steps, and how to drain and reset: gpu-triage explain playbook\n"
+
+
+def explain_command() -> click.Command:
+    """The command, for the group."""
+
+    @click.command("explain", short_help="Print the runbook of an alert, a finding or an Xid.")
+    @click.argument("name", nargs=-1)
+    @click.option("--list", "list_all", is_flag=True, help="List every alert with its finding, and all Xid codes.")
+    def explain(*, name: tuple[str, ...], list_all: bool) -> int:
+        """Print what an alert, a finding or an Xid means, and what to do about it.
+
+        \b
+          gpu-triage explain GpuLost          the runbook of an alert
+          gpu-triage explain gpu.lost         a finding of gpu-triage check
+          gpu-triage explain 79               an Xid; xid-79 and "xid 79" are the same
+          gpu-triage explain playbook         what to ask in which order
+          gpu-triage explain xids             every Xid code
+          gpu-triage explain metrics          every metric; "configuration" has every option
+
+        Case does not matter. A running exporter serves the same pages under /runbooks/.
+        """  # noqa: D301 - click reads the backspace: as it stands
+        if bool(name) == list_all:
+            raise click.UsageError("give one alert, finding or Xid, or --list")
+        if list_all:
+            _write(_listing())
+            return 0
+        word = " ".join(name)
+        try:
+            page = find(word)
+        except UnknownPage as unknown:
+            near = f"; did you mean {', '.join(unknown.nearest)}?" if unknown.nearest else ""
+            raise click.UsageError(f"no alert, finding or Xid {printable(word[:80])!r}{near}") from unknown
+        more = "" if "playbook.md" not in page.text else _PLAYBOOK
+        _write(render_terminal(page.text, _columns(), styled=_wants_colour()) + more)
+        return 0
+
+    return explain
+
+
+def _columns() -> int:
+    return max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns))
+
+
+def _wants_colour() -> bool:
+    # As `check` decides it, without loading what it measures with.
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _write(text: str) -> None:
+    click.echo(text, nl=False, color=_wants_colour())
+
+
+def _listing() -> str:
+    """Every alert with the first sentence of its runbook, the findings that have no alert, and the Xid codes."""
+    names = alert_names()
+    width = max(len(name) for name in (*names, *(check.code for check in CHECKS)))
+    lines = ["Alerts:", *(f"  {name:<{width}}  {summary_of(name)}" for name in names), "", "Findings:"]
+    lines += [
+        f"  {check.code:<{width}}  {check.alert or check.runbook or '-'}"
+        for check in CHECKS
+        if not check.code.removeprefix("xid.").isdigit()
+    ]
+    lines += ["", "Xid codes:"]
+    lines += [f"  {xid.code:<{width}}  {xid.meaning}" for xid in XID_CODES.values()]
+    return "\n".join(lines) + "\n"

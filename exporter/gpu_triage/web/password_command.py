@@ -1,0 +1,36 @@
+"""``gpu-triage web-password``: a password's hash for the web configuration."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from gpu_triage.web.config_file import HIGHEST_COST
+from gpu_triage.web.passwords import LONGEST_PASSWORD, hashed
+
+
+@click.command("web-password", short_help="Ask for a password and print its bcrypt hash.")
+@click.option("--cost", type=click.IntRange(4, HIGHEST_COST), default=10, show_default=True, help="Work a check takes.")
+def password_command(cost: int) -> int:
+    """Ask for a password and print its bcrypt hash, for basic_auth_users in the file of --web.config.file.
+
+    Where standard input is no terminal, its first line is the password.
+    """
+    password = _password()
+    if len(password) > LONGEST_PASSWORD:
+        raise click.UsageError(
+            f"bcrypt looks at {LONGEST_PASSWORD} bytes of a password and no further; choose a shorter one"
+        )
+    click.echo(hashed(password, cost))
+    return 0
+
+
+def _password() -> bytes:
+    if sys.stdin.isatty():
+        typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        return typed.encode()
+    piped = sys.stdin.buffer.readline(LONGEST_PASSWORD + len(b"\r\n") + 1).rstrip(b"\r\n")
+    if not piped:
+        raise click.UsageError("no password on standard input; type one at a terminal, or pipe one in")
+    return piped
