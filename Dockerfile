@@ -14,6 +14,8 @@ RUN python -m venv /opt/gpu-triage \
     && /opt/gpu-triage/bin/python -m pip install --only-binary :all: --require-hashes -r requirements/image.txt \
     && python -m pip install --only-binary :all: --require-hashes -r requirements/build.txt
 COPY pyproject.toml README.md LICENSE ./
+# The package's dashboards are links to these.
+COPY dashboards dashboards
 COPY exporter exporter
 RUN python -m pip wheel --no-deps --no-build-isolation --wheel-dir /wheels . \
     && /opt/gpu-triage/bin/python -m pip install --no-deps --no-index /wheels/*.whl \

@@ -71,12 +71,22 @@ golden: $(DEV) ## regenerate the golden /metrics; read the diff before committin
 	$(BIN)/pytest tests/golden --regenerate $(PYTEST_ARGS)
 
 .PHONY: docs
-docs: $(DEV) ## regenerate docs/METRICS.md and docs/configuration.md
+docs: $(DEV) ## regenerate docs/METRICS.md, docs/configuration.md, docs/alerts.md and the tables of Xid codes
 	$(BIN)/python -m gpu_triage.reference docs
+	$(BIN)/python -m gpu_triage.handbook.generate
+	$(BIN)/python -m tests.rules.alerts_page docs
+
+.PHONY: rules
+rules: $(DEV) ## write rules/*.yml from their source, exporter/gpu_triage/alerting/source
+	$(BIN)/python -m gpu_triage.alerting rules
 
 .PHONY: chart
-chart: $(DEV) ## renew the chart's copies of rules and dashboards, and its README
+chart: $(DEV) ## renew the chart's rules, dashboards, schema of rules and README
 	$(BIN)/python helm/build_chart.py
+
+.PHONY: examples
+examples: $(DEV) ## renew the Alertmanager examples and the plain Kubernetes manifests
+	$(BIN)/python -m deploy.examples
 
 .PHONY: dashboards
 dashboards: $(DEV) ## write dashboards/*.json anew from their builders

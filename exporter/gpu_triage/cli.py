@@ -24,9 +24,7 @@ from gpu_triage.options import OptionsCommand, run_cli, serve_options, version_o
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.web.app import WebApp
-from gpu_triage.web.config_file import HIGHEST_COST
 from gpu_triage.web.crowd import Limits
-from gpu_triage.web.passwords import LONGEST_PASSWORD, hashed
 from gpu_triage.web.security import SecuritySource
 from gpu_triage.web.server import WebServer
 from gpu_triage.web.status import StatusBoard
@@ -49,14 +47,16 @@ EXIT_RESTART_ME = 4
 
 LOOKING = ("advise", "baseline", "check", "record")
 """Commands that look at a host once."""
+OFFLINE = ("explain", "rules", "web-password")
+"""Commands that look at no host."""
 
 
 class Commands(click.Group):
-    """The commands. Those that look at a host once are loaded when called for: no daemon needs their memory."""
+    """The commands. Those that the daemon does not need are loaded when called for, so that it takes less memory."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands."""
-        return sorted({*super().list_commands(ctx), *LOOKING})
+        return sorted({*super().list_commands(ctx), *LOOKING, *OFFLINE})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name; None without one."""
@@ -73,6 +73,14 @@ class Commands(click.Group):
             self.add_command(baseline_command(live))
             self.add_command(check_command(stepped))
             self.add_command(record_command(live))
+        if cmd_name in OFFLINE and cmd_name not in self.commands:
+            from gpu_triage.alerting.command import rules_command  # noqa: PLC0415 - likewise
+            from gpu_triage.handbook.explain_command import explain_command  # noqa: PLC0415 - likewise
+            from gpu_triage.web.password_command import password_command  # noqa: PLC0415 - likewise
+
+            self.add_command(explain_command())
+            self.add_command(password_command)
+            self.add_command(rules_command)
         return super().get_command(ctx, cmd_name)
 
 
@@ -160,32 +168,6 @@ def simulate(name: str | None, list_all: bool, **history: Any) -> int:  # noqa: 
     for scenario in scenarios:
         click.echo(f"{scenario.name:<{width}}  {scenario.description}")
     return 0
-
-
-@group.command("web-password", short_help="Ask for a password and print its bcrypt hash.")
-@click.option("--cost", type=click.IntRange(4, HIGHEST_COST), default=10, show_default=True, help="Work a check takes.")
-def web_password(cost: int) -> int:
-    """Ask for a password and print its bcrypt hash, for basic_auth_users in the file of --web.config.file.
-
-    Where standard input is no terminal, its first line is the password.
-    """
-    password = _password()
-    if len(password) > LONGEST_PASSWORD:
-        raise click.UsageError(
-            f"bcrypt looks at {LONGEST_PASSWORD} bytes of a password and no further; choose a shorter one"
-        )
-    click.echo(hashed(password, cost))
-    return 0
-
-
-def _password() -> bytes:
-    if sys.stdin.isatty():
-        typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
-        return typed.encode()
-    piped = sys.stdin.buffer.readline(LONGEST_PASSWORD + len(b"\r\n") + 1).rstrip(b"\r\n")
-    if not piped:
-        raise click.UsageError("no password on standard input; type one at a terminal, or pipe one in")
-    return piped
 
 
 def _open_machine(config: Config, stack: ExitStack, scenario_seconds: float) -> Opened:
@@ -304,7 +286,9 @@ class _Daemon:
         self._config = config
         self._runner = Runner(machine.clock, config)
         judge = DaemonJudge(config)
-        self._sampler = Sampler(machine, config, self._runner.lane, GPU_COLLECTORS, HOST_COLLECTORS, judge=judge)
+        self._sampler = Sampler(
+            machine, config, self._runner.lane, GPU_COLLECTORS, HOST_COLLECTORS, judge=judge, writes_state=True
+        )
         self._front = Front(self._sampler, judge, config, self._runner.alive)
         self._server = WebServer(
             self._front.application(),
