@@ -7,7 +7,7 @@ virtual time, and what comes out is compared with what the scenario expects.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.rules.expressions import uses
@@ -22,6 +22,8 @@ DRILL = {"drill": "true"}
 """The label of a target that is simulated on purpose."""
 MARGIN_SECONDS = 120
 """How long a scenario goes on after its last expectation: nothing unforeseen may fire then either."""
+EVALUATION_SECONDS = 30.0
+"""How often the most urgent rules are evaluated."""
 SAMPLE_SECONDS = 15.0
 """A link that comes and goes within a minute must be seen by an exporter that is scraped once a minute."""
 
@@ -54,26 +56,37 @@ def examine(
     scenario: Scenario,
     rules: tuple[Path, ...],
     *,
-    step_seconds: float,
+    steps_seconds: Sequence[float],
     promtool: Path,
     directory: Path,
-) -> Examination:
-    """What the rules say of a scenario, up to a little after its last expectation.
+) -> tuple[Examination, ...]:
+    """What the rules say of a scenario, up to a little after its last expectation, by scrape interval.
 
     Args:
         scenario: what happens.
         rules: rule files.
-        step_seconds: scrape and evaluation interval.
+        steps_seconds: scrape intervals, multiples of the first.
         promtool: the program.
         directory: for promtool's input.
     """
     expected = sorted({float(expectation.at) for expectation in scenario.expectations})
     length = expected[-1] + MARGIN_SECONDS
-    run = prepare(scenario, rules, step_seconds=step_seconds, seconds=length)
-    steps = [step * step_seconds for step in range(int(length / step_seconds) + 1)]
-    questions = [(FIRING, at) for at in sorted({*steps, *expected})]
-    questions += [(UNDECIDED, at) for at in steps] + [(CLASSES, at) for at in expected]
-    return _examination(step_seconds, ask(promtool, run.asking(tuple(questions)), directory))
+    run = prepare(scenario, rules, step_seconds=steps_seconds[0], seconds=length)
+    found = []
+    for step_seconds in steps_seconds:
+        evaluation = max(step_seconds, EVALUATION_SECONDS)
+        steps = [step * evaluation for step in range(int(length / evaluation) + 1)]
+        questions = [(FIRING, at) for at in sorted({*steps, *expected})]
+        questions += [(UNDECIDED, at) for at in steps] + [(CLASSES, at) for at in expected]
+        asked = replace(scraped_every(step_seconds, run), questions=tuple(questions), evaluation_seconds=evaluation)
+        found.append(_examination(evaluation, ask(promtool, asked, directory)))
+    return tuple(found)
+
+
+def scraped_every(step_seconds: float, run: Run) -> Run:
+    """The same run, scraped less often."""
+    each = round(step_seconds / run.step_seconds)
+    return replace(run, step_seconds=step_seconds, series={key: column[::each] for key, column in run.series.items()})
 
 
 def prepare(

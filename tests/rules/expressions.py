@@ -259,13 +259,15 @@ def recorded_labels(
         if metric not in records:
             return base(metric)
         if metric not in known:
-            known[metric] = frozenset()  # what a record that reads itself adds nothing to
             try:
+                # A record that reads itself has no labels but those of what else it reads.
+                others = {use.metric for expr, _ in records[metric] for use in uses(expr)} - {metric}
+                known[metric] = frozenset().union(*map(of, others))
                 known[metric] = frozenset().union(
                     *(labels_of(expr, of) | frozenset(labels) for expr, labels in records[metric])
                 )
             except (KeyError, LabelError) as error:
-                del known[metric]
+                known.pop(metric, None)
                 raise RecordError(f"{metric} is recorded by a faulty rule") from error
         return known[metric]
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 
-from tests.rules.promtool import Run, ask, selector
+from tests.rules.promtool import Alert, Run, ask, selector
 from tests.rules.rulefile import read_rules, rule_files
 
 MINUTES = 60
@@ -20,6 +20,24 @@ class Firing(Protocol):
 
     def __call__(self, alert: str, series: Series, *, minutes: int = MINUTES) -> frozenset[int]:
         """Ask for the first so many minutes."""
+
+
+class Told(Protocol):
+    """The alerts of a name that fire at a minute, given these series, with their texts."""
+
+    def __call__(self, alert: str, series: Series, minute: int) -> tuple[Alert, ...]:
+        """Ask for one minute."""
+
+
+def told_by(promtool: Path, directory: Path) -> Told:
+    """A way to ask this promtool for texts, with a directory for its input."""
+    groups = tuple(dict.fromkeys(rule.group for rule in read_rules(rule_files())))
+
+    def ask_for(alert: str, series: Series, minute: int) -> tuple[Alert, ...]:
+        asked = (alert, minute * 60.0)
+        return ask(promtool, Run(rule_files(), groups, 60, series, alerts=(asked,)), directory).alerts[asked]
+
+    return ask_for
 
 
 def firing_of(promtool: Path, directory: Path) -> Firing:
@@ -37,8 +55,14 @@ def firing_of(promtool: Path, directory: Path) -> Firing:
 
 def gpu(metric: str, values: Sequence[float], uuid: str = "GPU-1", **labels: str) -> dict[str, Sequence[float]]:
     """A series of one GPU."""
-    pairs = [("gpu", "0"), ("instance", "a"), ("job", "gpu-triage"), ("uuid", uuid), *labels.items()]
-    return {selector(metric, pairs): values}
+    pairs = {"gpu": "0", "instance": "a", "job": "gpu-triage", "uuid": uuid, **labels}
+    return {selector(metric, pairs.items()): values}
+
+
+def host(metric: str, values: Sequence[float], instance: str = "a", **labels: str) -> dict[str, Sequence[float]]:
+    """A series of a host; a label that is given replaces one of its target."""
+    pairs = {"instance": instance, "job": "gpu-triage", **labels}
+    return {selector(metric, pairs.items()): values}
 
 
 def counter(a_minute: Iterable[float]) -> list[float]:

@@ -1,10 +1,11 @@
-"""Every scenario, and how the rules fare in it at one interval.
+"""Every scenario, and what the rules say of it at the scrape intervals that they are for.
 
-Three files of tests play them, one an interval, so that several workers share what takes minutes.
+Two files of tests play them, so that several workers share what takes minutes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.conftest import RequiresTool
@@ -16,17 +17,18 @@ from tests.rules.verdict import disagreements
 SCENARIOS = {name: load_any(name) for name in every_name()}
 
 
-def play(name: str, step_seconds: float, requires_tool: RequiresTool, directory: Path) -> None:
+def play(name: str, steps_seconds: Sequence[float], requires_tool: RequiresTool, directory: Path) -> None:
     """Fail unless the rules say of a scenario what it expects, at the times it says, and nothing else ever.
 
     Args:
         name: of the scenario.
-        step_seconds: scrape and evaluation interval; the rules are for 5 to 60.
+        steps_seconds: scrape intervals, multiples of the first; the rules are for 5 to 60.
         requires_tool: finds promtool.
         directory: for promtool's input.
     """
     scenario = SCENARIOS[name]
     promtool = requires_tool("promtool")
-    examination = examine(scenario, rule_files(), step_seconds=step_seconds, promtool=promtool, directory=directory)
-    found = disagreements(examination, scenario.expectations)
-    assert not found, "\n".join([f"{name} every {step_seconds} s:", *found])
+    examinations = examine(scenario, rule_files(), steps_seconds=steps_seconds, promtool=promtool, directory=directory)
+    for step_seconds, examination in zip(steps_seconds, examinations, strict=True):
+        found = disagreements(examination, scenario.expectations)
+        assert not found, "\n".join([f"{name} every {step_seconds} s:", *found])

@@ -54,8 +54,9 @@ def test_a_series_is_recorded_in_one_group_only() -> None:
 
 
 def test_within_a_group_what_is_read_is_recorded_above() -> None:
+    """Or is the series itself: one that renews itself reads what it was a minute ago."""
     late = []
     for position, rule in enumerate(RULES):
-        above = {earlier.name for earlier in RULES[:position]}
+        above = {earlier.name for earlier in RULES[:position]} | {rule.name}
         late += [(rule.name, use.metric) for use in uses(rule.expr) if use.metric in RECORDED_IN.keys() - above]
     assert late == []

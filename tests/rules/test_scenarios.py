@@ -1,4 +1,4 @@
-"""Every scenario through the rules at the usual scrape interval; what the scenarios show between them."""
+"""Every scenario through the rules at the usual and the longest scrape interval; what the scenarios show together."""
 
 from __future__ import annotations
 
@@ -11,10 +11,15 @@ from tests.rules.playing import SCENARIOS, play
 from tests.rules.verdict import wanted
 from tests.rules.vocabulary import CLASSES
 
-STEP_SECONDS = 15
+STEPS_SECONDS = (15, 60)
 
 EXPECTATIONS = [expectation for scenario in SCENARIOS.values() for expectation in scenario.expectations]
 ELSEWHERE = {
+    "GpuEccSramThreshold": "test_alone_sick.py: no simulated board counts so many",
+    "GpuExporterAbsent": "test_alone_targets.py: a scenario has a target",
+    "GpuExporterXidDeaf": "test_alone_targets.py: the simulated kernel log can be read",
+    "GpuExportersDown": "test_alone_targets.py: it takes more than one host",
+    "GpuInfinibandPortDown": "test_alone_targets.py: the simulated ports stay up",
     "GpuDriverVersionDrift": "test_alone.py: it takes two hosts",
     "GpuExporterWebConfigReloadFailed": "test_alone.py: a history has no web server, so no web configuration",
     "GpuTriageWatchdog": "it fires at every step of every scenario, or the scenario fails",
@@ -27,7 +32,7 @@ ELSEWHERE = {
 def test_the_rules_say_of_a_scenario_what_it_expects_and_nothing_else(
     name: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
-    play(name, STEP_SECONDS, requires_tool, tmp_path)
+    play(name, STEPS_SECONDS, requires_tool, tmp_path)
 
 
 def test_every_alert_fires_in_some_scenario() -> None:

@@ -10,7 +10,7 @@ from tests.rules.playing import SCENARIOS, play
 
 from gpu_triage.simulator import Scenario
 
-STEP_SECONDS = 5
+STEPS_SECONDS = (5,)
 MOST_GPU_MINUTES = 100
 """More take minutes of a CPU each; ``make long`` plays them too."""
 
@@ -32,7 +32,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_the_rules_say_of_a_scenario_what_it_expects_and_nothing_else(
     name: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
-    play(name, STEP_SECONDS, requires_tool, tmp_path)
+    play(name, STEPS_SECONDS, requires_tool, tmp_path)
 
 
 def test_continuous_integration_plays_a_dozen_of_the_scenarios() -> None:

@@ -17,6 +17,7 @@ from tests.rules.vocabulary import ACTIONS, series_labels
 
 RULES = read_rules(rule_files())
 LABELS = series_labels(RULES)
+RUNBOOKS = "exporter/gpu_triage/handbook/runbooks"
 
 RECORDED_NAME = re.compile(r"[a-z][a-z0-9_]*:gpu_[a-z0-9_]+:[a-z0-9_]+")
 TEMPLATE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
@@ -79,36 +80,61 @@ def test_an_alert_says_what_kind_of_action_it_asks_for(rule: Rule) -> None:
     assert rule.labels["action"] in ACTIONS
 
 
+FLEET_WIDE = frozenset({"GpuTriageWatchdog", "GpuDriverVersionDrift", "GpuExportersDown", "GpuExporterAbsent"})
+"""Alerts about no single host."""
+
+
 @every_alert
-def test_a_summary_is_one_sentence_without_values(rule: Rule) -> None:
+def test_a_summary_names_the_host_and_the_gpu(rule: Rule) -> None:
     summary = rule.annotations["summary"]
-    assert "{{" not in summary
-    assert re.fullmatch(r"[A-Z][^\n]{10,90}\.", summary)
+    if rule.name not in FLEET_WIDE:
+        assert "{{ $labels.instance }}" in summary
+    if "uuid" in labels_of(rule.expr, LABELS):
+        assert "{{ $labels.gpu }}" in summary
+    assert not summary.endswith(".")
 
 
 @every_alert
-def test_a_description_says_who_how_much_and_what_to_do(rule: Rule) -> None:
+def test_a_description_says_where_what_and_what_to_do(rule: Rule) -> None:
     description = rule.annotations["description"]
-    fleet_wide = {"GpuTriageWatchdog", "GpuDriverVersionDrift"}
-    # Where the value says nothing, a query names the cause.
-    assert "$value" in description or "| query" in description
-    assert "$labels.instance" in description or rule.name in fleet_wide
+    assert "$labels.instance" in description or rule.name in FLEET_WIDE
+    # Plain words, not the expression's arithmetic.
+    assert re.search(r"\(?= \{\{ \$value", description) is None
     # The fact, and then the decision.
     assert len(re.findall(r"[a-z0-9)}%][.:;] ", text_of(rule, "description") + " ")) >= 2
 
 
 @every_alert
-def test_an_alert_links_its_runbook_and_its_dashboard(rule: Rule, repository: Path) -> None:
-    page = f"docs/runbooks/{rule.name}.md"
-    assert rule.annotations["runbook_url"].endswith(f"/blob/main/{page}")
-    assert (repository / page).is_file()
+def test_an_alert_about_a_gpu_names_its_address_and_who_is_hit(rule: Rule) -> None:
+    if "uuid" not in labels_of(rule.expr, LABELS):
+        return
+    description = rule.annotations["description"]
+    assert ".Labels.pci_bus_id" in description
+    if rule.labels["action"] != "fix_host":
+        assert "gpu_process_info" in description
+
+
+@every_alert
+def test_an_alert_links_its_runbook_on_the_exporter_and_its_dashboard(rule: Rule, repository: Path) -> None:
+    own = f"http://{{{{ $labels.instance }}}}/runbooks/{rule.name}"
+    assert rule.annotations["runbook_url"] == own or (
+        rule.name in FLEET_WIDE and f"/runbooks/{rule.name}" in rule.annotations["runbook_url"]
+    )
+    assert (repository / RUNBOOKS / f"{rule.name}.md").is_file()
     assert re.fullmatch(r"gpu-triage-[a-z]+", rule.annotations["dashboard_uid"])
     assert set(rule.annotations) == {"summary", "description", "runbook_url", "dashboard_uid"}
 
 
+@every_rule
+def test_a_join_carries_what_identifies_the_target(rule: Rule) -> None:
+    """Two clusters may have hosts of one name."""
+    joins = re.findall(r"\b(?:on|by) \(([^)]*)\)", rule.expr)
+    assert [labels for labels in joins if "instance" in labels and "cluster, job, instance" not in labels] == []
+
+
 def test_every_runbook_belongs_to_an_alert(repository: Path) -> None:
-    pages = {path.stem for path in (repository / "docs" / "runbooks").glob("Gpu*.md")}
-    assert pages - NAMES == set()
+    runbooks = repository / "exporter" / "gpu_triage" / "handbook" / "runbooks"
+    assert {path.stem for path in runbooks.glob("Gpu*.md")} - NAMES == set()
 
 
 def test_recorded_names_say_level_metric_and_operations() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
-from tests.rules.vocabulary import CLASSES, ELSEWHERE, WORDS, series_labels, words
+from tests.rules.vocabulary import CLASSES, ELSEWHERE, TARGET_LABELS, WORDS, series_labels, words
 
 from gpu_triage.reference import catalogue_specs
 
@@ -34,7 +34,7 @@ def test_words_are_known_for_labels_that_exist() -> None:
 
 
 def test_series_of_targets_have_the_targets_labels() -> None:
-    assert series_labels(())("gpu_throttle_active") == {"instance", "job", "workload", "drill", "gpu", "uuid", "reason"}
+    assert series_labels(())("gpu_throttle_active") == TARGET_LABELS | {"gpu", "uuid", "reason"}
 
 
 def test_a_bottleneck_is_one_of_sixteen_classes() -> None:

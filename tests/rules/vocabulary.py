@@ -25,7 +25,7 @@ from gpu_triage.hardware.topology import CAPABILITIES, LEVELS, P2P_STATUSES
 from gpu_triage.reference import catalogue_specs
 from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, MISSING, STALLED
 
-TARGET_LABELS: Final = frozenset({"instance", "job", "workload", "drill"})
+TARGET_LABELS: Final = frozenset({"cluster", "instance", "job", "workload", "drill"})
 """Labels that a scrape configuration attaches to every series of a target."""
 
 CLASSES: Final = BOTTLENECK_CLASSES
@@ -89,6 +89,9 @@ WORDS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         "gpu_host_nfs_bytes_total": frozenset({"read", "write"}),
     },
     "error": {"gpu_error_info": _ERRORS, "gpu_driver_error_info": _ERRORS},
+    "by": {"gpu_incidents_recent": frozenset({"board", "slot"})},
+    "days": dict.fromkeys(("gpu_incidents_recent", "gpu_incident_boards_recent"), frozenset({"7", "30"})),
+    "fatal": {},
     "kind": {"gpu_host_pressure_seconds_total": frozenset({"some", "full"})},
     "level": {
         "gpu_topology_info": frozenset(LEVELS.values()),
@@ -109,7 +112,7 @@ WORDS: Final[Mapping[str, Mapping[str, frozenset[str]]]] = {
         **dict.fromkeys(_FINDINGS, SEVERITIES_OF_ALERTS - {"none"}),
     },
     "source": {
-        "gpu_devices": frozenset({"nvml", "pci", "expected"}),
+        "gpu_devices": frozenset({"nvml", "pci", "expected", "boot"}),
         "gpu_exporter_xid_source_up": frozenset({"nvml", "kmsg"}),
     },
     "status": {"gpu_p2p_status": frozenset({*P2P_STATUSES.values(), "unknown"})},
@@ -136,6 +139,8 @@ def words(metric: str, label: str) -> frozenset[str] | None:
     """What a label can hold: in this metric, or where that is recorded, in any; None where it can hold anything."""
     if label == "class":
         return frozenset(CLASSES)
+    if label == "fatal":
+        return frozenset({"true", "false"})
     by_metric = WORDS.get(label, {})
     if ":" in metric and by_metric:
         return frozenset().union(*by_metric.values())

@@ -1,0 +1,75 @@
+"""docs/alerts.md shows every alert as it is shipped and as it arrives."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from tests.rules.alerts_page import PAGE, alerts_page, main, read_told
+
+from gpu_triage.alerting.sources import Alert, RuleSource, read_sources
+
+SOURCES = read_sources()
+ALERTS = [alert for source in SOURCES for alert in source.alerts]
+
+TOLD = """\
+summary: gpu-host-1 GPU 3: lost, fell off the bus
+description: GPU 3 of gpu-host-1 (PCI 0000:65:00.0) no longer answers: a_b <c>.
+labels: severity="critical", gpu="3"
+runbook_url: http://gpu-host-1:9836/runbooks/GpuLost
+"""
+
+
+def test_the_page_is_up_to_date(repository: Path) -> None:
+    page = (repository / "docs" / PAGE).read_text(encoding="utf-8")
+    assert page == alerts_page(SOURCES, read_told()), "run `make docs`"
+
+
+def test_every_alert_stands_once_with_a_link_from_the_table() -> None:
+    page = alerts_page(SOURCES, {})
+    assert sorted(re.findall(r"^### (\S+)$", page, re.MULTILINE)) == sorted(alert.key for alert in ALERTS)
+    assert len(re.findall(r"^\| \[", page, re.MULTILINE)) == len(ALERTS)
+
+
+def test_steps_come_in_the_playbooks_order_and_the_exporter_last() -> None:
+    titles = re.findall(r"^## (.*)$", alerts_page(SOURCES, {}), re.MULTILINE)
+    assert [title[:6] for title in titles[:-1]] == [f"Step {number}" for number in range(1, len(titles))]
+    assert titles[-1].startswith("The exporter itself")
+
+
+@pytest.mark.parametrize("alert", [a for a in ALERTS if a.thresholds], ids=lambda alert: alert.key)
+def test_thresholds_stand_with_their_ranges(alert: Alert) -> None:
+    section = alerts_page(SOURCES, {}).split(f"### {alert.key}\n")[1].split("\n### ")[0]
+    for name, limits in alert.thresholds.items():
+        assert f"| `{name}` | {limits.value:g} | {limits.low:g} to {limits.high:g} |" in section or limits.high > 1e5
+
+
+def test_a_notification_is_shown_as_it_arrives(tmp_path: Path) -> None:
+    (tmp_path / "GpuLost.txt").write_text(TOLD, encoding="utf-8")
+    page = alerts_page(SOURCES, read_told(tmp_path))
+    assert "> **gpu-host-1 GPU 3: lost, fell off the bus**\n>\n> GPU 3 of gpu-host-1 (PCI 0000:65:00.0)" in page
+    assert "no longer answers: a\\_b \\<c>." in page
+    assert '> `severity="critical", gpu="3"`\n>\n> <http://gpu-host-1:9836/runbooks/GpuLost>\n' in page
+
+
+def test_conditions_have_no_tokens_left() -> None:
+    assert "${" not in alerts_page(SOURCES, {})
+
+
+def test_links_lead_somewhere(repository: Path) -> None:
+    page = alerts_page(SOURCES, {})
+    links = set(re.findall(r"\]\(((?!https?://|#)[^)#\s]+)", page))
+    assert [link for link in links if not (repository / "docs" / link).exists()] == []
+    headings = {
+        re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in re.findall(r"^#+ (.*)$", page, re.MULTILINE)
+    }
+    assert set(re.findall(r"\]\(#([^)\s]+)\)", page)) <= headings
+
+
+def test_wrong_usage_is_refused() -> None:
+    assert main([]) == 2
+
+
+def test_a_source_without_alerts_has_no_section() -> None:
+    assert "recording.yml" not in alerts_page((RuleSource("recording.yml", "Nothing.", ()),), {})
