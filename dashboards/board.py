@@ -37,6 +37,7 @@ class Board:
         one_gpu: whether it is about a single GPU, not all that the variables choose.
         per_gpu: whether GPUs can be chosen.
         marks: whether events are marked on the time axis.
+        runbooks: whether panels link runbooks, which an exporter serves.
     """
 
     uid: str
@@ -48,6 +49,7 @@ class Board:
     one_gpu: bool = False
     per_gpu: bool = True
     marks: bool = True
+    runbooks: bool = False
 
 
 def build(board: Board) -> model.Dashboard:
@@ -92,7 +94,8 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
         found.append(_labels("instance", "Host", instances, ".+"))
         # Alerts about a host have no GPU: "all GPUs" includes them.
         found += [_labels("gpu", "GPU", gpus, ".*")] if board.per_gpu else []
-    return found
+    # Every exporter serves all runbooks: if this one is down, choose another.
+    return [*found, _one_label("exporter", "Runbooks from", instances)] if board.runbooks else found
 
 
 def _labels(name: str, label: str, query: str, everything: str) -> sdk.QueryVariable:

@@ -26,6 +26,7 @@ def board() -> Board:
         description="Everything about one GPU: what it is, what it does, what limits it, what is wrong with it, who "
         "uses it.",
         since="3h",
+        runbooks=True,
         one_gpu=True,
         rows=(_now(), _activity(), power(), links(), health(), processes(), instances(), host_beside()),
     )

@@ -104,10 +104,33 @@ def health() -> Row:
                     Column("SRAM over limit", expr=by_gpu(gpu("gpu_ecc_sram_threshold_exceeded")), words=NO_FAULT),
                     Column("Fabric", expr=by_gpu(gpu("gpu_fabric_state")), words=FABRIC_STATE),
                     Column("Fabric's health", expr=by_gpu(gpu("gpu_fabric_health")), words=FABRIC_HEALTH),
+                    Column(
+                        "Last reset",
+                        expr=f"1000 * {by_gpu(gpu('gpu_reset_timestamp_seconds'))}",
+                        unit="dateTimeFromNow",
+                    ),
                     Column("Error", label="error"),
                     Column("Fails", expr=f"max by (job, instance, gpu, error) ({gpu('gpu_error_info')})"),
                 ),
                 size=Size(24, 4),
+            ),
+            table_of(
+                "Incidents",
+                "How often this board, and this slot, had the same fault. A reset will not fix what keeps coming back.",
+                (
+                    HOST,
+                    GPU_COLUMN,
+                    Column("Fault", label="kind"),
+                    Column("On the", label="by"),
+                    Column("Last 7 days", expr=_incidents(_WEEK)),
+                    Column("Last 30 days", expr=_incidents(_MONTH)),
+                    Column(
+                        "Boards in this slot",
+                        expr=f"max by (job, instance, gpu, kind) ({gpu('gpu_incident_boards_recent', _MONTH)})",
+                    ),
+                ),
+                sort="-Last 30 days",
+                size=Size(24, 5),
             ),
             lines(
                 "ECC errors per hour",
@@ -254,3 +277,11 @@ def _last_xid() -> str:
 
 def _unassigned() -> str:
     return host("gpu_xid_unassigned_last_timestamp_seconds")
+
+
+_WEEK = 'days="7"'
+_MONTH = 'days="30"'
+
+
+def _incidents(days: str) -> str:
+    return f"max by (job, instance, gpu, kind, by) ({gpu('gpu_incidents_recent', days)})"

@@ -27,6 +27,7 @@ def board() -> Board:
         description="Why is this GPU job slow or sick? Read the verdicts from left to right; the first that is not OK "
         "is where to start. The rows below follow the playbook's order.",
         since="3h",
+        runbooks=True,
         rows=(
             Row("", _first_screen()),
             sick(),
@@ -147,7 +148,7 @@ def _alerts() -> PanelBuilder:
         "empty table means that the rules do not run.",
         (
             Column("Severity", expr=f"{severity}\nor\n{watchdog}", words=SEVERITY, width=80),
-            Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}.md"), width=220),
+            Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=220),
             HOST,
             Column("GPU", label="gpu", link=detail_link(), width=50),
             Column("Action", label="action", width=120),

@@ -33,7 +33,7 @@ def board() -> Board:
         since="6h",
         refresh="1m",
         rows=(
-            Row("", (*_tiles(), _classes(), _worst_hosts(), _worst_gpus())),
+            Row("", (*_tiles(), _classes(), _worst_hosts(), _worst_gpus(), _repeat_offenders())),
             links(),
             differences(),
             Row("Exporters", (_exporters(), _collectors())),
@@ -154,6 +154,36 @@ def _worst_gpus() -> PanelBuilder:
         sort=("-Verdict", "Bottleneck"),
         size=Size(12, 10),
     )
+
+
+def _repeat_offenders() -> PanelBuilder:
+    return table_of(
+        "Repeat offenders",
+        "Faults within the last 30 days, by board and by slot. The same fault on one board in any slot: "
+        "replace the board. On several boards in one slot: inspect slot, riser, power and cooling.",
+        (
+            HOST,
+            GPU,
+            Column("Slot", label="pci_bus_id"),
+            Column("Fault", label="kind"),
+            Column("On this board", expr=_incidents('by="board"'), steps=limits((2, "orange"))),
+            Column("In this slot", expr=_incidents('by="slot"'), steps=limits((2, "orange"))),
+            Column(
+                "Boards in this slot",
+                expr=f"max by (job, instance, gpu, pci_bus_id, kind) ({gpu('gpu_incident_boards_recent', _MONTH)})",
+                steps=limits((2, "dark-red")),
+            ),
+        ),
+        sort=("-On this board", "-In this slot"),
+        size=Size(24, 8),
+    )
+
+
+_MONTH = 'days="30"'
+
+
+def _incidents(by: str) -> str:
+    return f"max by (job, instance, gpu, pci_bus_id, kind) ({gpu('gpu_incidents_recent', f'{by}, {_MONTH}')})"
 
 
 _CRITICAL = 'alertstate="firing", severity="critical"'

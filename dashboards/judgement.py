@@ -6,13 +6,11 @@ from typing import Final
 
 from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import LOST, bottleneck, by_gpu, by_host, gpu, host, lost_seconds, rate
-from dashboards.steps import REPOSITORY_URL
+from dashboards.steps import RUNBOOKS_URL
 from dashboards.tables import GPU, HOST, Column, detail_link, table_of
 from dashboards.words import BOTTLENECK, CLASS, HOST_VERDICT, NOT_READ, SEVERITY, VERDICT
 from gpu_triage import catalogue
 
-FINDINGS_URL: Final = f"{REPOSITORY_URL}/docs/check.md#verdicts"
-"""The table of every finding: its verdict, action and alert."""
 MOST_LOST: Final = 40
 """Rows of a table of lost time."""
 
@@ -38,7 +36,7 @@ def findings(size: Size) -> PanelBuilder:
         "follows if it lasts.",
         (
             Column("Severity", expr=severity, words=SEVERITY[:3], width=80),
-            Column("Finding", label="code", link=("Its verdict and alert", FINDINGS_URL), width=190),
+            Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=190),
             HOST,
             Column("GPU", label="gpu", link=detail_link(), width=50),
             Column("Action", label="action", width=130),

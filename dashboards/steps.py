@@ -9,8 +9,8 @@ from typing import Final
 import yaml
 
 RULES: Final = Path(__file__).resolve().parent.parent / "rules"
-REPOSITORY_URL: Final = "https://github.com/gpu-triage/gpu-triage-exporter/blob/main"
-RUNBOOKS_URL: Final = f"{REPOSITORY_URL}/docs/runbooks"
+RUNBOOKS_URL: Final = "http://${exporter:raw}/runbooks"
+"""Where the playbook and the runbooks are: every exporter serves them. `raw` keeps the port's colon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Step:
 
     Attributes:
         title: number and question, as the row and the tile have it.
-        anchor: of its section in docs/playbook.md.
+        anchor: of its section in the playbook.
         rules: file of its alerts, in rules/; "" where it has none.
         classes: bottleneck classes that mean yes.
         judged_by: series without which the question has no answer.
@@ -40,7 +40,7 @@ class Step:
     @property
     def url(self) -> str:
         """Its section of the playbook."""
-        return f"{REPOSITORY_URL}/docs/playbook.md#{self.anchor}"
+        return f"{RUNBOOKS_URL}/playbook#{self.anchor}"
 
 
 SEEN: Final = Step(

@@ -36,6 +36,7 @@ SHIPPED = (
     "idle-downshift",
     "lost-before-start",
     "no-driver",
+    "repeat-offender",
     "rtx-4070-ti-super",
     "v100-old-driver",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,9 +10,8 @@ from typing import Any
 
 import pytest
 from dashboards.build import dashboards
-from dashboards.judgement import FINDINGS_URL
 from dashboards.selectors import bottleneck_in
-from dashboards.steps import REPOSITORY_URL, STEPS, Step
+from dashboards.steps import RUNBOOKS_URL, STEPS, Step
 from dashboards.words import BOTTLENECK, CLASS
 from tests.dashboards.grafana import FILES, FOLDER, Target, all_targets, find, panels, read, substitute, words_of
 from tests.rules.expressions import labels_of, uses
@@ -22,6 +22,8 @@ from tests.rules.vocabulary import series_labels
 from gpu_triage import catalogue
 from gpu_triage.catalogue import GPU_LABELS, MetricSpec
 from gpu_triage.diagnosis.colours import CLASS_COLOURS
+from gpu_triage.handbook.html import render_html
+from gpu_triage.handbook.pages import find as find_page
 from gpu_triage.reference import catalogue_specs
 
 RULES = read_rules(rule_files())
@@ -228,14 +230,21 @@ def test_a_verdict_links_a_panel_of_its_step_and_the_playbook(step: Step) -> Non
     assert looked_at
     board = read("diagnosis.json")
     assert [panel["title"] for panel in board["panels"] if panel["id"] == int(looked_at[1])] == [step.key_panel]
-    assert read_on["url"].startswith(f"{REPOSITORY_URL}/docs/playbook.md#")
+    page, _, anchor = read_on["url"].removeprefix(f"{RUNBOOKS_URL}/").partition("#")
+    assert f'<h3 id="{anchor}">' in render_html(find_page(page).text)
 
 
-def test_a_finding_links_the_table_that_has_it(repository: Path) -> None:
-    path, _, anchor = FINDINGS_URL.removeprefix(f"{REPOSITORY_URL}/").partition("#")
-    text = (repository / path).read_text(encoding="utf-8")
-    section = text.lower().partition(f"\n## {anchor}\n")[2].partition("\n## ")[0]
-    assert "`gpu.lost`" in section
+@pytest.mark.parametrize("file", ["diagnosis.json", "detail.json"])
+def test_runbooks_are_linked_on_an_exporter_that_can_be_chosen(file: str) -> None:
+    board = read(file)
+    (exporter,) = (each for each in board["templating"]["list"] if each["name"] == "exporter")
+    assert exporter["query"]["query"].startswith("label_values(gpu_exporter_build_info{")
+    assert f'"{RUNBOOKS_URL}/${{__value.raw}}"' in json.dumps(board)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_no_dashboard_links_a_code_host(file: str) -> None:
+    assert "github.com" not in json.dumps(read(file))
 
 
 def test_the_readme_names_every_dashboard(repository: Path) -> None:
