@@ -12,7 +12,8 @@ from types import FrameType
 
 import click
 from deploy.demo.pager import Notification, pager
-from deploy.demo.stack import Stack, StackError, find_programs, stack
+from deploy.demo.processes import StackError
+from deploy.demo.stack import Stack, find_programs, stack
 
 from gpu_triage.errors import ScenarioError
 from gpu_triage.simulator import Scenario, load_scenario
@@ -32,7 +33,8 @@ _COLOURS = {"critical": "red", "warning": "yellow", "info": "blue"}
 def demo(scenario: str, pace: int, seconds: int | None) -> None:
     """Play SCENARIO fast: simulated exporter, Prometheus with the rules, Alertmanager, and a pager on this terminal.
 
-    Windows and waits of the rules are shorter by the same pace; thresholds and texts are those of production.
+    The rules' windows and Alertmanager's waits are shorter by the same pace; thresholds, routes and texts are those of
+    production.
     Everything listens on 127.0.0.1, is made up, and is gone when the demonstration ends.
     """
     begun = time.monotonic()
@@ -40,7 +42,7 @@ def demo(scenario: str, pace: int, seconds: int | None) -> None:
         signal.signal(number, _end_in_order)
 
     def show(notification: Notification) -> None:
-        _print_page(notification, (time.monotonic() - begun) * pace)
+        _print(notification, (time.monotonic() - begun) * pace)
 
     ended = threading.Event()
     try:
@@ -89,15 +91,25 @@ def _clock(scenario_seconds: float) -> str:
     return f"{minutes:3d}:{seconds:02d}"
 
 
-def _print_page(notification: Notification, scenario_seconds: float) -> None:
-    severity = notification.labels.get("severity", "none")
-    firing = notification.status == "firing"
-    head = f"{_clock(scenario_seconds)}  {notification.receiver.upper() if firing else 'RESOLVED':<8}  "
-    head += f"{severity:<8}  {notification.labels['alertname']}"
-    click.echo(click.style(head, fg=_COLOURS.get(severity) if firing else "green", bold=firing))
-    if firing:
-        click.echo(f"          {notification.annotations['description'].strip()}")
-        click.echo(f"          {notification.annotations['runbook_url']}\n")
+_RECEIVERS = {"gpu-pager": "PAGE", "gpu-tickets": "TICKET", "gpu-context": "CONTEXT"}
+"""What a person is told by each receiver; the dead man's switch is told all the time, and prints nothing."""
+
+
+def _print(notification: Notification, scenario_seconds: float) -> None:
+    """One notification as it arrives: a line for each alert that fires, and one for an end."""
+    kind = _RECEIVERS.get(notification.receiver)
+    if kind is None:
+        return
+    click.echo(f"{_clock(scenario_seconds)}  {kind if notification.status == 'firing' else 'RESOLVED'}")
+    for alert in notification.alerts:
+        firing = alert.status == "firing"
+        colour = _COLOURS.get(alert.labels.get("severity", "")) if firing else "green"
+        head = alert.annotations.get("summary") or alert.labels["alertname"]
+        click.echo(click.style(f"          {alert.labels['alertname']}: {head}", fg=colour, bold=firing))
+        if firing:
+            click.echo(f"          {alert.annotations['description'].strip()}")
+            click.echo(f"          {alert.annotations['runbook_url']}")
+    click.echo()
     sys.stdout.flush()
 
 

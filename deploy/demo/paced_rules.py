@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from deploy.demo.durations import DURATION, paced_duration
 
-_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-_DURATION = re.compile(r"(?<![\w.])(\d+)(ms|[smhd])(?!\w)")
-_RECENT = re.compile(r"time\(\) - (\d+)(?= *\)|$)", re.MULTILINE)
-_SHORTEST_SECONDS = 1
+_RECENT = re.compile(r"time\(\) - (\d+)(?![\w.])")
+_SHORTEST_WINDOW_SECONDS = 1.0
+_SHORTEST_INTERVAL_SECONDS = 0.25
+_DEFAULT_INTERVAL = "1m"
 
 
 def write_paced_rules(source: Path, target: Path, pace: int) -> list[Path]:
     """The rule files that were written: those of `source` with every duration divided by `pace`.
 
-    Windows, `for` and the Unix times that alerts call recent shrink; every group is evaluated once a second. Names,
-    thresholds, labels and annotations stay.
+    Windows, `for`, intervals and the Unix times that alerts call recent shrink. Names, thresholds, labels and texts
+    stay.
 
     Args:
         source: folder of the rules.
@@ -31,7 +32,9 @@ def write_paced_rules(source: Path, target: Path, pace: int) -> list[Path]:
         if "groups" not in content:
             continue
         for group in content["groups"]:
-            group["interval"] = f"{_SHORTEST_SECONDS}s"
+            group["interval"] = paced_duration(
+                group.get("interval", _DEFAULT_INTERVAL), pace, shortest_seconds=_SHORTEST_INTERVAL_SECONDS
+            )
             for rule in group["rules"]:
                 _pace(rule, pace)
         written.append(target / path.name)
@@ -43,14 +46,12 @@ def _pace(rule: dict[str, Any], pace: int) -> None:
     rule["expr"] = paced_expression(str(rule["expr"]), pace)
     for key in ("for", "keep_firing_for"):
         if key in rule:
-            rule[key] = paced_expression(rule[key], pace)
+            rule[key] = paced_duration(rule[key], pace)
 
 
 def paced_expression(expression: str, pace: int) -> str:
     """An expression with shorter windows: ``rate(x[5m])`` at pace 60 is ``rate(x[5s])``."""
-    shorter = _DURATION.sub(lambda found: f"{_seconds(found, pace)}s", expression)
+    shorter = DURATION.sub(
+        lambda found: paced_duration(found[0], pace, shortest_seconds=_SHORTEST_WINDOW_SECONDS), expression
+    )
     return _RECENT.sub(lambda found: f"time() - {max(1, int(found[1]) // pace)}", shorter)
-
-
-def _seconds(found: re.Match[str], pace: int) -> int:
-    return max(_SHORTEST_SECONDS, round(int(found[1]) * _UNITS[found[2]] / pace))

@@ -14,28 +14,43 @@ _LONGEST_BODY_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Notification:
-    """One alert of one notification.
+class Alert:
+    """One alert of a notification.
 
     Attributes:
-        receiver: the receiver of the route that it took.
         status: firing or resolved.
         labels: of the alert.
         annotations: of the alert, filled in.
     """
 
-    receiver: str
     status: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Notification:
+    """What Alertmanager sends at once: the alerts of one group.
+
+    Attributes:
+        receiver: the receiver of the route that they took.
+        status: firing while any of them fires, else resolved.
+        group: names the group; a pager opens one incident for each and closes it when the group is resolved.
+        alerts: every alert of the group that fires or has just resolved.
+    """
+
+    receiver: str
+    status: str
+    group: str
+    alerts: tuple[Alert, ...]
+
+
 @contextmanager
 def pager(show: Callable[[Notification], None]) -> Iterator[str]:
-    """A pager for the length of a ``with`` block; yields the URL that Alertmanager's webhook shall call.
+    """A pager for the length of a ``with`` block; yields the URL that Alertmanager's webhook calls.
 
     Args:
-        show: called with each alert, one at a time.
+        show: called with each notification, one at a time.
     """
     lock = threading.Lock()
 
@@ -49,8 +64,7 @@ def pager(show: Callable[[Notification], None]) -> Iterator[str]:
             self.send_response(200)
             self.end_headers()
             with lock:
-                for notification in _notifications(body):
-                    show(notification)
+                show(_notification(body))
 
         def log_message(self, *_: object) -> None:
             """Say nothing: the terminal is for pages."""
@@ -67,6 +81,6 @@ def pager(show: Callable[[Notification], None]) -> Iterator[str]:
         thread.join()
 
 
-def _notifications(body: Mapping[str, Any]) -> Iterator[Notification]:
-    for alert in body["alerts"]:
-        yield Notification(str(body["receiver"]), alert["status"], alert["labels"], alert["annotations"])
+def _notification(body: Mapping[str, Any]) -> Notification:
+    alerts = tuple(Alert(each["status"], each["labels"], each["annotations"]) for each in body["alerts"])
+    return Notification(str(body["receiver"]), str(body["status"]), str(body["groupKey"]), alerts)

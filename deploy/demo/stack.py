@@ -1,31 +1,32 @@
-"""Starts exporter, Prometheus and Alertmanager in a folder of their own, and ends all of them."""
+"""Prometheus and Alertmanager with the shipped rules and routes at a pace, and a simulated exporter that they watch."""
 
 from __future__ import annotations
 
-import http.client
 import shutil
-import socket
-import subprocess
 import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
+from deploy.demo.durations import paced_duration
+from deploy.demo.paced_routes import paced_alertmanager
 from deploy.demo.paced_rules import write_paced_rules
+from deploy.demo.processes import Server, StackError, free_port
 
-RULES = Path(__file__).resolve().parents[2] / "rules"
+from gpu_triage.alerting.files import rule_files
+from gpu_triage.alerting.settings import DEFAULTS, Settings
 
-_READY_WITHIN_SECONDS = 60.0
-_END_WITHIN_SECONDS = 10.0
-
-
-class StackError(Exception):
-    """A part of the stack is missing or does not start; the message names it and what to do."""
+_SHORTEST_SCRAPE_SECONDS = 0.5
+_FLAGS = {
+    "rules.alert.resend-delay": "1m",
+    "rules.alert.for-grace-period": "10m",
+    "rules.alert.for-outage-tolerance": "1h",
+    "query.lookback-delta": "5m",
+}
+"""Prometheus' own times, at their defaults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,18 @@ class Programs:
 
 @dataclass(frozen=True, slots=True)
 class Stack:
-    """A running stack, by the addresses a person can open."""
+    """A running stack, by the addresses a person can open.
+
+    Attributes:
+        exporter: the simulated exporter; "" where `servers` watches something else.
+        prometheus, alertmanager: the two servers.
+        server: Prometheus itself, to end it and start it again.
+    """
 
     exporter: str
     prometheus: str
     alertmanager: str
+    server: Server
 
 
 def find_programs() -> Programs:
@@ -63,56 +71,100 @@ def find_programs() -> Programs:
 def stack(
     directory: Path, scenario: str, pace: int, webhook: str, programs: Programs, *, drill: bool = True
 ) -> Iterator[Stack]:
-    """A running stack for the length of a ``with`` block.
+    """A simulated host and what watches it, for the length of a ``with`` block.
 
     Args:
         directory: for configurations, data and logs.
         scenario: what the exporter simulates.
-        pace: how many times faster; the rules' windows are as much shorter.
-        webhook: URL that pages go to.
+        pace: how many times faster; the waits of rules and routes are as much shorter.
+        webhook: URL that notifications go to.
         programs: the servers.
         drill: whether the target carries the label of a fire drill.
 
     Raises:
         StackError: a program does not start; the message shows the end of its log.
     """
-    ports = [_free_port() for _ in range(3)]
-    exporter, prometheus, alertmanager = (f"127.0.0.1:{port}" for port in ports)
-    (directory / "rules").mkdir()
-    write_paced_rules(RULES, directory / "rules", pace)
-    _write(directory / "prometheus.yml", _prometheus_config(exporter, alertmanager, drill=drill))
-    _write(directory / "alertmanager.yml", _alertmanager_config(webhook))
-    with ExitStack() as running:
+    address = f"127.0.0.1:{free_port()}"
+    exporter = f"http://{address}"
+    # The host has a name instead of an address: a link to it would lead nowhere.
+    write_rules(directory, pace, Settings(runbook_base_url=f"{exporter}/runbooks"))
+    labels = {"instance": "demo-host", **({"drill": "true"} if drill else {})}
+    job = {"job_name": "gpu-triage", "static_configs": [{"targets": [address], "labels": labels}]}
+    # The pages of this drill take the way of real ones: that is what it shows.
+    routes = paced_alertmanager(pace, webhook, drill=False)
+    served = Server("exporter", _exporter_command(address, scenario, pace), directory, f"{exporter}/-/ready")
+    with servers(directory, pace, [job], routes, programs) as running, served.running():
+        yield Stack(exporter, running.prometheus, running.alertmanager, running.server)
 
-        def start(name: str, command: Sequence[str], url: str) -> None:
-            running.enter_context(_process(name, command, directory / f"{name}.log", url))
 
-        start(
-            "alertmanager",
-            [
-                programs.alertmanager,
-                f"--config.file={directory / 'alertmanager.yml'}",
-                f"--storage.path={directory / 'alertmanager'}",
-                f"--web.listen-address={alertmanager}",
-                # Links in its pages lead to where it listens, not to the host's name.
-                f"--web.external-url=http://{alertmanager}",
-                "--cluster.listen-address=",
-            ],
-            f"http://{alertmanager}/-/ready",
-        )
-        start(
-            "prometheus",
-            [
-                programs.prometheus,
-                f"--config.file={directory / 'prometheus.yml'}",
-                f"--storage.tsdb.path={directory / 'prometheus'}",
-                f"--web.listen-address={prometheus}",
-                f"--web.external-url=http://{prometheus}",
-            ],
-            f"http://{prometheus}/-/ready",
-        )
-        start("exporter", _exporter_command(exporter, scenario, pace), f"http://{exporter}/-/ready")
-        yield Stack(f"http://{exporter}", f"http://{prometheus}", f"http://{alertmanager}")
+def write_rules(directory: Path, pace: int, settings: Settings = DEFAULTS) -> None:
+    """Write the rules at a pace to where `servers` looks for them."""
+    for folder in ("unpaced", "rules"):
+        (directory / folder).mkdir()
+    for name, text in rule_files(settings).items():
+        if "/" not in name:
+            (directory / "unpaced" / name).write_text(text, encoding="utf-8")
+    write_paced_rules(directory / "unpaced", directory / "rules", pace)
+
+
+@contextmanager
+def servers(
+    directory: Path, pace: int, jobs: Sequence[dict[str, Any]], routes: dict[str, Any], programs: Programs
+) -> Iterator[Stack]:
+    """Alertmanager, and Prometheus with the rules in ``rules/`` of the directory, for the length of a ``with`` block.
+
+    Args:
+        directory: for configurations, data and logs.
+        pace: how many times faster scrapes and Prometheus' own waits are.
+        jobs: the scrape jobs.
+        routes: Alertmanager's configuration.
+        programs: the servers.
+
+    Raises:
+        StackError: a program does not start; the message shows the end of its log.
+    """
+    prometheus, alertmanager = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    _write(directory / "alertmanager.yml", routes)
+    _write(directory / "prometheus.yml", _prometheus_config(jobs, alertmanager, pace))
+    pager = Server(
+        "alertmanager",
+        _alertmanager_command(programs.alertmanager, directory, alertmanager),
+        directory,
+        f"http://{alertmanager}/-/ready",
+    )
+    server = Server(
+        "prometheus",
+        _prometheus_command(programs.prometheus, directory, prometheus, pace),
+        directory,
+        f"http://{prometheus}/-/ready",
+    )
+    with pager.running(), server.running():
+        yield Stack("", f"http://{prometheus}", f"http://{alertmanager}", server)
+
+
+def _alertmanager_command(program: str, directory: Path, address: str) -> list[str]:
+    return [
+        program,
+        f"--config.file={directory / 'alertmanager.yml'}",
+        f"--storage.path={directory / 'alertmanager'}",
+        f"--web.listen-address={address}",
+        # Links in its pages lead to where it listens, not to the host's name.
+        f"--web.external-url=http://{address}",
+        "--cluster.listen-address=",
+    ]
+
+
+def _prometheus_command(program: str, directory: Path, address: str, pace: int) -> list[str]:
+    return [
+        program,
+        f"--config.file={directory / 'prometheus.yml'}",
+        f"--storage.tsdb.path={directory / 'prometheus'}",
+        f"--web.listen-address={address}",
+        f"--web.external-url=http://{address}",
+        *(f"--{flag}={paced_duration(written, pace)}" for flag, written in _FLAGS.items()),
+        # Targets are scraped five seconds sooner after the start: minutes of a play.
+        "--scrape.discovery-reload-interval=1s",
+    ]
 
 
 def _exporter_command(address: str, scenario: str, pace: int) -> list[str]:
@@ -121,87 +173,15 @@ def _exporter_command(address: str, scenario: str, pace: int) -> list[str]:
     return [sys.executable, "-m", "gpu_triage", "serve", *flags, *intervals, "--log.level", "warning"]
 
 
-def _prometheus_config(exporter: str, alertmanager: str, *, drill: bool) -> object:
-    labels = {"instance": "demo-host", **({"drill": "true"} if drill else {})}
+def _prometheus_config(jobs: Sequence[dict[str, Any]], alertmanager: str, pace: int) -> object:
+    interval = paced_duration("15s", pace, shortest_seconds=_SHORTEST_SCRAPE_SECONDS)
     return {
-        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},
         "rule_files": ["rules/*.yml"],
         "alerting": {"alertmanagers": [{"static_configs": [{"targets": [alertmanager]}]}]},
-        "scrape_configs": [
-            {"job_name": "gpu-triage", "static_configs": [{"targets": [exporter], "labels": labels}]},
-        ],
+        "scrape_configs": list(jobs),
     }
-
-
-def _alertmanager_config(webhook: str) -> object:
-    inhibitions = yaml.safe_load((RULES / "alertmanager-inhibit.yml").read_text(encoding="utf-8"))
-    by = ["alertname", "instance", "uuid"]
-    return {
-        "route": {
-            "receiver": "ticket",
-            "group_by": by,
-            # Sources and symptoms of an inhibition may come in any order; the wait lets the source arrive first.
-            "group_wait": "3s",
-            "group_interval": "3s",
-            "repeat_interval": "1h",
-            "routes": [
-                {"receiver": "nobody", "matchers": ['alertname="GpuTriageWatchdog"']},
-                {"receiver": "pager", "matchers": ['severity="critical"']},
-            ],
-        },
-        "receivers": [
-            {"name": name, "webhook_configs": [{"url": webhook, "send_resolved": True}]} for name in ("pager", "ticket")
-        ]
-        + [{"name": "nobody"}],
-        **inhibitions,
-    }
-
-
-@contextmanager
-def _process(name: str, command: Sequence[str], log: Path, ready: str) -> Iterator[None]:
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            # Ctrl-C is for the person's program, which ends its parts in order.
-            start_new_session=True,
-        )
-    try:
-        _wait(lambda: _answers(ready) or process.poll() is not None)
-        if not _answers(ready):
-            raise StackError(f"{name} does not start; the end of its log:\n{log.read_text(errors='replace')[-2000:]}")
-        yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(_END_WITHIN_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait(condition: Callable[[], bool]) -> None:
-    limit = time.monotonic() + _READY_WITHIN_SECONDS
-    while not condition() and time.monotonic() < limit:
-        time.sleep(0.1)
-
-
-def _answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5):
-            return True
-    except (OSError, http.client.HTTPException, urllib.error.URLError):
-        return False
 
 
 def _write(path: Path, content: object) -> None:
     path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -15,30 +15,67 @@ from tests.e2e.processes import end, free_port, wait_for
 
 Labels = dict[str, str]
 
-LOST: Labels = {"alertname": "GpuLost", "gpu": "6", "uuid": "GPU-6"}
-LOST_BEFORE_START: Labels = {"alertname": "GpuLost", "gpu": "1"}
+SIX = {"gpu": "6", "uuid": "GPU-6"}
+LOST: Labels = {"alertname": "GpuLost", "severity": "critical", **SIX}
+XID: Labels = {"alertname": "GpuXidCritical", "severity": "critical", **SIX}
+XID_BY_ADDRESS: Labels = {"alertname": "GpuXidCritical", "severity": "critical", "pci_bus_id": "0000:b3:00.0"}
+LOST_BEFORE_START: Labels = {"alertname": "GpuLost", "severity": "critical", "gpu": "1"}
 """A GPU that the driver has no handle for has no UUID."""
-XID_BY_ADDRESS: Labels = {"alertname": "GpuXidCritical", "pci_bus_id": "0000:b3:00.0", "xid": "79"}
-NARROW: Labels = {"alertname": "GpuPcieWidthDowntrained", "gpu": "5", "uuid": "GPU-5", "severity": "critical"}
+UNCORRECTED: Labels = {"alertname": "GpuEccUncorrected", "severity": "critical", **SIX}
+RESET: Labels = {"alertname": "GpuRecoveryActionNeeded", "severity": "critical", **SIX}
+DRAIN_AND_RESET = RESET | {"severity": "warning"}
+CONTAINED: Labels = {"alertname": "GpuXidContained", "severity": "warning", **SIX}
+NVLINK = XID | {"path": "nvlink"}
+FABRIC: Labels = {"alertname": "GpuFabricUnhealthy", "severity": "critical"}
+DRIVER: Labels = {"alertname": "GpuDriverUnavailable", "severity": "critical"}
+MISSING: Labels = {"alertname": "GpuMissing", "severity": "critical"}
+DOWN: Labels = {"alertname": "GpuExporterDown", "severity": "critical"}
+NARROW: Labels = {"alertname": "GpuPcieWidthDowntrained", "severity": "critical", **SIX}
+STORAGE: Labels = {"alertname": "GpuStarvedByStorage", "severity": "warning", "gpu": "0", "uuid": "GPU-0"}
+
+
+def _ticket(name: str, **labels: str) -> Labels:
+    return {"alertname": name, "severity": "warning", **labels}
+
 
 HELD_BACK = [
-    (LOST, {"alertname": "GpuXidCritical", "gpu": "6", "uuid": "GPU-6", "xid": "79"}),
-    (LOST_BEFORE_START, XID_BY_ADDRESS),
-    ({"alertname": "GpuExporterDown"}, LOST),
-    ({"alertname": "GpuDriverUnavailable"}, {"alertname": "GpuMissing"}),
+    (XID, LOST),
+    (XID, UNCORRECTED),
+    (LOST, RESET),
+    (RESET, UNCORRECTED),
+    (XID, _ticket("GpuRowRemapPending", **SIX)),
+    (XID_BY_ADDRESS, LOST_BEFORE_START),
+    (CONTAINED, DRAIN_AND_RESET),
+    (NVLINK, FABRIC),
+    (FABRIC, _ticket("GpuNvlinkDown", gpu="0", uuid="GPU-0")),
+    (XID, DRIVER),
+    (LOST, MISSING),
+    (DRIVER, MISSING),
+    (DOWN, STORAGE),
     (NARROW, NARROW | {"severity": "warning"}),
-    (NARROW, {"alertname": "GpuStarvedByStorage"}),
-    ({"alertname": "GpuMissing"}, {"alertname": "GpuBaselineDrift", "field": "gpu_count"}),
+    (NARROW, {"alertname": "GpuPcieGenerationDowntrained", "severity": "critical", **SIX}),
+    (NARROW, _ticket("GpuPcieReplaysRising", **SIX)),
+    ({"alertname": "GpuPowerBrake", "severity": "critical", **SIX}, _ticket("GpuStraggler", **SIX)),
+    (_ticket("GpuHostSwapping"), _ticket("GpuStarvedByMemory", **SIX)),
+    (MISSING, _ticket("GpuBaselineDrift", field="gpu_count")),
 ]
 TOLD = [
-    (LOST, {"alertname": "GpuXidCritical", "gpu": "2", "uuid": "GPU-2", "xid": "48"}),
+    (LOST, XID | {"gpu": "2", "uuid": "GPU-2"}),
     # Another card than the one that is known to be lost.
     (LOST, XID_BY_ADDRESS),
-    (LOST_BEFORE_START, {"alertname": "GpuMissing"}),
-    (LOST_BEFORE_START, {"alertname": "GpuPcieReplaysRising", "gpu": "0", "uuid": "GPU-0"}),
-    ({"alertname": "GpuExporterDown"}, {"alertname": "GpuDriverUnavailable"}),
-    ({"alertname": "GpuMissing"}, {"alertname": "GpuBaselineDrift", "field": "power_limit"}),
+    (XID, FABRIC),
+    (XID, _ticket("GpuRepeatOffender", **SIX)),
+    (XID, _ticket("GpuRowRemapPending", gpu="2", uuid="GPU-2")),
+    (XID_BY_ADDRESS, _ticket("GpuBaselineDrift", field="power_limit")),
+    (NARROW, STORAGE),
+    (DOWN, DRIVER),
+    (MISSING, _ticket("GpuBaselineDrift", field="power_limit")),
 ]
+FLEET_WIDE: tuple[Labels, Labels] = (
+    {"alertname": "GpuExportersDown", "severity": "critical", "cluster": "east", "job": "gpu-triage"},
+    DOWN | {"cluster": "east", "job": "gpu-triage", "instance": "rack-7"},
+)
+OTHER_CLUSTER = DOWN | {"cluster": "west", "job": "gpu-triage", "instance": "rack-7"}
 
 
 @contextmanager
@@ -88,9 +125,11 @@ def test_symptoms_go_quiet_while_their_cause_fires_and_nothing_else_does(
     """Every pair is a host of its own, so that pairs cannot hold each other back; those that must not come first."""
     told = [({"instance": f"told-{i}"}, *pair) for i, pair in enumerate(TOLD)]
     held = [({"instance": f"held-{i}"}, *pair) for i, pair in enumerate(HELD_BACK)]
-    wanted = {frozenset((host | symptom).items()) for host, _, symptom in held}
+    wanted = {frozenset((host | symptom).items()) for host, _, symptom in held} | {frozenset(FLEET_WIDE[1].items())}
+    # The same host name in another cluster, whose GPU is healthy as far as this alert says.
+    namesake = [{"instance": "held-0", "cluster": "north"} | HELD_BACK[0][1], OTHER_CLUSTER, *FLEET_WIDE]
     config = repository / "deploy/alertmanager/alertmanager.yml"
     with _alertmanager(requires_tool("prometheus-alertmanager"), tmp_path, config) as url:
-        _fire(url, [host | labels for host, *both in (*told, *held) for labels in both])
+        _fire(url, [*(host | labels for host, *both in (*told, *held) for labels in both), *namesake])
         wait_for(lambda: len(_held_back(url)) >= len(wanted))
         assert _held_back(url) == wanted

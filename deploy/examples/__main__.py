@@ -1,0 +1,18 @@
+"""``python -m deploy.examples`` writes the examples that are made from others into the working tree."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from deploy.examples.alertmanager import alertmanager_files
+from deploy.examples.kubernetes import kubernetes_files
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        sys.exit("usage: python -m deploy.examples")
+    for path, text in (alertmanager_files(REPOSITORY) | kubernetes_files(REPOSITORY)).items():
+        (REPOSITORY / path).parent.mkdir(parents=True, exist_ok=True)
+        (REPOSITORY / path).write_text(text, encoding="utf-8")

@@ -1,0 +1,38 @@
+"""The Alertmanager examples: the route to merge holds the rules' inhibitions, and the whole configuration the route."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final
+
+INHIBITIONS: Final = Path("rules/alertmanager-inhibit.yml")
+ROUTE: Final = Path("deploy/alertmanager/gpu-triage-route.yml")
+ALERTMANAGER: Final = Path("deploy/alertmanager/alertmanager.yml")
+
+_LISTS: Final = {"route": "  routes:\n", "receivers": "", "inhibit_rules": ""}
+"""Each list that is merged, by its top-level key, and the line between that key and the list's first entry."""
+_MARKED: Final = re.compile(
+    r"^( *# <gpu-triage-route\.yml>\n).*?^( *# </gpu-triage-route\.yml>\n)", re.MULTILINE | re.DOTALL
+)
+
+
+def alertmanager_files(repository: Path) -> dict[Path, str]:
+    """The text of both files, by path; what they share is renewed and the rest stays."""
+    inhibitions = _list(_read(repository, INHIBITIONS), "inhibit_rules")
+    head = _read(repository, ROUTE).partition("\ninhibit_rules:\n")[0]
+    route = f"{head}\ninhibit_rules:\n{inhibitions}"
+    merged = iter([_list(route, key) for key in _LISTS])
+    whole = _MARKED.sub(lambda found: found[1] + next(merged) + found[2], _read(repository, ALERTMANAGER))
+    return {ROUTE: route, ALERTMANAGER: whole}
+
+
+def _list(text: str, key: str) -> str:
+    """The lines of a list below a top-level key, with their comments: they fit below the same key elsewhere."""
+    body = text.partition(f"\n{key}:\n{_LISTS[key]}")[2]
+    end = re.search(r"^(?=\S)", body, re.MULTILINE)
+    return (body[: end.start()] if end else body).rstrip("\n") + "\n"
+
+
+def _read(repository: Path, path: Path) -> str:
+    return (repository / path).read_text(encoding="utf-8")

@@ -1,0 +1,112 @@
+"""The Alertmanager examples load, route every alert as their README says, and leave other teams' alerts alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from deploy.examples.alertmanager import ALERTMANAGER, ROUTE, alertmanager_files
+from tests.conftest import RequiresTool
+from tests.rules.rulefile import alerts, read_rules, rule_files
+
+AMLINT = Path(sys.executable).with_name("amlint")
+ROW = re.compile(r"^\| `([^`]+)`[^|]*\| `([^`]+)` \|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$", re.MULTILINE)
+OTHER_TEAMS = {
+    "NodeDown severity=critical": "platform-pager",
+    "NodeDown severity=warning": "platform-tickets",
+    "CephDown severity=critical team=storage": "storage-pager",
+    "Watchdog severity=none": "platform-tickets",
+}
+
+
+def _run(*command: str | Path) -> str:
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def _way(config: Path, labels: str) -> dict[str, Any]:
+    """Receiver and waits of the one route that an alert takes."""
+    answer = json.loads(_run(AMLINT, "route", config, *labels.split(), "--format", "json"))
+    (route,) = answer["routes"]
+    way: dict[str, Any] = route
+    return way
+
+
+def _receiver(amtool: Path, config: Path, labels: str) -> str:
+    return _run(amtool, "config", "routes", "test", f"--config.file={config}", *labels.split()).strip()
+
+
+def test_the_examples_are_made_from_the_route_and_the_inhibitions(repository: Path) -> None:
+    for path, text in alertmanager_files(repository).items():
+        assert (repository / path).read_text(encoding="utf-8") == text, "run `make examples`"
+
+
+def test_the_merged_example_holds_the_whole_route(repository: Path) -> None:
+    """The texts are copied; this compares what Alertmanager reads."""
+    part, whole = (yaml.safe_load((repository / path).read_bytes()) for path in (ROUTE, ALERTMANAGER))
+    inhibitions = yaml.safe_load((repository / "rules/alertmanager-inhibit.yml").read_bytes())["inhibit_rules"]
+    assert part["inhibit_rules"] == inhibitions
+    assert whole["inhibit_rules"][-len(inhibitions) :] == inhibitions
+    assert whole["route"]["routes"][0] == part["route"]["routes"][0]
+    assert whole["receivers"][-len(part["receivers"]) :] == part["receivers"]
+
+
+def test_alertmanager_takes_the_merged_example(repository: Path, requires_tool: RequiresTool) -> None:
+    _run(requires_tool("amtool"), "check-config", repository / ALERTMANAGER)
+
+
+def test_amlint_finds_nothing_in_the_example_with_and_without_the_rules(repository: Path) -> None:
+    rules = repository / "rules/alerts-*.yml"
+    for options in ((), ("--rules", str(rules))):
+        assert "No issues found" in _run(AMLINT, "check", "--strict", *options, repository / ALERTMANAGER)
+
+
+def test_every_alert_goes_to_the_receiver_of_its_severity(repository: Path, requires_tool: RequiresTool) -> None:
+    amtool = requires_tool("amtool")
+    receivers = {"critical": "gpu-pager", "warning": "gpu-tickets", "info": "gpu-context", "none": "gpu-dead-man"}
+    config = repository / ALERTMANAGER
+    for rule in alerts(read_rules(rule_files())):
+        labels = f"alertname={rule.name} severity={rule.labels['severity']} instance=gpu-host-1 rack=17"
+        assert _receiver(amtool, config, labels) == receivers[rule.labels["severity"]], labels
+        assert _receiver(amtool, config, f"{labels} drill=true") == "gpu-drill", labels
+    for labels in ("alertname=GpuLost severity=urgent", "alertname=GpuLost"):
+        assert _receiver(amtool, config, labels) == "gpu-tickets", "an unknown severity is never dropped"
+
+
+def test_the_readme_says_where_each_alert_goes(repository: Path, requires_tool: RequiresTool) -> None:
+    amtool = requires_tool("amtool")
+    rows = ROW.findall((repository / "deploy/alertmanager/README.md").read_text(encoding="utf-8"))
+    assert len(rows) == 9
+    for labels, receiver, per, *waits in rows:
+        assert _receiver(amtool, repository / ALERTMANAGER, labels) == receiver, labels
+        way = _way(repository / ALERTMANAGER, labels)
+        if receiver.startswith("gpu-"):
+            assert per.strip() == ", ".join(way["group_by"]).replace("alertname", "alert"), labels
+            told = [way[wait] for wait in ("group_wait", "group_interval", "repeat_interval")]
+            assert [wait.strip() for wait in waits] == told, labels
+
+
+@pytest.mark.parametrize("labels", OTHER_TEAMS)
+def test_alerts_of_other_teams_go_where_they_went_without_the_route(
+    repository: Path, tmp_path: Path, labels: str, requires_tool: RequiresTool
+) -> None:
+    amtool = requires_tool("amtool")
+    without = yaml.safe_load((repository / ALERTMANAGER).read_bytes())
+    del without["route"]["routes"][0]
+    alone = tmp_path / "alertmanager.yml"
+    alone.write_text(yaml.safe_dump(without), encoding="utf-8")
+    asked = f"alertname={labels}"
+    assert _receiver(amtool, alone, asked) == OTHER_TEAMS[labels]
+    assert _receiver(amtool, repository / ALERTMANAGER, asked) == OTHER_TEAMS[labels]
+
+
+def test_a_page_waits_long_enough_for_its_cause_and_resolves_soon(repository: Path) -> None:
+    way = _way(repository / ALERTMANAGER, "alertname=GpuLost severity=critical")
+    assert (way["group_wait"], way["group_interval"]) == ("45s", "2m")

@@ -1,0 +1,76 @@
+"""The plain Kubernetes manifests are the chart's objects, and Kubernetes and the Prometheus operator take them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from cloudcoil.models.prometheus_operator import v1
+from deploy.examples.kubernetes import EXPORTER, OPERATOR, kubernetes_files
+from pydantic import BaseModel
+from tests.chart.rendering import render
+from tests.rules.rulefile import alerts, read_rules, rule_files
+
+LARGEST_BYTES = 256 << 10
+"""``kubectl apply`` keeps an object's last state in an annotation, and annotations may have so much."""
+
+
+def _objects(repository: Path, folder: Path) -> list[dict[str, Any]]:
+    files = sorted((repository / folder).glob("*.yaml"))
+    every = (each for path in files for each in yaml.safe_load_all(path.read_bytes()))
+    return [each for each in every if each["kind"] != "Kustomization"]
+
+
+def test_the_manifests_are_made_from_the_chart(repository: Path) -> None:
+    wanted = kubernetes_files(repository)
+    assert {path: (repository / path).read_text(encoding="utf-8") for path in wanted} == wanted, "run `make examples`"
+    there = {p.relative_to(repository) for folder in (EXPORTER, OPERATOR) for p in (repository / folder).iterdir()}
+    assert there == set(wanted)
+
+
+@pytest.mark.parametrize("version", ["1.25.0", "1.31.0", "1.37.0"])
+def test_kubernetes_takes_every_manifest(repository: Path, version: str) -> None:
+    for each in _objects(repository, EXPORTER):
+        kubernetes_validate.validate(each, version, strict=True)
+
+
+def test_the_operator_knows_every_name(repository: Path) -> None:
+    models: dict[str, type[BaseModel]] = {"ServiceMonitor": v1.ServiceMonitor, "PrometheusRule": v1.PrometheusRule}
+    for each in _objects(repository, OPERATOR):
+        kept = models[each["kind"]].model_validate(each).model_dump(mode="json", by_alias=True, exclude_unset=True)
+        assert kept["spec"] == each["spec"]
+
+
+@pytest.mark.parametrize("folder", [EXPORTER, OPERATOR])
+def test_a_kustomization_lists_every_manifest_of_its_folder(repository: Path, folder: Path) -> None:
+    listed = yaml.safe_load((repository / folder / "kustomization.yaml").read_bytes())["resources"]
+    files = {path.name for path in (repository / folder).glob("*.yaml")} - {"kustomization.yaml"}
+    assert sorted(listed) == sorted(files)
+
+
+def test_the_pods_are_the_charts(repository: Path) -> None:
+    (daemon_set,) = [each for each in _objects(repository, EXPORTER) if each["kind"] == "DaemonSet"]
+    theirs = render().pod | {"serviceAccountName": "gpu-triage-exporter"}
+    assert daemon_set["spec"]["template"]["spec"] == theirs
+
+
+def test_the_monitor_and_the_service_find_the_pods(repository: Path) -> None:
+    objects = {each["kind"]: each for folder in (EXPORTER, OPERATOR) for each in _objects(repository, folder)}
+    labels = objects["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
+    assert objects["Service"]["spec"]["selector"].items() <= labels.items()
+    assert objects["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    monitor = objects["ServiceMonitor"]
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= objects["Service"]["metadata"]["labels"].items()
+    assert "gpu-triage" in objects["Service"]["metadata"]["labels"][monitor["spec"]["jobLabel"]]
+
+
+def test_every_alert_is_there_and_each_object_fits_into_an_annotation(repository: Path) -> None:
+    found = _objects(repository, OPERATOR)
+    rules = [rule for each in found for group in each["spec"].get("groups", ()) for rule in group["rules"]]
+    wanted = [rule.name for rule in alerts(read_rules(rule_files()))]
+    assert sorted(rule["alert"] for rule in rules if "alert" in rule) == sorted(wanted)
+    assert max(len(yaml.safe_dump(each)) for each in found) < LARGEST_BYTES
+    assert "Helm" not in str(found)

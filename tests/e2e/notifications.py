@@ -1,0 +1,84 @@
+"""What a webhook was told, counted as a pager counts it: one incident for a group, open until the group is resolved."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deploy.demo.pager import Alert, Notification
+
+PAGER = "gpu-pager"
+TICKETS = "gpu-tickets"
+
+
+class Inbox:
+    """Every notification, in the order of arrival."""
+
+    def __init__(self) -> None:
+        self._told: list[Notification] = []
+        self._lock = threading.Lock()
+
+    def add(self, notification: Notification) -> None:
+        """Take one."""
+        with self._lock:
+            self._told.append(notification)
+
+    def where(self, wanted: Callable[[Alert], bool], receiver: str | None = None) -> list[Notification]:
+        """Those with an alert that is wanted, of one receiver or of all."""
+        with self._lock:
+            return [n for n in self._told if receiver in {None, n.receiver} and any(map(wanted, n.alerts))]
+
+    def about(self, alert: str, status: str = "firing") -> list[Alert]:
+        """Each alert of this name and status, as often as it was told, every one once however often it was repeated."""
+        found = {
+            tuple(sorted(each.labels.items())): each
+            for notification in self.where(lambda each: each.labels["alertname"] == alert)
+            for each in notification.alerts
+            if each.labels["alertname"] == alert and each.status == status
+        }
+        return list(found.values())
+
+    def names(self) -> set[str]:
+        """Alerts that anybody but the dead man's switch was told of."""
+        told = self.where(lambda _: True)
+        return {each.labels["alertname"] for n in told if n.receiver != "gpu-dead-man" for each in n.alerts}
+
+
+def summary(notifications: list[Notification]) -> str:
+    """One line for each, for a failed test."""
+    return "\n".join(
+        f"{n.receiver} {n.status}: "
+        + ", ".join(f"{each.labels['alertname']} {each.status} {each.labels.get('gpu', '')}" for each in n.alerts)
+        for n in notifications
+    )
+
+
+def opened(notifications: list[Notification]) -> int:
+    """How many incidents a pager opens for these: a group that fires when its incident is not open."""
+    count, open_now = 0, set()
+    for each in notifications:
+        if each.status == "firing" and each.group not in open_now:
+            count += 1
+            open_now.add(each.group)
+        elif each.status == "resolved":
+            open_now.discard(each.group)
+    return count
+
+
+def still_open(notifications: list[Notification]) -> list[str]:
+    """Groups whose last word is that they fire."""
+    last = {each.group: each.status for each in notifications}
+    return [group for group, status in last.items() if status == "firing"]
+
+
+def never_resolved(notifications: list[Notification]) -> list[str]:
+    """Alerts that were told to fire and never to have ended, by name, labels and all."""
+    balance: Counter[str] = Counter()
+    for notification in notifications:
+        for each in notification.alerts:
+            key = str(sorted(each.labels.items()))
+            balance[key] = 1 if each.status == "firing" else 0
+    return [key for key, state in balance.items() if state]

@@ -1,0 +1,122 @@
+"""Many scrape targets behind one port, which answer or fail as a script says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from tests.e2e.rehearsal.replay import STEP_SECONDS, Replay
+
+Minutes = float
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A target.
+
+    Attributes:
+        labels: of the target, `instance` among them.
+        play: what it replays.
+        down: from minute to minute, when nobody answers.
+        loops: from minute to minute, when the exporter crashes soon after each start.
+    """
+
+    labels: Mapping[str, str]
+    play: str
+    down: Sequence[tuple[Minutes, Minutes]] = ()
+    loops: tuple[Minutes, Minutes] | None = None
+
+    def answers(self, minute: Minutes) -> bool:
+        """Whether its exporter runs."""
+        if any(begin <= minute < end for begin, end in self.down):
+            return False
+        if self.loops is None or not self.loops[0] <= minute < self.loops[1]:
+            return True
+        return _runs_between_crashes(minute - self.loops[0])
+
+
+def _runs_between_crashes(minute: Minutes) -> bool:
+    """A container that runs for half a minute; Kubernetes waits 10 s, 20 s, … 5 minutes before it starts it again."""
+    at, wait = 0.0, 1 / 6
+    while at <= minute:
+        if minute < at + 0.5:
+            return True
+        at += 0.5 + wait
+        wait = min(5.0, 2 * wait)
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What every host answers, and when.
+
+    Attributes:
+        hosts: each at the path of its number.
+        pace: how many times faster.
+        origin: Unix time of minute 0.
+        replays: pages by play.
+    """
+
+    hosts: Sequence[Host]
+    pace: float
+    origin: float
+    replays: Mapping[str, Replay]
+
+    def minute(self) -> Minutes:
+        """Now."""
+        return max(0.0, (time.time() - self.origin) * self.pace / 60)
+
+    def page(self, number: int) -> str | None:
+        """What a scrape of a host finds now; None if nobody answers."""
+        minute = self.minute()
+        host = self.hosts[number]
+        return self.replays[host.play].page(int(minute * 60 / STEP_SECONDS)) if host.answers(minute) else None
+
+    def job(self, address: str) -> dict[str, Any]:
+        """The scrape job of all hosts, for Prometheus."""
+        configs = [
+            {"targets": [address], "labels": {**host.labels, "__metrics_path__": f"/{number}"}}
+            for number, host in enumerate(self.hosts)
+        ]
+        return {"job_name": "gpu-triage", "static_configs": configs}
+
+
+@contextmanager
+def serving(page: Callable[[int], str | None]) -> Iterator[str]:
+    """Serve pages by number for the length of a ``with`` block; yields ``host:port``."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            text = page(int(self.path.strip("/")))
+            body = (text or "").encode()
+            self.send_response(200 if text else 503)
+            self.send_header("Content-Type", "text/plain; version=0.0.4")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Keep no log."""
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+        def handle_error(self, *_: object) -> None:
+            """A Prometheus that ends drops its connections."""
+
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, name="targets", daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
