@@ -1,4 +1,4 @@
-"""Makes the parts of the chart that are made from others: its copies of rules and dashboards, and its README.
+"""Makes the parts of the chart that are made from others: its rules, dashboards, schema of rules and README.
 
 ``python helm/build_chart.py`` writes them into the working tree (``make chart``).
 """
@@ -12,6 +12,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+
+if __name__ == "__main__":
+    # Run as a program, this folder stands on the path instead of the repository.
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from helm.rules import definitions, overrides_schema, rule_files
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 CHART = Path("helm/gpu-triage-exporter")
@@ -32,25 +38,19 @@ class Value(NamedTuple):
 
 
 def copies(repository: Path) -> dict[Path, bytes]:
-    """The chart's copies, by path below the repository: files of rules with groups, and dashboards.
-
-    Inhibitions and the rules' tests are YAML beside the rules, and not for a PrometheusRule.
-    """
-    found = {}
-    for source in sorted(repository.glob("rules/*.yml")):
-        if "groups" in (yaml.safe_load(source.read_bytes()) or {}):
-            found[CHART / "files/rules" / source.name] = source.read_bytes()
+    """The chart's rules and its copies of the dashboards, by path below the repository."""
+    found = {CHART / "files/rules" / path: text.encode() for path, text in rule_files().items()}
     for source in sorted(repository.glob("dashboards/*.json")):
         found[CHART / "files/dashboards" / source.name] = source.read_bytes()
     return found
 
 
-def compatibility(repository: Path) -> dict[Path, bytes]:
-    """The chart's copies of the rules that record the names of the release before, likewise."""
-    return {
-        CHART / "files/rules/compat" / source.name: source.read_bytes()
-        for source in sorted(repository.glob("rules/compat/*.yml"))
-    }
+def schema(repository: Path) -> str:
+    """The schema of the values, with what the rules can be set to."""
+    document = json.loads((repository / CHART / "values.schema.json").read_text(encoding="utf-8"))
+    document["properties"]["rules"]["properties"]["overrides"] = overrides_schema()
+    document["$defs"] |= definitions()
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def values(text: str) -> tuple[Value, ...]:
@@ -94,8 +94,8 @@ def readme(repository: Path) -> str:
 
 
 def write(repository: Path) -> None:
-    """Write the copies and the README, and remove copies whose originals are gone."""
-    wanted = copies(repository) | compatibility(repository)
+    """Write the copies, the schema and the README, and remove copies whose originals are gone."""
+    wanted = copies(repository)
     for folder in ("rules", "rules/compat", "dashboards"):
         target = repository / CHART / "files" / folder
         target.mkdir(parents=True, exist_ok=True)
@@ -103,6 +103,7 @@ def write(repository: Path) -> None:
             stale.unlink()
     for path, content in wanted.items():
         (repository / path).write_bytes(content)
+    (repository / CHART / "values.schema.json").write_text(schema(repository), encoding="utf-8")
     (repository / CHART / "README.md").write_text(readme(repository), encoding="utf-8")
 
 

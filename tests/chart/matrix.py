@@ -46,6 +46,7 @@ MATRIX: dict[str, dict[str, Any]] = {
         "baseline": {"configMap": "gpu-baselines"},
         "features": FEATURES,
         "textfile": {"hostPath": "/var/lib/gpu-triage/textfile"},
+        "state": {"hostPath": "/var/lib/gpu-triage/state"},
         "log": {"level": "debug", "format": "logfmt"},
         "extraArgs": ["--sample.fast=2s", "--no-collector.host_nfs"],
         "extraEnv": [
@@ -72,9 +73,19 @@ MATRIX: dict[str, dict[str, Any]] = {
             "namespace": "watch",
             "labels": {"release": "stack"},
             "annotations": {"a": "b"},
-            "alertLabels": {"team": "ml"},
-            "alertAnnotations": {"cluster": "one"},
             "compatibility": {"enabled": True},
+        },
+        "rules": {
+            "overrides": {
+                "job": "gpu-.*",
+                "cluster_label": "region",
+                "replica_labels": ["replica"],
+                "runbook_base_url": "https://wiki.example.org/runbooks",
+                "grafana_base_url": "https://grafana.example.org",
+                "labels": {"team": "ml"},
+                "annotations": {"channel": "gpu-oncall"},
+                "alerts": {"GpuLost": {"enabled": True, "for": "2m", "severity": "warning", "labels": {"tier": "1"}}},
+            },
         },
         "dashboards": {"enabled": True, "annotations": {"grafana_folder": "GPUs"}},
         "networkPolicy": {

@@ -36,7 +36,7 @@ groups:
         annotations: {summary: The GPUs are released.}
   - name: gpu-single
     rules:
-      - alert: GpuAlone
+      - alert: GpuMissing
         expr: vector(1)
 """
 """A file of rules with what templating might spoil: braces, quotes, several lines; and a group of one alert."""

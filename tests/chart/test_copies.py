@@ -8,25 +8,21 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 from helm import build_chart
-from tests.chart.rendering import CHART, RULES
+from helm.rules import rule_files
+from tests.chart.rendering import CHART
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_the_charts_copies_are_the_originals_and_none_is_missing(repository: Path) -> None:
-    copied = {
-        path.relative_to(repository): path.read_bytes()
-        for folder in ("rules", "dashboards")
-        for path in (CHART / "files" / folder).glob("*.*")
-    }
-    assert copied == build_chart.copies(repository), "run `make chart`"
+def test_the_charts_files_are_those_that_are_made_and_none_is_missing(repository: Path) -> None:
+    found = {path.relative_to(repository): path.read_bytes() for path in (CHART / "files").rglob("*.*")}
+    assert found == build_chart.copies(repository), "run `make chart`"
 
 
-def test_the_charts_copies_of_old_names_are_the_originals(repository: Path) -> None:
-    copied = {path.relative_to(repository): path.read_bytes() for path in (CHART / "files/rules/compat").glob("*")}
-    assert copied == build_chart.compatibility(repository), "run `make chart`"
-    assert copied
+def test_the_schema_is_up_to_date(repository: Path) -> None:
+    schema = (CHART / "values.schema.json").read_text(encoding="utf-8")
+    assert schema == build_chart.schema(repository), "run `make chart`"
 
 
 def test_every_alert_of_the_repository_is_in_the_chart(repository: Path) -> None:
@@ -61,27 +57,19 @@ def test_links_of_the_readme_lead_somewhere() -> None:
     assert [link for link in links if not (CHART / link).exists()] == []
 
 
-def _repository(tmp_path: Path) -> Path:
+def test_files_whose_source_is_gone_are_removed(tmp_path: Path) -> None:
     chart = tmp_path / build_chart.CHART
     for folder in (tmp_path / "rules", tmp_path / "dashboards", chart / "files/rules"):
         folder.mkdir(parents=True)
-    for name in ("README.template.md", "values.yaml"):
+    for name in ("README.template.md", "values.yaml", "values.schema.json"):
         (chart / name).write_text((CHART / name).read_text(encoding="utf-8"), encoding="utf-8")
-    return tmp_path
-
-
-def test_rules_are_copied_and_what_only_lies_beside_them_is_not(tmp_path: Path) -> None:
-    repository = _repository(tmp_path)
-    (repository / "rules/gpu.yml").write_text(RULES)
-    (repository / "rules/gpu_test.yml").write_text("rule_files: [gpu.yml]\n")
-    (repository / "rules/alertmanager-inhibit.yml").write_text("inhibit_rules: [] # the snippet\n")
-    (repository / "dashboards/detail.json").write_text("{}")
-    (repository / build_chart.CHART / "files/rules/gone.yml").write_text("groups: []\n")
-    build_chart.write(repository)
-    copied = {path.name for path in (repository / build_chart.CHART / "files").rglob("*.*")}
-    assert copied == {"gpu.yml", "detail.json"}
-    readme = (repository / build_chart.CHART / "README.md").read_text(encoding="utf-8")
-    assert "# the snippet" in readme
+    (tmp_path / "rules/alertmanager-inhibit.yml").write_text("inhibit_rules: [] # the snippet\n")
+    (tmp_path / "dashboards/detail.json").write_text("{}")
+    (chart / "files/rules/gone.yml").write_text("groups: []\n")
+    build_chart.write(tmp_path)
+    found = {path.relative_to(chart / "files").as_posix() for path in (chart / "files").rglob("*.*")}
+    assert found == {f"rules/{name}" for name in rule_files()} | {"dashboards/detail.json"}
+    assert "# the snippet" in (chart / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_description_above_no_value_is_an_error() -> None:

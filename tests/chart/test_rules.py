@@ -1,0 +1,150 @@
+"""`rules.overrides` of the chart does what `gpu-triage rules --config` does with the same settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from helm.rules import definitions, overrides_schema
+from tests.chart.rendering import render
+
+from gpu_triage.alerting.default_settings import default_settings
+from gpu_triage.alerting.files import rule_files
+from gpu_triage.alerting.settings_file import read_settings
+from gpu_triage.alerting.sources import Alert, read_sources
+from gpu_triage.errors import ConfigError
+
+SOURCES = read_sources()
+ALERTS = {alert.key: alert for source in SOURCES for alert in source.alerts}
+SCHEMA = {**overrides_schema(), "$defs": definitions()}
+
+EVERYTHING = r"""
+job: 'gpu-(nodes|"x")\.[ab]$'
+cluster_label: region
+replica_labels: [replica, zone]
+runbook_base_url: https://{{ $labels.instance }}:9836/runbooks/
+grafana_base_url: https://grafana.example.org/
+labels: {team: ml, note: 'a: b #c'}
+annotations: {channel: '#gpu'}
+alerts:
+  GpuLost: {for: 0s, severity: warning, labels: {team: hardware}}
+  GpuMissing: {for: 1d2h1m}
+  GpuHostSwapping: {enabled: false}
+  GpuPcieWidthDowntrained.idle: {for: 08m}
+"""
+
+
+def own(name: str) -> dict[str, Any]:
+    """Settings that move every threshold to one end of its range."""
+    return {
+        "alerts": {
+            key: {"thresholds": {each: getattr(limits, name) for each, limits in alert.thresholds.items()}}
+            for key, alert in ALERTS.items()
+            if alert.thresholds
+        }
+    }
+
+
+def by_command(overrides: dict[str, Any], folder: Path) -> dict[str, Any]:
+    path = folder / "rules.yaml"
+    path.write_text(yaml.safe_dump(overrides), encoding="utf-8")
+    files = rule_files(read_settings(str(path), ALERTS))
+    return {name.removesuffix(".yml").replace("/", "-"): yaml.safe_load(text) for name, text in files.items()}
+
+
+def by_chart(overrides: dict[str, Any]) -> dict[str, Any]:
+    values = {
+        "prometheusRule": {"enabled": True, "compatibility": {"enabled": True}},
+        "rules": {"overrides": overrides},
+    }
+    rules = render(values).of_kind("PrometheusRule")
+    return {each["metadata"]["name"].removeprefix("gpu-gpu-triage-exporter-"): each["spec"] for each in rules}
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {},
+        yaml.safe_load(EVERYTHING),
+        yaml.safe_load(default_settings(SOURCES)),
+        own("low"),
+        own("high"),
+        {"alerts": {key: {"enabled": False} for key in ALERTS}},
+        {"alerts": {key: {"for": "1h30m", "severity": "info"} for key in ALERTS}},
+    ],
+    ids=["defaults", "everything", "printed", "lowest", "highest", "none", "every alert"],
+)
+def test_the_chart_writes_what_the_command_writes(overrides: dict[str, Any], tmp_path: Path) -> None:
+    charted, commanded = by_chart(overrides), by_command(overrides, tmp_path)
+    assert charted.keys() == commanded.keys()
+    for name in charted:
+        assert charted[name] == commanded[name]
+
+
+def test_without_overrides_the_chart_has_the_rules_that_are_shipped(repository: Path) -> None:
+    charted = by_chart({})
+    rules = repository / "rules"
+    for path in [*rules.glob("alerts-*.yml"), rules / "recording.yml"]:
+        assert charted[path.stem] == yaml.safe_load(path.read_text(encoding="utf-8"))
+
+
+def test_the_schema_knows_every_alert_and_threshold() -> None:
+    properties = overrides_schema()["properties"]["alerts"]["properties"]
+    assert properties.keys() == ALERTS.keys()
+    for key, alert in ALERTS.items():
+        limits = properties[key]["properties"].get("thresholds", {"properties": {}})["properties"]
+        assert limits.keys() == alert.thresholds.keys()
+
+
+FINE: list[dict[str, Any]] = [
+    {"job": "a$"},
+    {"job": "a{2}"},
+    {"labels": {"a": "ü x"}},
+    {"runbook_base_url": "https://{{$labels.instance}}/x"},
+    {"alerts": {"GpuLost": {"for": "7d"}}},
+]
+WRONG: list[dict[str, Any]] = [
+    {"job": "a${b}"},
+    {"job": "a$${b}"},
+    {"job": "a\nb"},
+    {"job": ""},
+    {"jobs": "a"},
+    {"labels": {"a-b": "x"}},
+    {"labels": {"instance": "x"}},
+    {"labels": {"a": "{{"}},
+    {"labels": {"a": ""}},
+    {"labels": {"a": "x" * 257}},
+    {"labels": {f"a{number}": "x" for number in range(33)}},
+    {"annotations": {"summary": "x"}},
+    {"cluster_label": "__name__"},
+    {"replica_labels": "replica"},
+    {"runbook_base_url": "https://{{ $value }}/x"},
+    {"grafana_base_url": "grafana"},
+    {"alerts": {"GpuLost": {"for": ""}}},
+    {"alerts": {"GpuLost": {"for": "1m1h"}}},
+    {"alerts": {"GpuLost": {"severity": "page"}}},
+]
+
+
+@pytest.mark.parametrize("overrides", [*FINE, *WRONG], ids=str)
+def test_schema_and_command_take_and_refuse_the_same(overrides: dict[str, Any], tmp_path: Path) -> None:
+    by_schema = jsonschema.Draft202012Validator(SCHEMA).is_valid(overrides)
+    try:
+        by_command(overrides, tmp_path)
+        accepted = True
+    except ConfigError:
+        accepted = False
+    assert by_schema == accepted == (overrides in FINE)
+
+
+@pytest.mark.parametrize("alert", [a for a in ALERTS.values() if a.thresholds], ids=lambda alert: alert.key)
+def test_a_threshold_outside_of_its_range_is_refused_by_both(alert: Alert, tmp_path: Path) -> None:
+    for name, limits in alert.thresholds.items():
+        for value in (limits.low - 0.001, limits.high + 0.001):
+            overrides = {"alerts": {alert.key: {"thresholds": {name: value}}}}
+            assert not jsonschema.Draft202012Validator(SCHEMA).is_valid(overrides)
+            with pytest.raises(ConfigError):
+                by_command(overrides, tmp_path)
