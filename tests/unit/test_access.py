@@ -115,6 +115,13 @@ def test_a_folder_of_jobs_and_a_socket_that_are_not_there_are_told(host: Host, t
         assert host.lacks(asked) == {}
 
 
+def test_a_state_directory_that_cannot_be_used_is_told(host: Host, tmp_path: Path) -> None:
+    asked = Wanted(frozenset({"state_directory"}), None, None, tmp_path / "state")
+    assert host.lacks(asked) == {"state_directory": "missing"}
+    (tmp_path / "state").mkdir()
+    assert host.lacks(asked) == {}
+
+
 def test_a_feature_that_does_not_run_lacks_nothing(host: Host) -> None:
     (host.root / "kmsg").unlink()
     assert host.lacks(Wanted(EVERYTHING - {"kernel_log"}, None, None)) == {}

@@ -120,30 +120,6 @@ def test_a_gpu_at_rest_says_that_one_look_cannot_tell_a_hang_from_a_pause(tmp_pa
     assert report.gpus[0].bottleneck.unseen.startswith("hung, if it was busy before")
 
 
-@pytest.mark.parametrize(
-    ("code", "expected", "severity"),
-    [(48, "xid.48", "critical"), (94, "xid.94", "warning"), (7, "xid.unlisted", "info")],
-)
-def test_an_xid_of_now_is_found_by_its_code(tmp_path: Path, code: int, expected: str, severity: str) -> None:
-    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event(f'kind = "xid", code = {code}')), AT)
-    found = finding(report, expected)
-    assert (found.subject, found.check.severity.value) == ("GPU 0", severity)
-    assert f"Xid {code}, last 60 s ago" in found.measured
-
-
-def test_a_few_xids_of_an_application_are_its_own_business(tmp_path: Path) -> None:
-    few = scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "xid", code = 31, times = 3'))
-    assert look_at(few, AT).findings == ()
-    many = scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "xid", code = 31, times = 4'))
-    assert codes(look_at(many, AT), "GPU 0") == {"xid.31"}
-
-
-def test_a_critical_xid_of_an_hour_ago_is_mentioned_and_drains_nothing(tmp_path: Path) -> None:
-    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event('kind = "xid", code = 48')), 3600)
-    assert codes(report, "GPU 0") == {"xid.earlier"}
-    assert report.gpus[0].verdict is Verdict.KEEP
-
-
 def test_missing_lanes_at_rest_are_a_ticket_and_a_low_generation_at_rest_is_nothing(tmp_path: Path) -> None:
     report = look_at(scenario_with(tmp_path, "idle-downshift", event('kind = "link", width = 8')), AT)
     assert codes(report, "GPU 0") == {"pcie.width_idle"}

@@ -51,7 +51,7 @@ def parsed(document: str) -> ET.Element:
 
 def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
     document = json.loads(render_json(ailing))
-    assert (document["format"], document["version"], document["simulated"]) == ("gpu-triage-check", 2, True)
+    assert (document["format"], document["version"], document["simulated"]) == ("gpu-triage-check", 3, True)
     assert set(document) == {
         *("format", "version", "host", "simulated", "recording", "measured_seconds", "driver_version", "blocked"),
         *("verdict", "gpus", "areas", "findings", "not_read"),
@@ -66,7 +66,8 @@ def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
         "severity": "critical",
         "action": "inspect_hardware",
         "alert": "GpuPcieWidthDowntrained",
-        "runbook": "docs/runbooks/GpuPcieWidthDowntrained.md",
+        "runbook": "GpuPcieWidthDowntrained",
+        "runbook_path": "/runbooks/GpuPcieWidthDowntrained",
         "gpu": "0",
         "uuid": "GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee",
         "pci_bus_id": None,

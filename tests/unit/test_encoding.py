@@ -32,7 +32,7 @@ def test_every_round_reads_as_if_encoded_from_nothing(
     encoder = Encoder(form)
     for processes in rounds:
         samples = [memory(*labels, value) for labels, (value, _) in processes.items()]
-        xids = [catalogue.XID_ERRORS.sample(value, "0", *labels) for labels, (_, value) in processes.items()]
+        xids = [catalogue.XID_ERRORS.sample(value, "0", *labels, "") for labels, (_, value) in processes.items()]
         outcomes = (outcome(*samples), outcome(*samples[:1], *xids, subject="GPU-b"))
         assert encoder.encode(outcomes) == encode(form, families_of(outcomes))
 

@@ -91,6 +91,18 @@ def test_a_job_that_stops_for_good_is_hung_within_five_minutes_and_stays_so(tmp_
         assert seen.report.gpus[0].verdict.value == "watch"
 
 
+def test_a_hang_stays_one_for_as_long_as_it_lasts(tmp_path: Path) -> None:
+    """A night: what closes by itself while the job hangs is seen by nobody."""
+    hours = 3600
+    coarse = Config(sample_fast_seconds=20.0, sample_medium_seconds=20.0)
+    with judged(play(tmp_path, rest(300, 14 * hours)), coarse) as seen:
+        seen.run_to(13 * hours)
+        assert seen.entered("0", "hung") <= 620
+        assert [name for at, name in seen.changes["0"] if at > 620] == []
+        assert seen.seconds("0")["hung"] > 12 * hours
+        assert "work.hung" in seen.report.gpus[0].codes
+
+
 def test_a_gpu_that_never_worked_is_not_hung(tmp_path: Path) -> None:
     with judged(play(tmp_path, rest(0, 2000)), Config(sample_fast_seconds=5.0)) as seen:
         seen.run_to(1500)

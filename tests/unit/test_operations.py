@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpu_triage import reference
+from gpu_triage.collectors import incidents
 from gpu_triage.collectors.access import wanted
 from gpu_triage.collectors.registry import ALL_COLLECTORS, COLLECTOR_SWITCHES
 from gpu_triage.config import Config
@@ -44,7 +45,7 @@ def test_every_metric_it_names_exists_with_those_labels(page: str) -> None:
 def test_every_collector_it_names_exists(page: str) -> None:
     named = set(re.findall(r'collector="(\w+)"', page))
     assert len(named) > 2
-    assert named <= {collector.name for collector in ALL_COLLECTORS}
+    assert named <= {incidents.NAME, *(collector.name for collector in ALL_COLLECTORS)}
 
 
 def test_every_feature_that_can_lack_a_right_is_in_the_table_of_rights(page: str) -> None:
@@ -53,6 +54,7 @@ def test_every_feature_that_can_lack_a_right_is_in_the_table_of_rights(page: str
         collectors={"process_memory_locality": True},
         collector_textfile_directory=Path("/jobs"),
         kubernetes_pod_resources_socket=Path("/kubelet.sock"),
+        state_directory=Path("/state"),
     )
     assert named == wanted(everything).features
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.rig import Rig, rig, scenario_with
 
-from gpu_triage.collectors import judgement
+from gpu_triage.collectors import incidents, judgement
 from gpu_triage.config import Config
 from gpu_triage.simulator import load_scenario
 
@@ -18,7 +18,7 @@ FAST_METRICS = ("gpu_sm_utilization_ratio", "gpu_power_watts", "gpu_throttle_act
 def readings_of(running: Rig, gpu: str) -> set[str]:
     """Names of the series a GPU has, less those it keeps when it is gone."""
     kept = {"gpu_up", "gpu_error_info", "gpu_info", "gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"}
-    kept |= {spec.name for spec in judgement.METRICS}
+    kept |= {spec.name for spec in (*judgement.METRICS, *incidents.METRICS)}
     lines = (line for line in running.page().splitlines() if not line.startswith("#"))
     return {line.split("{")[0] for line in lines if f'{{gpu="{gpu}"' in line or f',gpu="{gpu}"' in line} - kept
 
