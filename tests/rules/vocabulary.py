@@ -53,6 +53,7 @@ _COLLECTORS = frozenset(
         "exporter",
         "xid",
         "baseline",
+        "incidents",
         judgement.NAME,
     }
 )
@@ -140,7 +141,7 @@ def words(metric: str, label: str) -> frozenset[str] | None:
     if label == "class":
         return frozenset(CLASSES)
     if label == "fatal":
-        return frozenset({"true", "false"})
+        return frozenset({"true", "false", ""})
     by_metric = WORDS.get(label, {})
     if ":" in metric and by_metric:
         return frozenset().union(*by_metric.values())

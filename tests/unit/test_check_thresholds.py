@@ -36,7 +36,7 @@ SAME = [
     (ours.CORRECTABLE_AER_ERRORS, "GpuPcieAerErrors", r"correctable\"\}\[15m\]\)\) > "),
     (ours.NVLINK_REPLAYS_AND_RECOVERIES, "GpuNvlinkErrorsRising", r"recovery\"\}\[15m\]\)\) > "),
     (ours.NVLINK_CRC_ERRORS, "GpuNvlinkErrorsRising", r"crc\"\}\[15m\]\)\) > "),
-    (1 - ours.STRAGGLER_BELOW_SHARE, "GpuStraggler", r"\(\s*(?=0\.9)"),
+    (ours.STRAGGLER_BELOW_SHARE, "GpuStraggler", r"\(1 - "),
     (ours.STRAGGLER_PEERS, "GpuStraggler", r"busy_median5m\[10m\]\)\) >= "),
     (ours.POWER_CAP_CLASS_SHARE, "GpuStraggler", r"sw_power_cap\"\}\[5m\]\) >= "),
     (ours.NEAR_LIMIT_SHARE, "GpuStraggler", r"power_watts\[5m\]\) >= on \([a-z, ]+\) group_left \(\) "),

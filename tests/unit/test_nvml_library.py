@@ -197,7 +197,9 @@ def test_a_gpu_of_which_nothing_can_be_asked_is_there_and_nothing_is_made_up(run
     assert run.series("gpu_up") == [({"gpu": "0", "uuid": "GPU-stub-0"}, 1.0)]
     # Of Xids it is the kernel log that tells, and it was read.
     judged = {"gpu_bottleneck", "gpu_bottleneck_seconds_total"}
-    assert run.gpu_metrics() == {"gpu_up", "gpu_info", "gpu_xid_errors_total", *judged}, "a class, but no verdict"
+    # And of resets: the host has booted.
+    known = {"gpu_up", "gpu_info", "gpu_xid_errors_total", "gpu_reset_timestamp_seconds"}
+    assert run.gpu_metrics() == known | judged, "a class, but no verdict"
     assert [value for _, value in run.series("gpu_bottleneck")] == [catalogue.BOTTLENECK.value_of("unattributed")]
     assert {count for _, count in run.series("gpu_xid_errors_total")} == {0.0}
     assert run.labels("gpu_info", "name") == [""]
@@ -208,7 +210,7 @@ def test_a_gpu_of_which_nothing_can_be_asked_is_there_and_nothing_is_made_up(run
 def test_two_gpus_under_one_uuid_are_counted_twice_and_published_once(runs: dict[str, Run]) -> None:
     run = runs["twins"]
     assert run.series("gpu_up") == [({"gpu": "0", "uuid": "GPU-stub-0"}, 1.0)]
-    assert run.series("gpu_devices") == [({"source": "nvml"}, 2.0)]
+    assert run.series("gpu_devices") == [({"source": "nvml"}, 2.0), ({"source": "boot"}, 2.0)]
 
 
 def test_a_name_that_is_no_text_costs_the_name(runs: dict[str, Run]) -> None:
@@ -223,7 +225,7 @@ def test_a_name_that_is_no_text_costs_the_name(runs: dict[str, Run]) -> None:
 def test_junk_in_every_answer_is_not_published(runs: dict[str, Run]) -> None:
     run = runs["junk"]
     assert run.labels("gpu_up", "uuid") == ["GPU-stub-0", "GPU-stub-1"]
-    elsewhere = ("gpu_up", "gpu_info", "gpu_xid_errors_total", "gpu_bottleneck")
+    elsewhere = ("gpu_up", "gpu_info", "gpu_xid_errors_total", "gpu_bottleneck", "gpu_reset_timestamp_seconds")
     shown = {
         line
         for line in run.page.splitlines()
