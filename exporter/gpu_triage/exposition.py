@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import gzip
 import logging
+import math
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from prometheus_client import ProcessCollector
 
 from gpu_triage.encoding import END, Encoder, Format, encode, families_of
-from gpu_triage.sampler.outcomes import OutcomeStore
+from gpu_triage.machine import Clock, RealClock
+from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +29,9 @@ _WANTED_FOR_SECONDS: Final = 300.0
 """A format not asked for in so long is no longer kept encoded."""
 
 _LONGEST_ACCEPT: Final = 2048
+
+_LAST_WORD_SECONDS: Final = 1.0
+"""How long an answer that leaves stale outcomes out is given again, however many ask for it."""
 
 
 class Page(NamedTuple):
@@ -44,22 +50,43 @@ class Page(NamedTuple):
 
 @dataclass(slots=True)
 class _CollectorPage:
-    """A collector's page in one format, as of one version of its outcomes."""
+    """A collector's page in one format, as of one version of its outcomes, and so many of them that were fresh."""
 
     encoder: Encoder
     version: int = -1
+    outcomes: int = 0
     body: bytes = b""
 
 
-class Exposition:
-    """Keeps the page of every collector encoded, in the formats that are asked for."""
+class _Answer(NamedTuple):
+    """What a scrape is answered, until the monotonic second from which something in it is stale."""
 
-    def __init__(self, store: OutcomeStore) -> None:
+    body: bytes
+    good_until: float
+
+
+class Exposition:
+    """Keeps the page of every collector encoded, in the formats that are asked for.
+
+    Args:
+        store: the outcomes.
+        clock: that their ages are told by.
+        expires_at: the monotonic second after which an outcome is stale; by default none ever is.
+    """
+
+    def __init__(
+        self,
+        store: OutcomeStore,
+        clock: Clock | None = None,
+        expires_at: Callable[[Outcome], float] = lambda _outcome: math.inf,
+    ) -> None:
         self._store = store
+        self._clock = clock or RealClock()
+        self._expires_at = expires_at
         self._process = ProcessCollector(registry=None)
         self._encoding = threading.Lock()
         self._pages: dict[tuple[Format, str], _CollectorPage] = {}
-        self._answers: dict[tuple[Format, bool], bytes] = {}
+        self._answers: dict[tuple[Format, bool], _Answer] = {}
         self._wanted_at: dict[tuple[Format, bool], float] = {}
 
     def refresh(self) -> None:
@@ -88,28 +115,50 @@ class Exposition:
         if names:
             body = self._selection(form, frozenset(names))
             return Page(_compress(body) if gzipped else body, form.value, gzipped)
-        answer = self._answers.get((form, gzipped))
+        answer = self._answer_at_hand(form, gzipped=gzipped)
         if answer is None:
             with self._encoding:
-                answer = self._answers[form, gzipped] = self._encode_answer(form, gzipped=gzipped)
+                # Whoever held the lock may have encoded it meanwhile.
+                answer = self._answer_at_hand(form, gzipped=gzipped)
+                if answer is None:
+                    answer = self._answers[form, gzipped] = self._encode_answer(form, gzipped=gzipped)
         self._wanted_at[form, gzipped] = time.monotonic()
-        return Page(answer, form.value, gzipped)
+        return Page(answer.body, form.value, gzipped)
 
-    def _encode_answer(self, form: Format, *, gzipped: bool) -> bytes:
-        pages = [self._collector_page(form, name) for name in self._store.collectors]
+    def _answer_at_hand(self, form: Format, *, gzipped: bool) -> _Answer | None:
+        """The answer as encoded last; None where there is none or some of it is stale by now."""
+        # A process that was stopped, and a sampler that ended, publish nothing: only the scrape can tell the age.
+        answer = self._answers.get((form, gzipped))
+        return None if answer is None or self._now() > answer.good_until else answer
+
+    def _encode_answer(self, form: Format, *, gzipped: bool) -> _Answer:
+        now = self._now()
+        # Before the outcomes are encoded: those that come meanwhile are fresh for longer.
+        outcomes = (outcome for name in self._store.collectors for outcome in self._store.of(name))
+        good_until = min(map(self._expires_at, outcomes), default=math.inf)
+        pages = [self._collector_page(form, name, now) for name in self._store.collectors]
         pages.append(encode(form, tuple(self._process.collect())))
-        answer = b"".join(pages) + (END if form is Format.OPENMETRICS else b"")
-        return _compress(answer) if gzipped else answer
+        body = b"".join(pages) + (END if form is Format.OPENMETRICS else b"")
+        if good_until < now:
+            good_until = now + _LAST_WORD_SECONDS
+        return _Answer(_compress(body) if gzipped else body, good_until)
 
-    def _collector_page(self, form: Format, collector: str) -> bytes:
+    def _now(self) -> float:
+        return self._clock.now().monotonic
+
+    def _fresh(self, collector: str, now: float) -> tuple[Outcome, ...]:
+        return tuple(outcome for outcome in self._store.of(collector) if now <= self._expires_at(outcome))
+
+    def _collector_page(self, form: Format, collector: str, now: float) -> bytes:
         version = self._store.version(collector)
+        fresh = self._fresh(collector, now)
         page = self._pages.get((form, collector))
         if page is None:
             page = self._pages[form, collector] = _CollectorPage(Encoder(form))
-        if page.version != version:
-            page.version = version
+        if (page.version, page.outcomes) != (version, len(fresh)):
+            page.version, page.outcomes = version, len(fresh)
             try:
-                page.body = page.encoder.encode(self._store.of(collector))
+                page.body = page.encoder.encode(fresh)
             except Exception:
                 # One collector that cannot be encoded must not cost the others their page.
                 log.exception("encoding failed", extra={"fields": {"collector": collector}})
@@ -117,7 +166,8 @@ class Exposition:
         return page.body
 
     def _selection(self, form: Format, names: frozenset[str]) -> bytes:
-        families = [f for name in self._store.collectors for f in families_of(self._store.of(name))]
+        now = self._now()
+        families = [f for name in self._store.collectors for f in families_of(self._fresh(name, now))]
         families.extend(self._process.collect())
         chosen = tuple(family for family in families if any(s.name in names for s in family.samples))
         return encode(form, chosen) + (END if form is Format.OPENMETRICS else b"")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import http.client
 import json
 import signal
 import subprocess
 import sys
+import time
 from threading import Event
 from typing import TYPE_CHECKING
 
@@ -164,3 +166,19 @@ def test_a_kubelet_is_asked_and_one_that_hangs_does_not_hold_up_the_end(tmp_path
             assert running.process.wait(10) == 0
         finally:
             released.set()
+
+
+def test_the_first_scrape_after_a_stop_shows_nothing_from_before_it(tmp_path: Path) -> None:
+    with exporter(tmp_path, "--simulate", "dual-a10", "--sample.deadline", "1s") as running:
+        energy = 'gpu_energy_joules_total{gpu="0"'
+        before = page_value(running.metrics(), energy)
+        running.process.send_signal(signal.SIGSTOP)
+        time.sleep(4)  # beyond the deadline and three fast intervals, in real time
+        client = http.client.HTTPConnection(running.address, timeout=30)
+        client.request("GET", "/metrics")
+        running.process.send_signal(signal.SIGCONT)
+        page = client.getresponse().read().decode()
+        client.close()
+        # Whichever thread of it woke first: what it shows was read after it went on.
+        assert energy not in page or page_value(page, energy) > before
+        wait_for(lambda: 'gpu_up{gpu="0"' in running.metrics() and energy in running.metrics())

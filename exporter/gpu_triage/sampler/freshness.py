@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
+from gpu_triage.collectors import exporter, judgement
 from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector
 from gpu_triage.config import Config
-from gpu_triage.sampler.outcomes import OutcomeStore
+from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.sampler.schedule import interval_seconds
 
 
 class Freshness:
-    """Which outcomes may still be published. Only the sampler's thread calls it.
+    """Which outcomes may still be published. Only the sampler's thread calls it, but for `expires_at`.
 
     Args:
         store: the outcomes.
         config: how long they are fresh.
-        collectors: those that run on a schedule; all others' outcomes are never stale.
+        collectors: those that run on a schedule; all others' outcomes are made with each publication.
         gpu_collectors: those of them that read GPUs.
     """
 
@@ -36,12 +38,27 @@ class Freshness:
             for c in collectors
             if c.name not in self._kept
         }
+        # The sampler is given as much time as a GPU before it counts as stalled.
+        least = config.sample_deadline_seconds
+        self._published_for = max(config.stale_after * config.sample_fast_seconds, least)
+        self._judged_for = max(config.stale_after * config.sample_medium_seconds, least)
+
+    def expires_at(self, outcome: Outcome) -> float:
+        """Monotonic second after which an outcome is stale; infinity for one that never is. From any thread.
+
+        What a GPU is stays, and so does what the exporter said of itself last: it tells by timestamps how old it is.
+        """
+        name = outcome.collector
+        if name in self._kept or name == exporter.NAME:
+            return math.inf
+        default = self._judged_for if name == judgement.NAME else self._published_for
+        return outcome.finished_at.monotonic + self._fresh_for.get(name, default)
 
     def expire(self, now: float) -> None:
         """Withdraw what was read too long ago; `now` in monotonic seconds."""
-        for collector, seconds in self._fresh_for.items():
+        for collector in self._fresh_for:
             for outcome in self._store.of(collector):
-                if now - outcome.finished_at.monotonic > seconds:
+                if now > self.expires_at(outcome):
                     self._store.withdraw(collector, outcome.subject)
 
     def withdraw(self, key: str) -> None:

@@ -41,8 +41,10 @@ class Sampler:
     It writes to the state directory only if told so with `writes_state`: one process does.
 
     Attributes:
+        clock: what outcomes' ages are told by.
         store: the outcomes; read it from any thread.
         status: what the sampler knows of itself.
+        expires_at: the monotonic second after which an outcome must not be shown; call it from any thread.
         view: the host as facts; only for the thread that steps.
         presence: who was there at the last publication; None before the first.
         published_at: monotonic second of the last publication; None before the first.
@@ -59,6 +61,7 @@ class Sampler:
         judge: StoreJudge | None = None,
         writes_state: bool = False,
     ) -> None:
+        self.clock = machine.clock
         self._machine = machine
         self._config = config
         self._reports: SimpleQueue[Report] = SimpleQueue()
@@ -77,6 +80,7 @@ class Sampler:
         self._driver = DriverWatch(machine, config, make_lane("driver"), self._reports.put)
         self._host = HostRounds(machine, config, make_lane, self._host_collectors, self._reports.put)
         self._freshness = Freshness(self.store, config, enabled, self._gpu_collectors)
+        self.expires_at = self._freshness.expires_at
         self.view = HostView(self._fleet, self._driver, self.store)
         self._seen = Seen(self._fleet, self._driver, self.store, self._xid)
         self.presence: PresenceReading | None = None
