@@ -13,11 +13,13 @@ from gpu_triage.hardware.nvml import DriverVersions
 from gpu_triage.hardware.power import PowerReader
 from gpu_triage.hardware.throttle import ThrottleReader, counter_fields
 from gpu_triage.machine import Moment
+from gpu_triage.simulator import VirtualClock
 
 if TYPE_CHECKING:
     from tests.nvml_bench import Bench, BenchMaker
 
 WALL = 1_768_435_200.0
+START = VirtualClock().now().monotonic
 EARLY_IDS = {"sw_power_cap": 74, "sync_boost": 76, "sw_thermal": 251, "hw_thermal": 252, "hw_power_brake": 253}
 LATE_IDS = {"sw_power_cap": 74, "sync_boost": 76, "sw_thermal": 269, "hw_thermal": 270, "hw_power_brake": 271}
 NO_SLOWDOWN_IDS = {"sw_power_cap": 74, "sync_boost": 76}
@@ -277,7 +279,8 @@ def test_counter_ids_are_those_of_the_driver_at_hand(version: str | None, ids: d
 
 
 def throttled(nvml: Bench, reader: ThrottleReader, second: float) -> dict[str, float]:
-    return dict(reader.read(nvml.round(at=Moment(500.0 + second, WALL + second))).seconds)
+    nvml.clock.advance(START + second - nvml.clock.now().monotonic)
+    return dict(reader.read(nvml.round()).seconds)
 
 
 def test_a_reason_the_driver_counts_has_the_drivers_seconds(bench: BenchMaker) -> None:
@@ -295,15 +298,48 @@ def test_a_reason_the_driver_does_not_count_is_integrated(bench: BenchMaker) -> 
     assert throttled(nvml, reader, 4)["hw_thermal"] == 0.0
 
 
-def test_a_counter_that_outruns_time_gives_way_and_the_total_does_not_go_back(bench: BenchMaker) -> None:
+def test_a_counter_that_keeps_outrunning_time_gives_way_and_the_total_does_not_go_back(bench: BenchMaker) -> None:
     nvml, reader = bench("dual-a10"), ThrottleReader(3.0)
     nvml.versions = DriverVersions("580.82.07", None, None)
     totals = []
     # Power smoothing's numbers under the id, in a driver that was renumbered once more.
-    for second, raw in enumerate((10e9, 11e9, 500e9, 12e9, 900e9)):
+    for second, raw in enumerate((10e9, 11e9, 500e9, 12e9, 900e9, 700e9, 800e9)):
         nvml.answer("nvmlDeviceGetFieldValues", fields_say({269: (0, "ullVal", int(raw))}))
         totals.append(throttled(nvml, reader, second)["sw_thermal"])
-    assert totals == [10.0, 11.0, 11.0, 12.0, 13.0]
+    assert totals == [10.0, 11.0, 11.0, 12.0, 12.0, 12.0, 13.0]
+
+
+def test_one_slow_call_does_not_cost_the_drivers_throttle_counter(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ThrottleReader(3.0)
+    raw = 40.0
+
+    def slow(*arguments: Any) -> int:
+        nonlocal raw
+        nvml.clock.advance(4)
+        raw += 4.0
+        return int(fields_say({74: (0, "ullVal", int(raw * 1e9))})(*arguments))
+
+    totals = []
+    for answer in (None, slow, None, None):
+        if answer is None:
+            nvml.answer("nvmlDeviceGetFieldValues", fields_say({74: (0, "ullVal", int(raw * 1e9))}))
+        else:
+            nvml.answer("nvmlDeviceGetFieldValues", answer)
+        round_ = nvml.round()
+        totals.append(reader.read(round_).seconds["sw_power_cap"])
+        assert round_.inquiry.failures == []
+        nvml.clock.advance(1)
+        raw += 1.0
+    assert totals == [40.0, 45.0, 46.0, 47.0]
+
+
+def test_a_throttle_reading_that_outruns_time_once_is_dropped_and_the_counter_goes_on(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ThrottleReader(3.0)
+    totals = []
+    for second, raw in ((0, 40e9), (1, 41e9), (2, 2e14), (3, 43e9), (4, 44e9)):
+        nvml.answer("nvmlDeviceGetFieldValues", fields_say({74: (0, "ullVal", int(raw))}))
+        totals.append(throttled(nvml, reader, second)["sw_power_cap"])
+    assert totals == [40.0, 41.0, 41.0, 43.0, 44.0]
 
 
 def test_a_counter_that_reads_zero_once_stays_the_source(bench: BenchMaker) -> None:

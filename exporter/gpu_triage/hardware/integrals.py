@@ -57,6 +57,12 @@ class Continued:
             self.accepted = raw
         return self._forgotten + self.accepted
 
+    def rebase(self, raw: float) -> None:
+        """Go on from `raw` without counting the way to it."""
+        self._forgotten += self.accepted - raw
+        self._suspect = False
+        self.accepted = raw
+
 
 class Unwrapped:
     """Growth since the first reading of a counter that may wrap at 32 bits or be reset.
@@ -71,6 +77,16 @@ class Unwrapped:
         self._last: float | None = None
         self._suspect = False
         self.total = 0.0
+
+    @property
+    def accepted(self) -> float:
+        """The driver's value that was last believed; 0 before the first."""
+        return self._last or 0.0
+
+    def rebase(self, raw: float) -> None:
+        """Go on from `raw` without counting the way to it."""
+        self._last = raw
+        self._suspect = False
 
     def add(self, raw: float) -> float:
         """The growth after the driver said `raw`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -11,6 +10,7 @@ from typing import Final
 from gpu_triage.hardware.integrals import Continued
 from gpu_triage.hardware.nvml_inquiry import FieldId, Inquiry
 from gpu_triage.hardware.nvml_structs import far_end_named
+from gpu_triage.hardware.plausible import ERRORS, BoundedCounter, CounterLimit
 from gpu_triage.hardware.rounds import GpuRound
 
 LINK_COUNT_FIELD: Final = 91
@@ -22,6 +22,13 @@ STATES: Final = MappingProxyType({0: False, 1: True, 2: True, 3: False})
 
 REPLAY, RECOVERY, CRC = "replay", "recovery", "crc"
 TRANSMIT, RECEIVE = "transmit", "receive"
+
+_TRAFFIC_LIMIT: Final = CounterLimit(per_second=200e9, most=1 << 62)
+"""Bytes: a link of the fifth generation carries 50 GB/s each way."""
+
+_LIMITS: Final = MappingProxyType(
+    {REPLAY: ERRORS, RECOVERY: ERRORS, CRC: ERRORS, TRANSMIT: _TRAFFIC_LIMIT, RECEIVE: _TRAFFIC_LIMIT}
+)
 
 _BYTES_PER_KIB: Final = 1024
 _MOST_LINKS: Final = 64
@@ -104,7 +111,7 @@ class NvlinkReader:
     def __init__(self) -> None:
         self._connected: set[int] = set()
         self._chosen: dict[tuple[int, str], tuple[tuple[_Source, FieldId]]] = {}
-        self._counters: defaultdict[tuple[int, str], Continued] = defaultdict(Continued)
+        self._counters: dict[tuple[int, str], BoundedCounter] = {}
 
     def read(self, gpu: GpuRound) -> NvlinkReading:
         """Links now (fields 91, 165 else nvmlDeviceGetNvLinkState, and those of the counters)."""
@@ -114,7 +121,7 @@ class NvlinkReader:
         wanted: list[FieldId] = [(STATE_FIELD, link) for link in links]
         wanted += [field for link in links for name in _SOURCES for _, field in self._candidates(link, name)]
         values = inquiry.fields(wanted)
-        readings = {link: self._link(inquiry, link, values) for link in links}
+        readings = {link: self._link(gpu, link, values) for link in links}
         for link, reading in readings.items():
             if link not in self._connected and _leads_somewhere(inquiry, link, reading):
                 self._connected.add(link)
@@ -127,20 +134,23 @@ class NvlinkReader:
             return chosen
         return tuple((source, field) for source in _SOURCES[name] if (field := source.of(link)) is not None)
 
-    def _link(self, inquiry: Inquiry, link: int, values: Mapping[FieldId, float]) -> LinkReading:
-        counters = {name: self._counter(link, name, values) for name in _SOURCES}
+    def _link(self, gpu: GpuRound, link: int, values: Mapping[FieldId, float]) -> LinkReading:
+        counters = {name: self._counter(gpu, link, name, values) for name in _SOURCES}
         return LinkReading(
-            is_up=_is_up(inquiry, link, values.get((STATE_FIELD, link))),
+            is_up=_is_up(gpu.inquiry, link, values.get((STATE_FIELD, link))),
             errors={name: count for name in (REPLAY, RECOVERY, CRC) if (count := counters[name]) is not None},
             transmit_bytes=counters[TRANSMIT],
             receive_bytes=counters[RECEIVE],
         )
 
-    def _counter(self, link: int, name: str, values: Mapping[FieldId, float]) -> float | None:
+    def _counter(self, gpu: GpuRound, link: int, name: str, values: Mapping[FieldId, float]) -> float | None:
         for source, field in self._candidates(link, name):
             if field in values:
                 self._chosen[link, name] = ((source, field),)
-                return self._counters[link, name].add(values[field] * source.scale)
+                counter = self._counters.get((link, name))
+                if counter is None:
+                    counter = self._counters[link, name] = BoundedCounter(_LIMITS[name], Continued())
+                return counter.add(gpu.inquiry, values[field] * source.scale, gpu.at.monotonic)
         return None
 
 

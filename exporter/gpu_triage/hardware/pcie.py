@@ -7,11 +7,15 @@ from typing import Final
 
 from gpu_triage.hardware.integrals import Continued, Unwrapped
 from gpu_triage.hardware.nvml_inquiry import Inquiry
+from gpu_triage.hardware.plausible import ERRORS, BoundedCounter, CounterLimit
 from gpu_triage.hardware.rounds import GpuRound
 
 TRANSMIT_BYTES_FIELD: Final = 197
 RECEIVE_BYTES_FIELD: Final = 198
 """NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES; may wrap."""
+
+_TRAFFIC_LIMIT: Final = CounterLimit(per_second=300e9, most=1 << 62)
+"""Bytes: sixteen lanes of generation 6 carry 128 GB/s each way."""
 
 _BUS_TYPE_PCIE: Final = 2
 _MOST_GENERATION: Final = 8
@@ -67,30 +71,29 @@ class PcieReader:
     """Reads the link, counts its changes, unwraps its byte counters."""
 
     def __init__(self) -> None:
-        self._transmit = Unwrapped()
-        self._receive = Unwrapped()
-        self._replays = Continued()
+        self._transmit = BoundedCounter(_TRAFFIC_LIMIT, Unwrapped())
+        self._receive = BoundedCounter(_TRAFFIC_LIMIT, Unwrapped())
+        self._replays = BoundedCounter(ERRORS, Continued())
         self._generation = _Transitions()
         self._width = _Transitions()
 
     def read(self, gpu: GpuRound) -> PcieReading:
         """The link now (nvmlDeviceGetCurrPcieLink{Generation,Width}, fields 197 and 198, …PcieReplayCounter)."""
-        inquiry = gpu.inquiry
+        inquiry, at = gpu.inquiry, gpu.at.monotonic
         if not on_pcie(inquiry):
             return PcieReading(None, None, None, None, None, None, None)
         generation = plausible_generation(inquiry, inquiry.ask("nvmlDeviceGetCurrPcieLinkGeneration"))
         width = plausible_width(inquiry, inquiry.ask("nvmlDeviceGetCurrPcieLinkWidth"))
         counters = inquiry.fields((TRANSMIT_BYTES_FIELD, RECEIVE_BYTES_FIELD))
-        transmit, receive = counters.get(TRANSMIT_BYTES_FIELD), counters.get(RECEIVE_BYTES_FIELD)
         replays = inquiry.ask("nvmlDeviceGetPcieReplayCounter")
         return PcieReading(
             generation=generation,
             width=width,
             generation_transitions=self._generation.see(generation),
             width_transitions=self._width.see(width),
-            transmit_bytes=None if transmit is None else self._transmit.add(transmit),
-            receive_bytes=None if receive is None else self._receive.add(receive),
-            replays=None if replays is None else self._replays.add(replays),
+            transmit_bytes=self._transmit.add(inquiry, counters.get(TRANSMIT_BYTES_FIELD), at),
+            receive_bytes=self._receive.add(inquiry, counters.get(RECEIVE_BYTES_FIELD), at),
+            replays=self._replays.add(inquiry, replays, at),
         )
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from gpu_triage.hardware.integrals import Continued
 from gpu_triage.hardware.pcie import on_pcie
+from gpu_triage.hardware.plausible import ERRORS, BoundedCounter
 from gpu_triage.hardware.rounds import GpuRound
 
 TYPE_FIELDS: Final = MappingProxyType(
@@ -41,13 +42,17 @@ class PcieErrorsReader:
     """Reads the counters and carries them on over resets."""
 
     def __init__(self) -> None:
-        self._counters = {label: Continued() for label in TYPE_FIELDS}
+        self._counters = {label: BoundedCounter(ERRORS, Continued()) for label in TYPE_FIELDS}
 
     def read(self, gpu: GpuRound) -> PcieErrorsReading:
         """Errors now (the fields of TYPE_FIELDS, in one call)."""
-        if not on_pcie(gpu.inquiry):
+        inquiry = gpu.inquiry
+        if not on_pcie(inquiry):
             return PcieErrorsReading({})
-        counted = gpu.inquiry.fields(TYPE_FIELDS.values())
-        return PcieErrorsReading(
-            {label: self._counters[label].add(counted[i]) for label, i in TYPE_FIELDS.items() if i in counted}
-        )
+        counted = inquiry.fields(TYPE_FIELDS.values())
+        errors = {}
+        for label, field in TYPE_FIELDS.items():
+            count = self._counters[label].add(inquiry, counted.get(field), gpu.at.monotonic)
+            if count is not None:
+                errors[label] = count
+        return PcieErrorsReading(errors)

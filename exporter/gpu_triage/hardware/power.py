@@ -7,6 +7,7 @@ from typing import Final
 
 from gpu_triage.hardware.integrals import Continued
 from gpu_triage.hardware.nvml_inquiry import Inquiry
+from gpu_triage.hardware.plausible import BoundedCounter, CounterLimit
 from gpu_triage.hardware.rounds import GpuRound
 
 AVERAGE_FIELD: Final = 185
@@ -14,6 +15,9 @@ INSTANT_FIELD: Final = 186
 """NVML_FI_DEV_POWER_AVERAGE and _INSTANT, milliwatts, scope 0: the GPU's board."""
 
 _MOST_WATTS: Final = 100_000.0
+
+_ENERGY_LIMIT: Final = CounterLimit(per_second=10_000.0, most=10_000.0 * 10 * 365 * 86_400)
+"""Joules: far more than any board draws, and that for ten years."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class PowerReader:
     """Reads power; carries the energy counter on over driver reloads."""
 
     def __init__(self) -> None:
-        self._energy = Continued()
+        self._energy = BoundedCounter(_ENERGY_LIMIT, Continued())
 
     def read(self, gpu: GpuRound) -> PowerReading:
         """Power now (fields 185, 186, nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetTotalEnergyConsumption)."""
@@ -45,7 +49,7 @@ class PowerReader:
             power_watts=_power_watts(inquiry),
             # Boards whose power is not managed by the driver, as in laptops and under WSL, answer with no watts at all.
             limit_watts=watts(inquiry, inquiry.ask("nvmlDeviceGetEnforcedPowerLimit")) or None,
-            energy_joules=None if energy_mj is None else self._energy.add(energy_mj / 1000),
+            energy_joules=self._energy.add(inquiry, None if energy_mj is None else energy_mj / 1000, gpu.at.monotonic),
         )
 
 

@@ -37,6 +37,11 @@ _COMMON_BITS: Final = 0x1FF
 _NANOSECONDS: Final = 1e9
 _FASTEST: Final = 1.5
 """Seconds of throttling per second beyond which a counter is not one; the rest is for the clocks' jitter."""
+_MOST_STRIKES: Final = 3
+"""Readings that outran time before the counter is given up."""
+_SOUND_READINGS: Final = 30
+"""So many plausible readings in a row make up for one that was not."""
+_MOST_SECONDS: Final = 10 * 365 * 86_400.0
 
 _ALWAYS_FIELDS: Final = {"sw_power_cap": 74, "sync_boost": 76}
 
@@ -73,7 +78,8 @@ class ThrottleReader:
     """Reads the reasons and their counters; integrates what the driver does not count.
 
     A reason keeps its source: the driver's counter if there was one at the first reading, else the integral.
-    A counter that runs faster than time is not what its id promises, and gives way to the integral for good.
+    A reading that outruns time is dropped: the counter stays where it was. A counter that does it again and again is
+    not what its id promises, and gives way to the integral for good.
     """
 
     def __init__(self, max_gap_seconds: float) -> None:
@@ -87,27 +93,38 @@ class ThrottleReader:
         active = _active(inquiry)
         ids = counter_fields(gpu.versions.driver)
         raw = inquiry.fields(ids.values())
+        # The driver may have counted on until its last answer: a slow call is not an implausible counter.
+        answered_at = max(at, gpu.machine.clock.now().monotonic)
         raw_seconds = {reason: raw[i] / _NANOSECONDS for reason, i in ids.items() if i in raw}
         if self._counters is None and (active is not None or raw_seconds):
             self._counters = {reason: _DriverCounter() for reason in raw_seconds}
-        return ThrottleReading(active, self._seconds(inquiry, active or {}, raw_seconds, at))
+        seconds = self._counted(inquiry, raw_seconds, at, answered_at) | self._polled(active or {}, at)
+        return ThrottleReading(active, seconds)
 
-    def _seconds(
-        self, inquiry: Inquiry, active: Mapping[str, bool], raw_seconds: Mapping[str, float], at: float
+    def _counted(
+        self, inquiry: Inquiry, raw_seconds: Mapping[str, float], at: float, answered_at: float
     ) -> dict[str, float]:
         seconds: dict[str, float] = {}
         counters = self._counters or {}
         for reason, counter in list(counters.items()):
             if reason not in raw_seconds:
                 continue
-            total = counter.add(raw_seconds[reason], at)
-            if total is None:
+            raw = inquiry.within(raw_seconds[reason], 0, _MOST_SECONDS)
+            if raw is None:
+                continue
+            if not counter.add(raw, at, answered_at):
                 inquiry.failures.append("implausible")
+            if counter.strikes < _MOST_STRIKES:
+                seconds[reason] = counter.total_seconds
+            else:
                 del counters[reason]
                 self._integrals[reason] = Integral(self._max_gap_seconds)
                 self._integrals[reason].total_seconds = counter.total_seconds
-            else:
-                seconds[reason] = total
+        return seconds
+
+    def _polled(self, active: Mapping[str, bool], at: float) -> dict[str, float]:
+        seconds: dict[str, float] = {}
+        counters = self._counters or {}
         for reason, is_active in active.items():
             if reason not in counters:
                 integral = self._integrals.setdefault(reason, Integral(self._max_gap_seconds))
@@ -116,25 +133,43 @@ class ThrottleReader:
 
 
 class _DriverCounter:
-    """One driver counter in seconds, checked against time."""
+    """One driver counter in seconds, checked against time.
 
-    __slots__ = ("_accepted_at", "_continued", "total_seconds")
+    Attributes:
+        total_seconds: the counter to publish.
+        strikes: readings that outran time, less those that were lived down since.
+    """
+
+    __slots__ = ("_accepted_at", "_continued", "_sound_readings", "strikes", "total_seconds")
 
     def __init__(self) -> None:
         self._continued = Continued()
         self._accepted_at: float | None = None
+        self._sound_readings = 0
         self.total_seconds = 0.0
+        self.strikes = 0
 
-    def add(self, raw_seconds: float, at: float) -> float | None:
-        """The total; None when the counter outran time by more than jitter explains."""
+    def add(self, raw_seconds: float, at: float, answered_at: float) -> bool:
+        """Take in a reading; returns False for one that outran time by more than jitter explains.
+
+        Args:
+            raw_seconds: what the driver says.
+            at: monotonic second before it was asked.
+            answered_at: monotonic second after it answered.
+        """
         if self._accepted_at is not None:
             grown_seconds = raw_seconds - self._continued.accepted
-            if grown_seconds > (at - self._accepted_at) * _FASTEST + 1:
-                return None
+            if grown_seconds > (answered_at - self._accepted_at) * _FASTEST + 1:
+                self.strikes += 1
+                self._sound_readings = 0
+                return False
+        self._sound_readings += 1
+        if self._sound_readings >= _SOUND_READINGS:
+            self._sound_readings, self.strikes = 0, max(0, self.strikes - 1)
         self.total_seconds = self._continued.add(raw_seconds)
         if self._continued.accepted == raw_seconds:
             self._accepted_at = at
-        return self.total_seconds
+        return True
 
 
 def _active(inquiry: Inquiry) -> dict[str, bool] | None:
