@@ -58,13 +58,22 @@ class Encoder:
     def __init__(self, form: Format) -> None:
         self._form = form
         self._metrics: dict[MetricSpec, _Lines] = {}
+        self._foreign: tuple[tuple[Metric, ...], bytes] = ((), b"")
 
     def encode(self, outcomes: tuple[Outcome, ...]) -> bytes:
         """The page of these outcomes."""
         series = _series(outcomes)
         self._metrics = {spec: self._lines_of(spec, values) for spec, values in series.items()}
         text = "".join([_text(self._metrics[spec], values) for spec, values in series.items()])
-        return text.encode() + encode(self._form, _foreign(outcomes))
+        return text.encode() + self._foreign_text(_foreign(outcomes))
+
+    def _foreign_text(self, families: tuple[Metric, ...]) -> bytes:
+        """What others made: maybe thousands of series, the same families as long as nothing changes."""
+        before, encoded = self._foreign
+        if len(before) != len(families) or any(one is not other for one, other in zip(before, families, strict=True)):
+            encoded = encode(self._form, families)
+            self._foreign = families, encoded
+        return encoded
 
     def _lines_of(self, spec: MetricSpec, values: _Values) -> _Lines:
         """The text of a metric, with every series that there is."""

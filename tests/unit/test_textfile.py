@@ -12,7 +12,15 @@ from tests.rig import rig
 from gpu_triage.config import Config
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.hardware.rounds import HostRound
-from gpu_triage.hardware.textfile import MAX_BYTES, MAX_FILES, MAX_SERIES, TextFilesReader, TextFilesReading
+from gpu_triage.hardware.textfile import (
+    MAX_BYTES,
+    MAX_FILES,
+    MAX_SERIES,
+    MAX_TOTAL_BYTES,
+    MAX_TOTAL_SERIES,
+    TextFilesReader,
+    TextFilesReading,
+)
 from gpu_triage.machine import RealClock, real_machine
 from gpu_triage.simulator import load_scenario
 
@@ -141,6 +149,65 @@ def test_more_files_than_are_read_are_counted(tmp_path: Path) -> None:
     host = HostRound(machine, RealClock().now())
     assert len(TextFilesReader(tmp_path).read(host).files) == MAX_FILES
     assert host.failures == ["too_many_files"]
+
+
+def many_series(job: str, count: int = MAX_SERIES, padding: str = "") -> bytes:
+    return b"".join(f'gpu_job_x{{job_name="{job}",n="{n}{padding}"}} 1\n'.encode() for n in range(count))
+
+
+def test_files_are_bounded_together_and_what_is_left_out_is_named_and_counted(tmp_path: Path) -> None:
+    fitting = MAX_TOTAL_SERIES // MAX_SERIES
+    for number in range(MAX_FILES - 1):
+        (tmp_path / f"{number:02}.prom").write_bytes(many_series(str(number)))
+    with rig(load_scenario("dual-a10"), Config(collector_textfile_directory=tmp_path)) as running:
+        running.run(1)
+        assert len(running.series("gpu_job_x")) == MAX_TOTAL_SERIES
+        assert len(running.page()) < MAX_TOTAL_BYTES
+        left_out = {labels["file"] for labels, _ in running.series("gpu_exporter_textfile_error_info")}
+        assert left_out == {f"{number:02}.prom" for number in range(fitting, MAX_FILES - 1)}
+        counted = running.series("gpu_exporter_errors_total", collector="textfile")
+        assert sum(value for _, value in counted) == len(left_out)
+        (tmp_path / "00.prom").unlink()
+        running.run(6)
+        assert running.series("gpu_job_x", job_name=str(fitting))
+        assert len(running.series("gpu_job_x")) == MAX_TOTAL_SERIES
+
+
+def test_a_small_file_is_republished_after_one_that_is_left_out(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.prom").write_bytes(many_series(name, MAX_TOTAL_SERIES // 2 - 1))
+    (tmp_path / "c.prom").write_bytes(many_series("c", 3))
+    (tmp_path / "d.prom").write_bytes(many_series("d", 2))
+    expected = {"a.prom": None, "b.prom": None, "c.prom": "total_too_many_series", "d.prom": None}
+    assert errors(read(tmp_path)) == expected
+
+
+def test_bytes_are_bounded_together_before_anything_is_read(tmp_path: Path) -> None:
+    size = MAX_BYTES - 100
+    for number in range(5):
+        (tmp_path / f"{number}.prom").write_bytes(b"#" + b" " * size + b'\ngpu_job_x{n="%d"} 1\n' % number)
+    assert errors(read(tmp_path)) == {**{f"{n}.prom": None for n in range(4)}, "4.prom": "total_too_large"}
+
+
+def test_files_that_cannot_be_used_take_of_the_room_too(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.prom").write_bytes(many_series("same"))
+    found = list(errors(read(tmp_path)).values())
+    assert found == [None, "duplicate_series", *["total_too_many_series"] * 3]
+
+
+def test_families_are_the_same_objects_until_a_file_changes(tmp_path: Path) -> None:
+    reader = TextFilesReader(tmp_path)
+    (tmp_path / "a.prom").write_bytes(b"gpu_job_x 1\n")
+    first = read(tmp_path, reader).families
+    assert read(tmp_path, reader).families is first
+    (tmp_path / "b.prom").write_bytes(b"gpu_job_y 2\n")
+    assert [family.name for family in read(tmp_path, reader).families] == ["gpu_job_x", "gpu_job_y"]
+
+
+def test_parsing_holds_up_no_other_collector(tmp_path: Path) -> None:
+    with rig(load_scenario("dual-a10"), Config(collector_textfile_directory=tmp_path)) as running:
+        assert len(running.sampler._host.lanes) == 3
 
 
 def test_a_file_as_a_directory_is_said_to_be_missing(tmp_path: Path) -> None:

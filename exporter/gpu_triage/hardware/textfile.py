@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -22,6 +22,10 @@ MAX_BYTES: Final = 1 << 20
 MAX_SERIES: Final = 5000
 """Bounds on what jobs may publish: files in the directory, bytes and series of one file."""
 
+MAX_TOTAL_BYTES: Final = 4 << 20
+MAX_TOTAL_SERIES: Final = 10_000
+"""Bounds on all files together: a series takes 1.5 KiB of memory, and 10 µs whenever a page is encoded."""
+
 _OURS: Final = re.compile(r"gpu_(?!job_)|process_|python_")
 """Names that nobody may take: this exporter's own. Jobs have ``gpu_job_`` and all that does not start with gpu_."""
 
@@ -31,6 +35,7 @@ _TYPES: Final = frozenset({"counter", "gauge", "histogram", "summary", "unknown"
 
 _Identity = tuple[int, int, int]
 _Series = tuple[str, tuple[tuple[str, str], ...]]
+_Answer = tuple[Metric, ...] | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +70,49 @@ class _Refused(Exception):
     """A file that is not republished; its argument is the reason."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What a file was found to hold.
+
+    Attributes:
+        identity: of the file as it was read.
+        size: bytes that it takes of the room for all; 0 where it was not parsed and never will be.
+        series: lines that are series, likewise; 0 before it was read.
+        answer: the families, or the reason against them; None where there was no room to parse it.
+    """
+
+    identity: _Identity
+    size: int
+    series: int
+    answer: _Answer | None
+
+
+@dataclass(slots=True)
+class _Room:
+    """What all files together may still take."""
+
+    size: int = MAX_TOTAL_BYTES
+    series: int = MAX_TOTAL_SERIES
+
+    def lacks(self, known: _Known) -> str | None:
+        """Why a file does not fit; None where it does."""
+        if known.size > self.size:
+            return "total_too_large"
+        return "total_too_many_series" if known.series > self.series else None
+
+    def take(self, known: _Known) -> None:
+        """Make a file count, whether or not it can be used: parsing it costs as much."""
+        self.size -= known.size
+        self.series -= known.series
+
+
 class TextFilesReader:
     """Reads ``*.prom`` files; parses a file again only when it was replaced or changed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._parsed: dict[str, tuple[_Identity, tuple[Metric, ...] | str]] = {}
+        self._known: dict[str, _Known] = {}
+        self._merged = _Merged((), (), ())
 
     def read(self, host: HostRound) -> TextFilesReading:
         """The files now.
@@ -82,80 +124,116 @@ class TextFilesReader:
         if names is None:
             raise HostReadFailed("missing", self._directory, "no such directory; jobs' metrics are not published")
         wanted = sorted(name for name in names if name.endswith(".prom") and not name.startswith("."))
-        merged = _Merged()
-        files = []
-        parsed = {}
-        for name in wanted[:MAX_FILES]:
-            modified_at, identity, answer = self._read_file(name)
-            if identity is not None:
-                parsed[name] = (identity, answer)
-            error = answer if isinstance(answer, str) else merged.add(answer)
-            files.append(TextFile(os.fsencode(name).decode("utf-8", "replace"), modified_at, error))
+        room = _Room()
+        before, self._known = self._known, {}
+        found = [(name, *self._read_file(name, before.get(name), room)) for name in wanted[:MAX_FILES]]
+        answers = tuple(answer for _, _, answer in found)
+        if not self._merged.made_of(answers):
+            self._merged = _merge(answers)
+        files = tuple(
+            TextFile(os.fsencode(name).decode("utf-8", "replace"), modified_at, error)
+            for (name, modified_at, _), error in zip(found, self._merged.errors, strict=True)
+        )
         host.failures.extend(file.error for file in files if file.error is not None)
         host.failures.extend(["too_many_files"] * bool(wanted[MAX_FILES:]))
-        self._parsed = parsed
-        return TextFilesReading(tuple(files), merged.families())
+        return TextFilesReading(files, self._merged.families)
 
-    def _read_file(self, name: str) -> tuple[float | None, _Identity | None, tuple[Metric, ...] | str]:
+    def _read_file(self, name: str, before: _Known | None, room: _Room) -> tuple[float | None, _Answer]:
         try:
             # A link could name a file that only this process may read; a pipe would not return.
             descriptor = os.open(self._directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
-            return None, None, "unreadable"
+            return None, "unreadable"
         try:
             status = os.fstat(descriptor)
-            identity = (status.st_ino, status.st_mtime_ns, status.st_size)
-            known = self._parsed.get(name)
-            if known is not None and known[0] == identity:
-                return status.st_mtime, identity, known[1]
-            return status.st_mtime, identity, _parse(_content(descriptor, status.st_mode))
-        except _Refused as refused:
-            return status.st_mtime, identity, str(refused)
+            known = self._known[name] = _look(descriptor, status, before, room)
         except OSError:
-            return None, None, "unreadable"
+            return None, "unreadable"
         finally:
             os.close(descriptor)
+        return status.st_mtime, known.answer if known.answer is not None else room.lacks(known) or "total_too_large"
 
 
-class _Merged:
-    """Families of several files put together."""
-
-    def __init__(self) -> None:
-        self._families: dict[str, Metric] = {}
-        self._seen: set[_Series] = set()
-
-    def add(self, families: Iterable[Metric]) -> str | None:
-        """Add a file's families, all or none; returns why none."""
-        families = tuple(families)
-        series = {_series(sample.name, sample.labels) for family in families for sample in family.samples}
-        known = self._families
-        if any(family.name in known and known[family.name].type != family.type for family in families):
-            return "type_conflict"
-        if series & self._seen:
-            return "duplicate_series"
-        self._seen |= series
-        for family in families:
-            if family.name not in known:
-                known[family.name] = Metric(family.name, family.documentation, family.type)
-            known[family.name].samples.extend(family.samples)
-        return None
-
-    def families(self) -> tuple[Metric, ...]:
-        """What was added."""
-        return tuple(self._families.values())
+def _look(descriptor: int, status: os.stat_result, before: _Known | None, room: _Room) -> _Known:
+    """What is in a file, parsed if that is news and there is room."""
+    identity = (status.st_ino, status.st_mtime_ns, status.st_size)
+    if not stat.S_ISREG(status.st_mode):
+        return _Known(identity, 0, 0, "not_a_file")
+    if status.st_size > MAX_BYTES:
+        return _Known(identity, 0, 0, "too_large")
+    known = before
+    if known is None or known.identity != identity:
+        known = _Known(identity, status.st_size, 0, None)
+    if room.lacks(known):
+        return replace(known, answer=None)
+    if known.answer is None:
+        known = _read(descriptor, identity, room)
+    if known.answer is not None:
+        room.take(known)
+    return known
 
 
-def _content(descriptor: int, mode: int) -> bytes:
-    """What is in a file, or one byte more than is allowed."""
-    if not stat.S_ISREG(mode):
-        raise _Refused("not_a_file")
+def _read(descriptor: int, identity: _Identity, room: _Room) -> _Known:
     with open(descriptor, "rb", closefd=False) as file:
-        return file.read(MAX_BYTES + 1)
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        return _Known(identity, 0, 0, "too_large")
+    # Counted before parsing, which takes a hundred times as long and all the memory.
+    series = sum(1 for line in content.split(b"\n") if line.strip() and not line.lstrip().startswith(b"#"))
+    if series > MAX_SERIES:
+        return _Known(identity, 0, 0, "too_many_series")
+    known = _Known(identity, len(content), series, None)
+    if room.lacks(known):
+        return known
+    try:
+        return replace(known, answer=_parse(content))
+    except _Refused as refused:
+        return replace(known, answer=str(refused))
+
+
+class _Merged(NamedTuple):
+    """What was made of several files.
+
+    Attributes:
+        answers: what each file held, or why it is not used.
+        errors: why each is not republished; None for those that are.
+        families: of those, each family once, each series once.
+    """
+
+    answers: tuple[_Answer, ...]
+    errors: tuple[str | None, ...]
+    families: tuple[Metric, ...]
+
+    def made_of(self, answers: tuple[_Answer, ...]) -> bool:
+        """Whether it was made of these very answers; families are not compared, only whether they are the same."""
+        pairs = zip(self.answers, answers, strict=False)
+        same = all(one is other or (isinstance(one, str) and one == other) for one, other in pairs)
+        return same and len(self.answers) == len(answers)
+
+
+def _merge(answers: tuple[_Answer, ...]) -> _Merged:
+    """Each file's families are used all or none."""
+    families: dict[str, Metric] = {}
+    seen: set[_Series] = set()
+    errors = tuple(answer if isinstance(answer, str) else _add(answer, families, seen) for answer in answers)
+    return _Merged(answers, errors, tuple(families.values()))
+
+
+def _add(new: tuple[Metric, ...], families: dict[str, Metric], seen: set[_Series]) -> str | None:
+    series = {_series(sample.name, sample.labels) for family in new for sample in family.samples}
+    if any(family.name in families and families[family.name].type != family.type for family in new):
+        return "type_conflict"
+    if series & seen:
+        return "duplicate_series"
+    seen |= series
+    for family in new:
+        if family.name not in families:
+            families[family.name] = Metric(family.name, family.documentation, family.type)
+        families[family.name].samples.extend(family.samples)
+    return None
 
 
 def _parse(content: bytes) -> tuple[Metric, ...]:
-    if len(content) > MAX_BYTES:
-        raise _Refused("too_large")
     try:
         families = tuple(text_string_to_metric_families(content.decode("utf-8")))
     except Exception as error:
@@ -168,8 +246,6 @@ def _parse(content: bytes) -> tuple[Metric, ...]:
             if series in seen:
                 raise _Refused("duplicate_series")
             seen.add(series)
-    if len(seen) > MAX_SERIES:
-        raise _Refused("too_many_series")
     return families
 
 

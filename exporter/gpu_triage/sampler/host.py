@@ -106,7 +106,9 @@ class HostRounds:
         self._report = report
         by_lane: dict[str, list[AnyHostCollector]] = {"host": []}
         for collector in collectors:
-            by_lane.setdefault(collector.name if collector.own_lane else "host", []).append(collector)
+            # What others wrote may take long to parse.
+            alone = collector.own_lane or collector.foreign is not None
+            by_lane.setdefault(collector.name if alone else "host", []).append(collector)
         self._readers = {c.name: c.reader(config) for own in by_lane.values() for c in own}
         self._rounds = tuple(_HostLane(make_lane(name), Schedule(config), tuple(own)) for name, own in by_lane.items())
         self.lanes: tuple[Lane, ...] = tuple(one.lane for one in self._rounds)
