@@ -51,7 +51,7 @@ class Rig:
             judge=self.judge,
             writes_state=True,
         )
-        self.exposition = Exposition(self.sampler.store, clock, self.sampler.expires_at)
+        self.exposition = Exposition(self.sampler.store, clock, self.sampler.freshness.expires_at)
         self.elapsed = 0.0
         self._parsed: list[tuple[str, Labels, float]] | None = None
 

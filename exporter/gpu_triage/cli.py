@@ -227,7 +227,7 @@ class Front:
     """What the web server shows of a sampler: its metrics, its health, and the page for people."""
 
     def __init__(self, sampler: Sampler, judge: DaemonJudge, config: Config, alive: Callable[[], str | None]) -> None:
-        self._exposition = Exposition(sampler.store, sampler.clock, sampler.expires_at)
+        self._exposition = Exposition(sampler.store, sampler.freshness.clock, sampler.freshness.expires_at)
         self._status = StatusBoard(sampler, judge, config, alive)
         self._sampler = sampler
         self._config = config

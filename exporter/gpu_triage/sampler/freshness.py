@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from gpu_triage.collectors import exporter, judgement
 from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector
 from gpu_triage.config import Config
+from gpu_triage.machine import Clock
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.sampler.schedule import interval_seconds
 
@@ -17,18 +18,24 @@ class Freshness:
 
     Args:
         store: the outcomes.
+        clock: what their ages are told by.
         config: how long they are fresh.
         collectors: those that run on a schedule; all others' outcomes are made with each publication.
         gpu_collectors: those of them that read GPUs.
+
+    Attributes:
+        clock: what ages are told by.
     """
 
     def __init__(
         self,
         store: OutcomeStore,
+        clock: Clock,
         config: Config,
         collectors: Iterable[AnyCollector],
         gpu_collectors: Iterable[AnyGpuCollector],
     ) -> None:
+        self.clock = clock
         self._store = store
         of_gpus = tuple(gpu_collectors)
         self._kept = frozenset(c.name for c in of_gpus if c.kept)

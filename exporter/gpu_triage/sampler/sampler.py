@@ -41,10 +41,9 @@ class Sampler:
     It writes to the state directory only if told so with `writes_state`: one process does.
 
     Attributes:
-        clock: what outcomes' ages are told by.
         store: the outcomes; read it from any thread.
         status: what the sampler knows of itself.
-        expires_at: the monotonic second after which an outcome must not be shown; call it from any thread.
+        freshness: until when outcomes may be shown.
         view: the host as facts; only for the thread that steps.
         presence: who was there at the last publication; None before the first.
         published_at: monotonic second of the last publication; None before the first.
@@ -61,7 +60,6 @@ class Sampler:
         judge: StoreJudge | None = None,
         writes_state: bool = False,
     ) -> None:
-        self.clock = machine.clock
         self._machine = machine
         self._config = config
         self._reports: SimpleQueue[Report] = SimpleQueue()
@@ -79,8 +77,7 @@ class Sampler:
         self._fleet = Fleet(config, make_lane)
         self._driver = DriverWatch(machine, config, make_lane("driver"), self._reports.put)
         self._host = HostRounds(machine, config, make_lane, self._host_collectors, self._reports.put)
-        self._freshness = Freshness(self.store, config, enabled, self._gpu_collectors)
-        self.expires_at = self._freshness.expires_at
+        self.freshness = Freshness(self.store, machine.clock, config, enabled, self._gpu_collectors)
         self.view = HostView(self._fleet, self._driver, self.store)
         self._seen = Seen(self._fleet, self._driver, self.store, self._xid)
         self.presence: PresenceReading | None = None
@@ -120,7 +117,7 @@ class Sampler:
         self._fleet.find_stalls(now.monotonic, deadline, no_session=no_session)
         gone = any(record.error in GONE for record in self._fleet)
         self._driver.someone_is_gone(now.monotonic, gone=gone)
-        self._freshness.expire(now.monotonic)
+        self.freshness.expire(now.monotonic)
         pushed: tuple[CollectorHealth, ...] = ()
         if self._xid.enabled:
             pushed = (self._xid.health(now.monotonic),)
@@ -293,7 +290,7 @@ class Sampler:
             self._driver_failed(DriverLook(self._driver.bus, None, result.driver, opened=False), now)
         elif result.error is not None:
             self._fleet.fail(record, result.error)
-            self._freshness.withdraw(record.key)
+            self.freshness.withdraw(record.key)
             # It is asked again, but not at the fast tier's pace.
             record.schedule.defer(now + self._config.sample_medium_seconds)
         else:
@@ -325,7 +322,7 @@ class Sampler:
         self._forget(self._fleet.take(look.inventory, now, opened=look.opened))
         for record in self._fleet:
             if record.device is None:
-                self._freshness.withdraw(record.key)
+                self.freshness.withdraw(record.key)
         self._forget(self._fleet.forget_lent(look.lent))
 
     def _driver_failed(self, look: DriverLook, now: float) -> None:
@@ -336,13 +333,13 @@ class Sampler:
         for record in self._fleet:
             record.device = None
             self._fleet.fail(record, RELEASED if self._driver.released else DRIVER_UNAVAILABLE)
-            self._freshness.withdraw(record.key)
+            self.freshness.withdraw(record.key)
         self._forget(self._fleet.forget_lent(look.lent))
 
     def _forget(self, keys: tuple[str, ...]) -> None:
         for key in keys:
             self.status.forget(key)
-            self._freshness.forget(key)
+            self.freshness.forget(key)
 
     def _labels_of(self, key: str) -> GpuLabels | None:
         record = self._fleet.get(key)
