@@ -38,15 +38,16 @@ def read_device_memory(gpu: GpuRound) -> DeviceMemoryReading:
     inquiry = gpu.inquiry
     memory = inquiry.ask("nvmlDeviceGetMemoryInfo", MEMORY_V2) or inquiry.ask("nvmlDeviceGetMemoryInfo")
     bar1 = inquiry.ask("nvmlDeviceGetBAR1MemoryInfo")
+    total, bar1_total = _bytes(inquiry, memory, "total"), _bytes(inquiry, bar1, "bar1Total")
     return DeviceMemoryReading(
-        total_bytes=_bytes(inquiry, memory, "total"),
-        used_bytes=_bytes(inquiry, memory, "used"),
-        free_bytes=_bytes(inquiry, memory, "free"),
-        reserved_bytes=_bytes(inquiry, memory, "reserved"),
-        bar1_total_bytes=_bytes(inquiry, bar1, "bar1Total"),
-        bar1_used_bytes=_bytes(inquiry, bar1, "bar1Used"),
+        total_bytes=total,
+        used_bytes=_bytes(inquiry, memory, "used", total),
+        free_bytes=_bytes(inquiry, memory, "free", total),
+        reserved_bytes=_bytes(inquiry, memory, "reserved", total),
+        bar1_total_bytes=bar1_total,
+        bar1_used_bytes=_bytes(inquiry, bar1, "bar1Used", bar1_total),
     )
 
 
-def _bytes(inquiry: Inquiry, answer: Any, member: str) -> float | None:
-    return inquiry.within(getattr(answer, member, None), 0, _MOST_BYTES)
+def _bytes(inquiry: Inquiry, answer: Any, member: str, most: float | None = None) -> float | None:
+    return inquiry.within(getattr(answer, member, None), 0, _MOST_BYTES if most is None else most)

@@ -154,13 +154,14 @@ def _read_instance(gpu: Inquiry, handle: Any) -> MigInstanceReading | None:
     if not uuid:
         return None
     memory = inquiry.ask("nvmlDeviceGetMemoryInfo", MEMORY_V2) or inquiry.ask("nvmlDeviceGetMemoryInfo")
+    total = inquiry.within(getattr(memory, "total", None), 0, _MOST_BYTES)
     return MigInstanceReading(
         uuid=uuid,
         gpu_instance=inquiry.ask("nvmlDeviceGetGpuInstanceId"),
         compute_instance=inquiry.ask("nvmlDeviceGetComputeInstanceId"),
         profile=_profile(gpu, inquiry),
-        memory_used_bytes=inquiry.within(getattr(memory, "used", None), 0, _MOST_BYTES),
-        memory_total_bytes=inquiry.within(getattr(memory, "total", None), 0, _MOST_BYTES),
+        memory_used_bytes=inquiry.within(getattr(memory, "used", None), 0, _MOST_BYTES if total is None else total),
+        memory_total_bytes=total,
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import math
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -157,7 +159,9 @@ class Inquiry:
                     self.failures.append("malformed")
                     continue
                 value: float = getattr(answer.value, _VALUE_MEMBERS[answer.valueType])
-                if value not in _NO_VALUE and value != _NO_SIGNED_VALUE:
+                if not _is_number(value):
+                    self.failures.append("malformed")
+                elif value not in _NO_VALUE and value != _NO_SIGNED_VALUE:
                     values[wanted_id] = value
             elif code in UNSUPPORTED or code == pynvml.NVML_ERROR_INVALID_ARGUMENT:
                 # A driver older than the field calls its id an invalid argument.
@@ -199,6 +203,11 @@ class Inquiry:
             self.device.unsupported.add(question)
             return
         self.failures.append("malformed")
+
+
+def _is_number(value: float) -> bool:
+    """Whether a field's value can be one: neither NaN nor infinite, nor an integer's bits read as a double."""
+    return math.isfinite(value) and (value == 0 or abs(value) >= sys.float_info.min)
 
 
 def _told(answer: Any) -> Any:

@@ -23,6 +23,11 @@ DRIVER_UNAVAILABLE: Final = "driver_unavailable"
 GONE: Final = frozenset({"lost", "reset_required", MISSING, "no_permission", "unknown"})
 """Errors that only a new NVML session can mend."""
 
+_CONFIRMED_SECONDS: Final = 15.0
+"""From its first look to its last a GPU that is real is seen for longer; one that is not may be a misread UUID."""
+_FORGOTTEN_SECONDS: Final = 60.0
+"""How long a GPU that was not is still shown as missing."""
+
 
 class Fleet:
     """Records of GPUs by identity. Identity is the UUID: indices move when a GPU comes or goes."""
@@ -54,11 +59,12 @@ class Fleet:
             # A second GPU under one UUID is not this GPU; nothing can be published for it.
             if device.uuid not in present:
                 present.add(device.uuid)
-                self._see(device, opened=opened)
+                self._see(device, now, opened=opened)
         for denied in inventory.denied:
             key = self._key_of_index(denied.index, present)
             present.add(key)
-            record = self._records.get(key) or self._add(key, GpuLabels(str(denied.index), ""))
+            record = self._records.get(key) or self._add(key, GpuLabels(str(denied.index), ""), now)
+            record.last_seen_at = now
             record.device, record.absent_since = None, None
             self.fail(record, denied.reason)
         for record in self:
@@ -67,7 +73,8 @@ class Fleet:
             record.device = None
             record.absent_since = now if record.absent_since is None else record.absent_since
             self.fail(record, MISSING)
-        forgotten = self._forget_surplus()
+            self._park(record)
+        forgotten = self._forget_phantoms(now) + self._forget_surplus()
         if opened or before != {record.key: (record.labels, record.device is None) for record in self}:
             # Labels name indices and peers: what was read under other ones is read again.
             self._read_all_again()
@@ -119,11 +126,11 @@ class Fleet:
             # Readings of pairs were made without it.
             self._read_all_again()
 
-    def _see(self, device: Device, *, opened: bool) -> None:
+    def _see(self, device: Device, now: float, *, opened: bool) -> None:
         record = self._records.get(device.uuid)
         labels = GpuLabels(str(device.index), device.uuid)
         if record is None:
-            record = self._adopt(labels) or self._add(device.uuid, labels)
+            record = self._adopt(labels) or self._add(device.uuid, labels, now)
             log.info(
                 "GPU found",
                 extra={"fields": {"gpu": device.index, "uuid": device.uuid, "pci": device.pci_bus_id}},
@@ -138,6 +145,7 @@ class Fleet:
             # Within a session a handle stays good, and with it the memory of what is not supported.
             record.device = device
         record.absent_since, record.pci_bus_id = None, device.pci_bus_id
+        record.last_seen_at, record.parked = now, False
 
     def _adopt(self, labels: GpuLabels) -> GpuRecord | None:
         """The record of a GPU that was denied so far, now that its UUID is known."""
@@ -147,8 +155,9 @@ class Fleet:
             self._records[labels.uuid] = nameless
         return nameless
 
-    def _add(self, key: str, labels: GpuLabels) -> GpuRecord:
-        record = GpuRecord(key, labels, self._make_lane(f"gpu-{labels.gpu}"), Schedule(self._config))
+    def _add(self, key: str, labels: GpuLabels, now: float) -> GpuRecord:
+        lane, schedule = self._make_lane(f"gpu-{labels.gpu}"), Schedule(self._config)
+        record = GpuRecord(key, labels, lane, schedule, first_seen_at=now)
         self._records[key] = record
         return record
 
@@ -163,6 +172,28 @@ class Fleet:
         for record in self:
             record.schedule.all_due()
 
+    def _park(self, record: GpuRecord) -> None:
+        """Give up the thread of a GPU that is gone; it gets another when it comes back."""
+        if not record.parked and record.lane.busy_since is None:
+            record.lane.close()
+            record.lane = self._make_lane(f"gpu-{record.labels.gpu}")
+            record.parked = True
+
+    def _forget_phantoms(self, now: float) -> tuple[str, ...]:
+        """Forget GPUs that were never confirmed: seen in a few looks only, in a place where another GPU is now."""
+        taken = {place for record in self if record.absent_since is None for place in _places(record)}
+        phantoms = [
+            record
+            for record in self
+            if record.absent_since is not None
+            and now - record.absent_since >= _FORGOTTEN_SECONDS
+            and record.last_seen_at - record.first_seen_at < _CONFIRMED_SECONDS
+            and _places(record)[0] in taken
+        ]
+        for record in phantoms:
+            log.info("GPU is forgotten, nobody confirmed it", extra={"fields": _fields(record, record.error or "")})
+        return self._forget(phantoms)
+
     def _forget_surplus(self) -> tuple[str, ...]:
         """Bound what is remembered: a driver that invents UUIDs must not grow this process."""
         gone = sorted((r for r in self if r.absent_since is not None), key=lambda r: r.absent_since or 0)
@@ -173,6 +204,12 @@ class Fleet:
             record.lane.close()
             del self._records[record.key]
         return tuple(record.key for record in records)
+
+
+def _places(record: GpuRecord) -> tuple[str, ...]:
+    """Where a GPU was last: its address on the bus, where the driver tells it, and its index."""
+    index = f"index {record.labels.gpu}"
+    return (index,) if record.pci_bus_id is None else (record.pci_bus_id, index)
 
 
 def _nameless_key(index: int) -> str:

@@ -36,6 +36,9 @@ class GpuRecord:
         rounds: how many rounds were begun.
         absent_since: monotonic second at which it was last found missing.
         pci_bus_id: where it was when last seen, as sysfs writes it; None where nobody said.
+        first_seen_at: monotonic second of the first look at the driver that found it.
+        last_seen_at: of the last one.
+        parked: whether it is gone and its lane holds no thread.
     """
 
     key: str
@@ -48,6 +51,9 @@ class GpuRecord:
     rounds: int = 0
     absent_since: float | None = None
     pci_bus_id: str | None = None
+    first_seen_at: float = 0.0
+    last_seen_at: float = 0.0
+    parked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
