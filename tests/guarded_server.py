@@ -35,6 +35,7 @@ class Running(NamedTuple):
     source: SecuritySource
     health: list[WebConfigHealth]
     file: Path
+    server: WebServer
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), timeout=5)
@@ -72,7 +73,7 @@ def serving(
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        yield Running(port, source, health, file)
+        yield Running(port, source, health, file, server)
     finally:
         server.stop()
         thread.join(10)

@@ -300,6 +300,8 @@ class _Daemon:
 
     def run(self) -> int:
         """Serve until a signal; returns the exit code."""
+        # First: it is sent to reload, and would end the process.
+        signal.signal(signal.SIGHUP, lambda _received, _frame: self._reload())
         for url in self._server.bind():
             metrics = url.rstrip("/") + self._config.web_telemetry_path
             log.info("listening", extra=fields(url=metrics, version=__version__))
@@ -316,6 +318,11 @@ class _Daemon:
         log.info("stopping", extra=fields(cause=cause))
         self._runner.request_stop()
         self._server.stop()
+
+    def _reload(self) -> None:
+        log.info("reading the web configuration and the baseline again", extra=fields(cause="SIGHUP"))
+        self._server.reload()
+        self._sampler.reload()
 
     def _end(self, cause: str) -> None:
         self._fatal = cause

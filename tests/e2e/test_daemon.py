@@ -182,3 +182,15 @@ def test_the_first_scrape_after_a_stop_shows_nothing_from_before_it(tmp_path: Pa
         # Whichever thread of it woke first: what it shows was read after it went on.
         assert energy not in page or page_value(page, energy) > before
         wait_for(lambda: 'gpu_up{gpu="0"' in running.metrics() and energy in running.metrics())
+
+
+def test_sighup_reads_the_web_configuration_again_and_ends_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "web.yml"
+    file.write_text("http_server_config: {headers: {X-Frame-Options: deny}}\n")
+    with exporter(tmp_path, "--simulate", "dual-a10", "--web.config.file", str(file)) as running:
+        file.write_text("http_server_config: {headers: {X-Frame-Options: sameorigin}}\n")
+        for _ in range(3):
+            running.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: running.get("/-/healthy")[1].get("x-frame-options") == "sameorigin")
+        assert "cause=SIGHUP" in running.log.read_text()
+        assert running.process.poll() is None

@@ -295,3 +295,15 @@ def test_a_baseline_that_cannot_be_kept_is_an_error_until_it_can(
         assert host.value("gpu_exporter_collector_success", collector="baseline") == 1
         assert _differing(host) == set()
         assert {labels["field"] for labels, _ in host.series("gpu_baseline_mismatch")} == ALL_FIELDS
+
+
+def test_a_reload_reads_the_file_before_it_is_due_even_where_nothing_shows_a_change(baseline: Path) -> None:
+    with rig(load_scenario("dual-a10"), Config(baseline_file=baseline)) as host:
+        host.run(10)
+        first = host.sampler._baseline.recorded
+        host.run(1)
+        assert host.sampler._baseline.recorded is first
+        host.sampler.reload()
+        host.run(1)
+        assert host.sampler._baseline.recorded is not first
+        assert _differing(host) == set()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import time
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,14 @@ def test_a_reload_takes_no_guard_away(
         with pytest.raises((ssl.SSLError, ConnectionError)):
             running.get(context=trusting_context(tmp_path))
     assert words in str(vars(caplog.records[-1]))
+
+
+def test_a_reload_looks_at_the_files_before_the_interval_is_over(tmp_path: Path) -> None:
+    with serving(tmp_path, PASSWORDS, reload_seconds=600) as running:
+        assert running.get(Authorization=basic("prometheus", "scrape")).status == 200
+        running.file.write_text(f"basic_auth_users:\n  prometheus: {hashed(b'change', 4)}\n")
+        running.server.reload()
+        limit = time.monotonic() + 10
+        while running.get(Authorization=basic("prometheus", "change")).status != 200:
+            assert time.monotonic() < limit
+        assert running.get(Authorization=basic("prometheus", "scrape")).status == 401

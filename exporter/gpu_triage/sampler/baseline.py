@@ -24,8 +24,9 @@ from gpu_triage.config import Config
 from gpu_triage.errors import BaselineError
 from gpu_triage.hardware.nvml import Device
 from gpu_triage.hardware.rounds import ExpectedLink
-from gpu_triage.machine import Clock
+from gpu_triage.machine import Clock, Moment
 from gpu_triage.sampler.lanes import Lane, LaneMaker
+from gpu_triage.sampler.view import HostView
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +98,7 @@ class BaselineWatch:
         self._path = _path_of(config)
         self._report = report
         self._look_at = 0.0
+        self._reload = False
         self._compare_at = 0.0
         self._links: Mapping[str, ExpectedLink] = {}
         self._identity: Identity | None = None
@@ -105,12 +107,18 @@ class BaselineWatch:
         self._last_success_at: float | None = None
         self._differs: dict[tuple[str, str], bool] = {}
 
+    def reload(self) -> None:
+        """Ask for the file to be read at the next step, changed or not; from any thread or signal handler."""
+        self._reload = True
+
     def submit(self, now: float) -> None:
         """Start looking at the file if that is due."""
-        if not self.enabled or self.lane.busy_since is not None or now < self._look_at:
+        if not self.enabled or self.lane.busy_since is not None or (now < self._look_at and not self._reload):
             return
         self._look_at = now + self._interval_seconds
-        path, identity, known = self._path, self._identity, self.recorded
+        identity = None if self._reload else self._identity
+        self._reload = False
+        path, known = self._path, self.recorded
         if path is None:
             self._report(BaselineNews(known, missing=known is None))
         else:
@@ -177,6 +185,14 @@ class BaselineWatch:
             key = _HOST_KEY if verdict.gpu is None or verdict.gpu.now is None else verdict.gpu.now.uuid
             verdicts[key, verdict.field] = verdict.differs
         self._differs = verdicts
+
+    def compare(self, view: HostView, known: Iterable[str], now: Moment) -> None:
+        """Learn the host, or compare it, if either is due; `known` are the keys of all GPUs ever seen."""
+        if self.wants_facts:
+            whole = view.lacks(well=True) is None
+            self.learn(view.facts(now.wall) if whole else None, now.monotonic)
+        if self.due(now.monotonic):
+            self.observe(view.facts(now.wall), known, now.monotonic)
 
     def reading(self, labels_of: Callable[[str], GpuLabels | None]) -> BaselineReading | None:
         """The baseline and what differs from it, with the labels that GPUs have now; None where there is none."""

@@ -132,7 +132,7 @@ class Sampler:
         own: tuple[CollectorHealth, ...] = () if self._judge is None else (self._judge.health,)
         if self._baseline.enabled:
             own += (self._baseline.health(now.monotonic, deadline),)
-            self._compare(now)
+            self._baseline.compare(self.view, [record.key for record in self._fleet], now)
             self._put_own(baseline, baseline.render(self._baseline.reading(self._labels_of)), now)
         own += self._incidents.health(now.monotonic)
         hanging = self._host.hanging(now.monotonic, deadline)
@@ -184,6 +184,10 @@ class Sampler:
     def acquire(self) -> None:
         """Take the GPUs back; from any thread or signal handler."""
         self._driver.acquire()
+
+    def reload(self) -> None:
+        """Read the baseline again; from any thread or signal handler."""
+        self._baseline.reload()
 
     @property
     def _urgent(self) -> object:
@@ -303,14 +307,6 @@ class Sampler:
             # What is expected of the links is another now.
             for record in self._fleet:
                 record.schedule.all_due()
-
-    def _compare(self, now: Moment) -> None:
-        if self._baseline.wants_facts:
-            whole = self.view.lacks(well=True) is None
-            self._baseline.learn(self.view.facts(now.wall) if whole else None, now.monotonic)
-        if self._baseline.due(now.monotonic):
-            known = [record.key for record in self._fleet]
-            self._baseline.observe(self.view.facts(now.wall), known, now.monotonic)
 
     def _take_look(self, look: DriverLook, now: float) -> None:
         if look.error is not None or look.inventory is None:

@@ -114,16 +114,26 @@ class Reloader:
         self._source = source
         self._changed = changed
         self._interval_seconds = interval_seconds
-        self._stopped = threading.Event()
+        self._stopped = False
+        self._woken = threading.Event()
         if source.path is not None:
             threading.Thread(target=self._run, name="web-config", daemon=True).start()
 
+    def look_now(self) -> None:
+        """Look before the interval is over; returns at once."""
+        self._woken.set()
+
     def stop(self) -> None:
         """Look no more; returns at once."""
-        self._stopped.set()
+        self._stopped = True
+        self._woken.set()
 
     def _run(self) -> None:
-        while not self._stopped.wait(self._interval_seconds):
+        while True:
+            self._woken.wait(self._interval_seconds)
+            if self._stopped:
+                return
+            self._woken.clear()
             if self._source.reload():
                 with suppress(RuntimeError):  # the server's loop has just ended
                     self._changed()

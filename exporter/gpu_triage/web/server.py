@@ -59,6 +59,7 @@ class WebServer:
         self._listeners: list[socket.socket] = []
         self._stopping = False
         self._wake: Callable[[], object] | None = None
+        self._look_now: Callable[[], object] = lambda: None
 
     def bind(self) -> list[str]:
         """URLs of the listening sockets, opened here; clients may connect from now on and wait for `run`.
@@ -92,6 +93,11 @@ class WebServer:
             with suppress(RuntimeError):  # the loop is closed: it has already ended
                 self._wake()
 
+    def reload(self) -> None:
+        """Look at once at the files behind `security`; from any thread or signal handler."""
+        with suppress(RuntimeError):  # as in `stop`
+            self._look_now()
+
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
         stop = asyncio.Event()
@@ -105,6 +111,8 @@ class WebServer:
         reloader = Reloader(
             self._security, lambda: loop.call_soon_threadsafe(crowd.recycle), interval_seconds=self._reload_seconds
         )
+        # On the loop: a signal handler must not touch locks that this thread may hold.
+        self._look_now = lambda: loop.call_soon_threadsafe(reloader.look_now)
         try:
             await stop.wait()
         finally:
