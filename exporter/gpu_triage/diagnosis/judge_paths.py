@@ -13,6 +13,8 @@ from gpu_triage.diagnosis.view import GpuView, HostView
 
 _DIRECT = ("read", "write")
 _NOT_REFUSED = ("ok", "unknown")
+_FORBIDDEN = "disabled_by_regkey"
+_FABRIC_COMPLETED = 3
 _ENOUGH_PEERS = 2
 
 
@@ -87,7 +89,11 @@ def _mode(values: list[float]) -> float:
 
 
 def judge_peers(host: HostView) -> Iterator[Finding]:
-    """Pairs of one model without direct access, where it is declared or where a pair as near has it."""
+    """Pairs of one model without direct access.
+
+    It is expected where it is declared, where a pair as near has it, and, if an administrator disabled it, between GPUs
+    with NVLink.
+    """
     declared = host.evidence.last(catalogue.P2P_EXPECTED)
     if declared == 0:
         return
@@ -103,10 +109,12 @@ def judge_peers(host: HostView) -> Iterator[Finding]:
         and (peer := whole.get((labels["peer_gpu"], peer_uuid))) is not None
         and gpu.name == peer.name
     ]
+    linked = {gpu for gpu in whole.values() if gpu.series(catalogue.NVLINK_UP)}
     able = {kind for _, _, status, kind in paths if status == "ok" and kind[1] is not None}
     refused: dict[GpuView, dict[str, str]] = defaultdict(dict)
     for gpu, peer, status, kind in paths:
-        if status not in _NOT_REFUSED and (declared == 1 or kind in able):
+        forbidden = status == _FORBIDDEN and gpu in linked and peer in linked
+        if status not in _NOT_REFUSED and (declared == 1 or kind in able or forbidden):
             refused[gpu][peer.gpu] = status
     for gpu, peers in refused.items():
         yield of_gpu("p2p.unavailable", gpu, ", ".join(f"GPU {peer}: {status}" for peer, status in peers.items()))
@@ -122,7 +130,7 @@ def judge_nvlink(host: HostView) -> Iterator[Finding]:
     in_use = any(track.high for track in host.evidence.series(catalogue.NVLINK_UP))
     for gpu in host.answering:
         down = [track.labels["link"] for track in gpu.series(catalogue.NVLINK_UP) if track.high == 0]
-        if down and in_use:
+        if down and (in_use or _links_due(host, gpu)):
             yield of_gpu("nvlink.down", gpu, f"down: link {', '.join(down)}")
         told = []
         for kinds, most in (
@@ -134,3 +142,14 @@ def judge_nvlink(host: HostView) -> Iterator[Finding]:
                 told.append(f"{errors:.0f} {kinds.replace('|', ' and ')}")
         if told:
             yield of_gpu("nvlink.errors", gpu, f"{', '.join(told)} errors in {_window(gpu)}")
+
+
+def _links_due(host: HostView, gpu: GpuView) -> bool:
+    """Whether the links of a GPU should be up though none of the host is: it booted so.
+
+    Until the fabric is completed it is the fabric that is in trouble. MIG switches links off, and so does a virtual
+    machine that was given one GPU.
+    """
+    linked = [each for each in host.answering if each.series(catalogue.NVLINK_UP) and not each.partitioned]
+    fabric = gpu.last(catalogue.FABRIC_STATE)
+    return gpu in linked and len(linked) > 1 and fabric in (None, _FABRIC_COMPLETED)

@@ -59,6 +59,23 @@ def _slow_storage(host: HostView, ease: float) -> Iterator[str]:
             continue
         if seconds / operations >= thresholds.NFS_SECONDS * ease:
             yield f"NFS {mount} takes {seconds / operations * 1000:.0f} ms an operation"
+    yield from _silent_nfs(host)
+
+
+def _silent_nfs(host: HostView) -> Iterator[str]:
+    """NFS mounts of which no server answers while tasks wait for I/O, on hosts whose kernel has no PSI.
+
+    What waits for a dead server is in no counter of NFS, and one task that waits is little iowait on many CPUs.
+    """
+    blocked = host.evidence.one(catalogue.HOST_PROCESSES_BLOCKED)
+    if host.pressure("io") is not None or blocked is None or not blocked.seconds or blocked.low < 1:
+        return
+    disks = host.evidence.series(catalogue.HOST_DISK_BUSY_SECONDS)
+    if any((disk.rate or 0.0) >= thresholds.DISK_WORKS_SHARE for disk in disks):
+        return
+    for mount, operations, _ in _nfs(host):
+        if operations == 0:
+            yield f"NFS {mount} answers nothing, {blocked.last:.0f} tasks wait for I/O"
 
 
 def _nfs(host: HostView) -> Iterator[tuple[str, float, float]]:

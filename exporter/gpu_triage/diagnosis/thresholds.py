@@ -121,6 +121,9 @@ NFS_SECONDS: Final = 0.05
 
 NFS_OPERATIONS_PER_SECOND: Final = 10.0
 
+DISK_WORKS_SHARE: Final = 0.05
+"""A disk that is busy for so long may be what tasks wait for."""
+
 NODE_CPU_SHARE: Final = 0.9
 """Class cpu: the CPUs of the GPU's NUMA node busy for this share, or the busiest one for BUSIEST_CPU_SHARE."""
 

@@ -13,6 +13,7 @@ from gpu_triage.diagnosis.evidence import Evidence, Track
 
 _IDLE_MODES = frozenset({"idle", "iowait"})
 _INVOLVED = ("compute", "mps")
+_SLOWDOWN_CAUSES = ("hw_thermal", "hw_power_brake")
 _NAMES_SHOWN = 4
 _READ_FIRST = (catalogue.POWER, catalogue.PERFORMANCE_STATE, catalogue.SM_UTILIZATION, catalogue.MEMORY_USED)
 """Of these every GPU has one."""
@@ -222,11 +223,17 @@ class GpuView:
     def unexplained_slowdown(self) -> float:
         """Share of the window under hw_slowdown without its two causes.
 
-        What they explain for the most part is theirs: the driver counts them, and slowdown may only have been polled.
+        Slowdown is polled, and so the bits of its causes in the same readings explain it: the driver's counters see
+        pulses that polling misses, and the other way round. Where no reading had a cause's bit, the counters explain
+        what they explain for the most part.
         """
         slowdown = self.throttled("hw_slowdown")
-        explained = self.throttled("hw_thermal") + self.throttled("hw_power_brake")
-        return 0.0 if explained >= slowdown / 2 else slowdown - explained
+        bits = [self.one(catalogue.THROTTLE_ACTIVE, reason=cause) for cause in _SLOWDOWN_CAUSES]
+        polled = sum(track.mean for track in bits if track is not None)
+        if polled > 0:
+            return max(0.0, slowdown - polled)
+        counted = sum(self.throttled(cause) for cause in _SLOWDOWN_CAUSES)
+        return 0.0 if counted >= slowdown / 2 else slowdown - counted
 
     def rising(self, spec: MetricSpec, most: float, **labels: str) -> float | None:
         """A counter's increase over the window, if that is more than `most` in the events' window; else None.

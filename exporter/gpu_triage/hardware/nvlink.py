@@ -9,7 +9,7 @@ from typing import Final
 
 from gpu_triage.hardware.integrals import Continued
 from gpu_triage.hardware.nvml_inquiry import FieldId, Inquiry
-from gpu_triage.hardware.nvml_structs import far_end_named
+from gpu_triage.hardware.nvml_structs import far_end_named, in_fabric
 from gpu_triage.hardware.plausible import ERRORS, BoundedCounter, CounterLimit
 from gpu_triage.hardware.rounds import GpuRound
 
@@ -103,7 +103,8 @@ class NvlinkReader:
 
     A GPU has links that its board leaves unconnected: all of a PCIe card's without a bridge, some with one. They
     are down like broken ones. A link counts as leading somewhere once it has been up in this process's life, once
-    the driver has counted traffic or errors on it, or once the driver names its far end; others are left out. So
+    the driver has counted traffic or errors on it, or once the driver names its far end, or where no link of a GPU in
+    an NVSwitch fabric is up; others are left out. So
     a broken link goes unseen only if it was down before the exporter started, has carried nothing since the
     driver was loaded and is unknown to the driver: then the GPU shows fewer links than its like.
     """
@@ -125,6 +126,9 @@ class NvlinkReader:
         for link, reading in readings.items():
             if link not in self._connected and _leads_somewhere(inquiry, link, reading):
                 self._connected.add(link)
+        if not self._connected and in_fabric(inquiry):
+            # A board that has joined an NVSwitch fabric has its links connected: these were down from the start.
+            self._connected.update(link for link, reading in readings.items() if reading.is_up is False)
         return NvlinkReading({link: reading for link, reading in readings.items() if link in self._connected})
 
     def _candidates(self, link: int, name: str) -> tuple[tuple[_Source, FieldId], ...]:

@@ -15,6 +15,9 @@ MEMORY_V2: Final[int] = pynvml.nvmlMemory_v2
 _BUSES: Final = 256
 """Of one PCI domain."""
 
+FABRIC_COMPLETED: Final = 3
+"""NVML_GPU_FABRIC_STATE_COMPLETED: joining has ended, well or not."""
+
 _BYTE: Final = 0xFF
 """nvmlGpuFabricState_t is a byte in C. pynvml reads four, of which the others are padding that nobody need clear."""
 
@@ -57,6 +60,12 @@ def fabric_info(inquiry: Inquiry) -> FabricInfo | None:
     if inquiry.ask("nvmlDeviceGetGpuFabricInfoV", older) is not None:
         return FabricInfo(older.state & _BYTE, older.status, None)
     return None
+
+
+def in_fabric(inquiry: Inquiry) -> bool:
+    """Whether the GPU has joined an NVSwitch fabric."""
+    info = fabric_info(inquiry)
+    return info is not None and info.state == FABRIC_COMPLETED
 
 
 def far_end_named(inquiry: Inquiry, link: int) -> bool:
