@@ -51,7 +51,9 @@ class Rig:
             judge=self.judge,
             writes_state=True,
         )
-        self.exposition = Exposition(self.sampler.store, clock, self.sampler.freshness.expires_at)
+        # A recording has a clock of its own.
+        freshness = self.sampler.freshness
+        self.exposition = Exposition(self.sampler.store, freshness.clock, freshness.expires_at)
         self.elapsed = 0.0
         self._parsed: list[tuple[str, Labels, float]] | None = None
 

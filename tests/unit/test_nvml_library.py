@@ -61,6 +61,7 @@ REFUSALS = {
 CASES = {
     "absent": Case("absent", 'error="library_not_found"'),
     "text": Case("text", 'error="library_invalid"'),
+    "cut_short": Case("cut_short", 'error="library_invalid"'),
     "no_init": Case("no_init", 'error="function_not_found"'),
     "hang": Case("plain", 'error="stalled"', {"STUB_HANG": "1"}, ("--sample.deadline", "500ms")),
     "count": Case("plain", 'error="library_invalid"', {"STUB_COUNT": "4294967295"}),
@@ -133,11 +134,13 @@ def _stop(process: subprocess.Popen[bytes]) -> int | None:
 def runs(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[dict[str, Run]]:
     """Every case at work at once, since starting up is what takes long."""
     folder = tmp_path_factory.mktemp("nvml")
-    for library in ("absent", "text", *COMPILED):
+    for library in ("absent", "text", "cut_short", *COMPILED):
         (folder / library).mkdir()
     (folder / "text" / NAME).write_text("This is no library.\n")
     for library, defines in COMPILED.items():
         compile_library(repository / "tests" / "fixtures" / "nvml" / "stub.c", folder / library, defines)
+    content = (folder / "plain" / NAME).read_bytes()
+    (folder / "cut_short" / NAME).write_bytes(content[:5000])
     processes = {name: _start(case, folder / f"run-{name}", folder) for name, case in CASES.items()}
     try:
         with ThreadPoolExecutor(len(CASES)) as pool:
@@ -170,6 +173,7 @@ def test_it_stays_up_and_sigterm_ends_it_in_time(runs: dict[str, Run], case: str
     [
         ("absent", "library_not_found"),
         ("text", "library_invalid"),
+        ("cut_short", "library_invalid"),
         ("no_init", "function_not_found"),
         ("hang", "stalled"),
         ("count", "library_invalid"),

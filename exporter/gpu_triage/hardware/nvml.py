@@ -8,6 +8,7 @@ from typing import Any, Final
 import pynvml
 
 from gpu_triage.errors import DriverUnavailable
+from gpu_triage.hardware.library_file import refuse_cut_short
 from gpu_triage.hardware.nvml_errors import (
     DRIVER_GONE,
     MALFORMED,
@@ -103,6 +104,8 @@ class Session:
                 pynvml.nvmlLib = stand_in
                 # Looked-up functions outlive the library they came from.
                 pynvml._nvmlGetFunctionPointer_cache.clear()  # noqa: SLF001
+            if pynvml.nvmlLib is None:
+                refuse_cut_short()
             pynvml.nvmlInit()
             self._references += 1
         except pynvml.NVMLError as error:

@@ -14,13 +14,13 @@ from typing import Any, Final
 from gpu_triage import __version__
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.hardware.kmsg import KernelLog
+from gpu_triage.hardware.library_file import NAME, refuse_cut_short
 from gpu_triage.machine import Machine, NvmlLibrary
 from gpu_triage.recording.bundle import MOST_BYTES, Answer, Recording
 from gpu_triage.recording.calls import EVENTS, GPM_ALLOC, CallKeys, content
 from gpu_triage.recording.masking import Masker
 from gpu_triage.recording.trace import FileTrace
 
-_SYSTEM_LIBRARY: Final = "libnvidia-ml.so.1"
 _PRIVATE_MEMBERS: Final = frozenset({"clusterUuid", "uuid", "serial", "ibGuid", "chassisSerialNumber"})
 _SERIALS: Final = "nvmlDeviceGetSerial"
 _DRIVER: Final = b"NVRM:"
@@ -122,8 +122,9 @@ class _RecordingNvml:
         if self._library is None:
             base = self._base.load()
             if base is None:
+                refuse_cut_short()
                 try:
-                    base = ctypes.CDLL(_SYSTEM_LIBRARY)
+                    base = ctypes.CDLL(NAME)
                 except OSError:
                     return None
             self._library = _RecordingLibrary(base, self._keys, self._note, self._miss)
