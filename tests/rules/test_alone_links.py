@@ -64,6 +64,33 @@ def test_links_of_a_gpu_split_by_mig_are_not_down(firing: Firing, mig_mode: floa
     assert (40 in firing("GpuNvlinkDown", series)) == told
 
 
+def links_down(fabric: float | None, *, gpus: int = 2) -> dict[str, Sequence[float]]:
+    """GPUs whose links have been down since the host booted, and how far they have joined the fabric."""
+    series: dict[str, Sequence[float]] = {}
+    for number in range(gpus):
+        uuid, index = f"GPU-{number}", str(number)
+        for link in ("0", "1"):
+            series |= gpu("gpu_nvlink_up", [0.0] * MINUTES, uuid, gpu=index, link=link)
+        if fabric is not None:
+            series |= gpu("gpu_fabric_state", [fabric] * MINUTES, uuid, gpu=index)
+    return series
+
+
+@pytest.mark.parametrize(
+    ("series", "told"),
+    [
+        pytest.param(links_down(3), True, id="the fabric is completed"),
+        pytest.param(links_down(None), True, id="the fabric is not reported"),
+        pytest.param(links_down(2), False, id="the fabric is not completed"),
+        pytest.param(links_down(3, gpus=1), False, id="there is no other GPU"),
+    ],
+)
+def test_links_that_were_never_up_are_down_unless_they_wait_for_the_fabric(
+    firing: Firing, series: dict[str, Sequence[float]], *, told: bool
+) -> None:
+    assert (40 in firing("GpuNvlinkDown", series)) == told
+
+
 MODELS = {"GPU-1": "H100", "GPU-2": "H100", "GPU-3": "H100", "GPU-4": "L4"}
 PAIRS = [("GPU-1", "GPU-2"), ("GPU-1", "GPU-3"), ("GPU-2", "GPU-3"), ("GPU-3", "GPU-4")]
 ONE, TWO, THREE, FOUR = MODELS
@@ -93,6 +120,17 @@ def expected(value: float) -> dict[str, Sequence[float]]:
 
 BOTH_WAYS = {(ONE, TWO): "chipset_not_supported", (TWO, ONE): "chipset_not_supported"}
 ALL = {(a, b): "gpu_not_supported" for one, two in PAIRS for a, b in ((one, two), (two, one))}
+FORBIDDEN = dict.fromkeys(ALL, "disabled_by_regkey")
+
+
+def linked() -> dict[str, Sequence[float]]:
+    """The GPUs of one model have NVLink."""
+    series: dict[str, Sequence[float]] = {}
+    for uuid in (ONE, TWO, THREE):
+        series |= gpu("gpu_nvlink_up", [1.0] * MINUTES, uuid, link="0") | gpu(
+            "gpu_nvlink_up", [1.0] * MINUTES, uuid, link="1"
+        )
+    return series
 
 
 @pytest.mark.parametrize(
@@ -106,6 +144,9 @@ ALL = {(a, b): "gpu_not_supported" for one, two in PAIRS for a, b in ((one, two)
         pytest.param(pairs_of_gpus({(THREE, FOUR): "not_supported"}), False, id="the peer is of another model"),
         pytest.param(pairs_of_gpus({(ONE, TWO): "unknown"}), False, id="the driver does not know"),
         pytest.param(pairs_of_gpus(ALL), False, id="no pair has it"),
+        pytest.param(pairs_of_gpus(FORBIDDEN), False, id="it is disabled on a machine without NVLink"),
+        pytest.param(pairs_of_gpus(FORBIDDEN) | linked(), True, id="it is disabled on a machine with NVLink"),
+        pytest.param(pairs_of_gpus(FORBIDDEN) | linked() | expected(0), False, id="it is disabled, as declared"),
         pytest.param(pairs_of_gpus(ALL) | expected(1), True, id="no pair has it and it is declared"),
         pytest.param(
             pairs_of_gpus(BOTH_WAYS) | gpu("gpu_mig_mode", [1.0] * MINUTES, ONE), False, id="the GPU is split by MIG"
@@ -116,3 +157,13 @@ def test_peers_that_may_not_reach_each_other_are_told_of_where_others_may(
     firing: Firing, series: dict[str, Sequence[float]], *, told: bool
 ) -> None:
     assert (40 in firing("GpuP2pUnavailable", series)) == told
+
+
+@pytest.mark.parametrize(("heat_seen", "told"), [(0.0, True), (1.0, False)])
+def test_slowdown_whose_cause_was_seen_with_it_is_attributed(firing: Firing, heat_seen: float, *, told: bool) -> None:
+    series = {
+        **gpu("gpu_throttle_seconds_total", counter([15.0] * MINUTES), reason="hw_slowdown"),
+        **gpu("gpu_throttle_seconds_total", counter([6.0] * MINUTES), reason="hw_thermal"),
+        **gpu("gpu_throttle_active", [heat_seen, 0.0, 0.0] * 20, reason="hw_thermal"),
+    }
+    assert (50 in firing("GpuHwSlowdownUnattributed", series)) == told
