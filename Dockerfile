@@ -41,6 +41,7 @@ COPY --from=build /opt/gpu-triage /opt/gpu-triage
 ENV NVIDIA_VISIBLE_DEVICES=all \
     NVIDIA_DRIVER_CAPABILITIES=utility \
     PATH=/opt/gpu-triage/bin:$PATH \
+    MALLOC_ARENA_MAX=1 \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpu_triage import __version__
+from gpu_triage.allocator import keep_memory_flat
 from gpu_triage.collectors.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.diagnosis.daemon_judge import DaemonJudge
 from gpu_triage.exposition import Exposition, Page
@@ -103,6 +104,7 @@ def serve(config: Config) -> int:
 
     It stays up without a driver, without GPUs and while the driver hangs, and says so in its metrics.
     """
+    keep_memory_flat()
     configure(config.log_level, config.log_format)
     with ExitStack() as stack:
         machine = _machine(config, stack)
