@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import pynvml
+
 from gpu_triage.hardware.nvml import DriverVersions, Session
 from gpu_triage.hardware.nvml_inquiry import Inquiry
 from gpu_triage.hardware.rounds import GpuRound
@@ -117,3 +119,17 @@ def shown(samples: Iterable[Sample]) -> list[str]:
         labels = ",".join(f'{name}="{value}"' for name, value in zip(sample.spec.labels, sample.labels, strict=True))
         lines.append(f"{sample.spec.name}{{{labels}}} {sample.value!r}")
     return lines
+
+
+def fields_say(values: dict[int, tuple[int, str, float]]) -> Any:
+    """nvmlDeviceGetFieldValues: return code, member of the value and value by field id; others are unknown."""
+    types = {"dVal": 0, "uiVal": 1, "ullVal": 3}
+
+    def call(_device: Any, count: Any, out: Any) -> int:
+        for entry in out._obj[: count.value]:
+            code, member, value = values.get(entry.fieldId, (pynvml.NVML_ERROR_NOT_SUPPORTED, "uiVal", 0))
+            entry.nvmlReturn, entry.valueType = code, types[member]
+            setattr(entry.value, member, value)
+        return 0
+
+    return call
