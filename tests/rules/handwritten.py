@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Protocol
 
+from tests.rules.expressions import uses
 from tests.rules.promtool import Alert, Run, ask, selector
 from tests.rules.rulefile import read_rules, rule_files
 
@@ -29,25 +31,38 @@ class Told(Protocol):
         """Ask for one minute."""
 
 
+@cache
+def needed_for(alert: str) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """The rule file that has an alert, the one that records what it reads, and their groups in order.
+
+    All the others would be evaluated every minute for nothing.
+    """
+    files = [path for path in rule_files() if any(rule.name == alert for rule in read_rules((path,)))]
+    read = {use.metric for rule in read_rules(files) for use in uses(rule.expr)}
+    recording = [path for path in rule_files() if path not in files and read & {r.name for r in read_rules((path,))}]
+    chosen = (*recording, *files)
+    return chosen, tuple(dict.fromkeys(rule.group for rule in read_rules(chosen)))
+
+
 def told_by(promtool: Path, directory: Path) -> Told:
     """A way to ask this promtool for texts, with a directory for its input."""
-    groups = tuple(dict.fromkeys(rule.group for rule in read_rules(rule_files())))
 
     def ask_for(alert: str, series: Series, minute: int) -> tuple[Alert, ...]:
         asked = (alert, minute * 60.0)
-        return ask(promtool, Run(rule_files(), groups, 60, series, alerts=(asked,)), directory).alerts[asked]
+        files, groups = needed_for(alert)
+        return ask(promtool, Run(files, groups, 60, series, alerts=(asked,)), directory).alerts[asked]
 
     return ask_for
 
 
 def firing_of(promtool: Path, directory: Path) -> Firing:
     """A way to ask this promtool, with a directory for its input."""
-    groups = tuple(dict.fromkeys(rule.group for rule in read_rules(rule_files())))
 
     def ask_for(alert: str, series: Series, *, minutes: int = MINUTES) -> frozenset[int]:
+        files, groups = needed_for(alert)
         question = f'ALERTS{{alertname="{alert}", alertstate="firing"}}'
         questions = tuple((question, minute * 60.0) for minute in range(minutes))
-        answers = ask(promtool, Run(rule_files(), groups, 60, series, questions), directory)
+        answers = ask(promtool, Run(files, groups, 60, series, questions), directory)
         return frozenset(round(at / 60) for (_, at), samples in answers.samples.items() if samples)
 
     return ask_for
