@@ -31,7 +31,7 @@ def code_lists() -> Mapping[str, str]:
 def code_texts() -> Mapping[str, str]:
     """Prometheus templates that say what the most important of the codes in ``$codes`` means or asks for, by token."""
     texts = {}
-    for kind in XidKind:
+    for kind in (XidKind.PAGE, XidKind.TICKET):
         codes = [(each.code, each.meaning, each.action) for each in XID_CODES.values() if each.kind is kind]
         if kind is XidKind.TICKET:
             # Those that the kernel log calls Nonfatal get a ticket too, after what never says so.
