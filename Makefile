@@ -17,11 +17,12 @@ DEV := $(VENV)/.stamp-dev
 PEER_VENV := tests/bench/.venv
 PEER := $(PEER_VENV)/.stamp
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
+REGENERATE := $(BIN)/pytest --quiet --regenerate
 INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --editable .
 
 .PHONY: help
 help: ## list the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
 run: $(RUNTIME) ## serve on :9836, a simulated host where no NVIDIA driver answers; ARGS='...' adds flags
@@ -38,9 +39,32 @@ run: $(RUNTIME) ## serve on :9836, a simulated host where no NVIDIA driver answe
 demo: servers $(RUNTIME) ## play a simulated bad night through Prometheus, Alertmanager and a pager; ARGS='...' names another
 	@$(BIN)/python -m deploy.demo $(ARGS)
 
+# One more than there are cores: the tests of real servers wait most of the time, and nobody else would use it.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+
 .PHONY: test
 test: servers lint types ## every check: lint, types, then all tests; sets up what is missing
-	$(BIN)/pytest --numprocesses=logical --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+
+# Three runs of pytest, not three workers of one: each worker would collect all of the tests.
+QUICKLY := $(BIN)/pytest --quiet --exitfirst -m 'not slow'
+
+.PHONY: quick
+quick: $(DEV) ## before each commit, a minute: lint, types, generated files and quick tests
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target quick-lint quick-unit-1 quick-unit-2 quick-documents
+
+.PHONY: quick-lint quick-unit-1 quick-unit-2 quick-documents
+quick-lint: lint types
+quick-unit-1: $(DEV)
+	$(QUICKLY) $(wildcard tests/unit/[a-n]*/) $(PYTEST_ARGS)
+quick-unit-2: $(DEV)
+	$(QUICKLY) $(wildcard tests/unit/[o-z]*/ tests/unit/test_*.py) $(PYTEST_ARGS)
+# Everything that is generated, and the rules as text.
+quick-documents: $(DEV)
+	$(QUICKLY) tests/golden tests/documents tests/chart/test_copies.py tests/dashboards/test_files.py \
+	    $(addprefix tests/deploy/test_,alertmanager_examples.py inhibition_order.py kubernetes_manifests.py) \
+	    $(addprefix tests/rules/test_,alerts_page.py dependencies.py documents.py expressions.py queries.py \
+	        static.py told.py vocabulary.py) $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: $(DEV) ## ruff, import-linter and hadolint
@@ -55,7 +79,7 @@ types: $(DEV) ## mypy --strict on the package and the tests
 
 .PHONY: unit
 unit: $(DEV) ## the unit tests alone
-	$(BIN)/pytest tests/unit $(PYTEST_ARGS)
+	$(BIN)/pytest tests/unit tests/documents $(PYTEST_ARGS)
 
 .PHONY: test-pythons
 test-pythons: $(DEV) ## the unit tests under every supported Python of this host; ARGS='--python 3.13' for one
@@ -66,14 +90,22 @@ long: servers $(DEV) ## rules through a week of every healthy scenario, and ever
 	$(BIN)/pytest tests/rules/test_week.py tests/rules/test_scenarios_often.py --long --numprocesses=logical --dist=worksteal \
 	    $(PYTEST_ARGS)
 
+# In this order: each reads what those before it write.
+.PHONY: regenerate
+regenerate: $(DEV) ## everything that is generated, after any change; read the diff before committing it
+	$(BIN)/python -m gpu_triage.alerting rules
+	$(REGENERATE) tests/rules/test_told.py
+	$(MAKE) --no-print-directory docs dashboards chart examples
+	$(REGENERATE) --numprocesses=$(WORKERS) --dist=loadfile tests/golden tests/drivers tests/faults
+	@git status --short
+
 .PHONY: golden
-golden: $(DEV) ## regenerate the golden /metrics; read the diff before committing it
-	$(BIN)/pytest tests/golden --regenerate $(PYTEST_ARGS)
+golden: $(DEV) ## the golden /metrics alone
+	$(REGENERATE) tests/golden $(PYTEST_ARGS)
 
 .PHONY: docs
 docs: $(DEV) ## regenerate docs/METRICS.md, docs/configuration.md, docs/alerts.md and the tables of Xid codes
-	$(BIN)/python -m gpu_triage.reference docs
-	$(BIN)/python -m gpu_triage.handbook.generate
+	$(BIN)/python -m docs.build
 	$(BIN)/python -m tests.rules.alerts_page docs
 
 .PHONY: rules
@@ -118,7 +150,7 @@ attribution: $(DEV) ## measure how soon a fault has its class, and how calm clas
 	$(BIN)/python -m tests.bench.attribution
 
 .PHONY: soak
-soak: $(DEV) ## watch the memory for an hour of virtual and ten minutes of real time; ARGS=--quick for a tenth
+soak: $(DEV) ## watch the memory through an hour of virtual and half an hour of real time, with churn and faults; ARGS=--quick for a tenth
 	$(BIN)/python -m tests.bench.soak $(ARGS)
 
 .PHONY: hostile

@@ -12,7 +12,7 @@ from dashboards.selectors import bottleneck, by_gpu, by_host, gpu, host, legend,
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
 from dashboards.words import BOTTLENECK, CLASS, ON, REACHED, VERDICT, Words
-from gpu_triage import catalogue
+from gpu_triage.subjects.judgement import GPU_BOTTLENECK_SECONDS_TOTAL, GPU_VERDICT
 
 TILE = Size(4, 3)
 NARROW = Size(3, 3)
@@ -41,7 +41,7 @@ def _now() -> Row:
                 "Verdict now",
                 "Whether it should go on taking work. Drain: a critical finding; watch: a warning. No data: it could "
                 "not be read.",
-                gpu(catalogue.VERDICT.name),
+                gpu(GPU_VERDICT.name),
                 VERDICT,
             ),
             _state("Status now", "Whether it answered the driver in time.", gpu("gpu_up"), REACHED),
@@ -122,7 +122,7 @@ def _performance_state() -> str:
 
 
 def _time_in_each_class() -> PanelBuilder:
-    seconds = gpu(catalogue.BOTTLENECK_SECONDS.name)
+    seconds = gpu(GPU_BOTTLENECK_SECONDS_TOTAL.name)
     return table_of(
         "Time in each class",
         "How long each resource limited it in the time shown, from the seconds counter. Compute is its own work.",

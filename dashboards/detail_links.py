@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Row
 from dashboards.panels import PanelBuilder, Query, Size, lines
-from dashboards.selectors import JOB_INSTANCE, gpu, in_15m, legend, rate
+from dashboards.selectors import both_ways, gpu, in_15m, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
 
@@ -40,33 +40,40 @@ def links() -> Row:
             ),
             lines(
                 "NVLink bytes",
-                "All links, both directions. One link below the others: look at its errors.",
+                "All links of the GPU together. One GPU below the others: look at the errors of its links.",
                 [
-                    Query(rate(gpu("gpu_nvlink_receive_bytes_total")), legend("link {{link}} received")),
-                    Query(rate(gpu("gpu_nvlink_transmit_bytes_total")), legend("link {{link}} sent")),
+                    Query(rate(gpu("gpu_nvlink_receive_bytes_total")), legend("received")),
+                    Query(rate(gpu("gpu_nvlink_transmit_bytes_total")), legend("sent")),
                 ],
                 unit="Bps",
             ),
             lines(
                 "NVLink state and errors, in 15 minutes",
-                "Links that are up (1), and their errors by type.",
+                "Links that are connected and that are up, those that are down, and errors by type: in all, and of "
+                "single links.",
                 [
+                    Query(gpu("gpu_nvlink_links"), legend("links")),
+                    Query(gpu("gpu_nvlink_links_up"), legend("links up")),
                     Query(gpu("gpu_nvlink_up"), legend("link {{link}} up")),
-                    Query(in_15m(gpu("gpu_nvlink_errors_total")), legend("link {{link}} {{type}}")),
+                    Query(in_15m(gpu("gpu_nvlink_errors_total")), legend("{{type}}")),
+                    Query(in_15m(gpu("gpu_nvlink_link_errors_total")), legend("link {{link}} {{type}}")),
                 ],
                 unit="short",
             ),
             table_of(
                 "Peers",
-                "Whether this GPU can access each other one directly (P2P). No access at level sys is common; between "
-                "neighbours it is a fault.",
+                "How many other GPUs this one can access directly (P2P), by their distance. No access at level sys is "
+                "common; between neighbours it is a fault.",
                 (
                     HOST,
                     GPU_COLUMN,
-                    Column("Peer", label="peer_gpu"),
                     Column("Capability", label="capability"),
                     Column("Status", label="status"),
-                    Column("Reported", expr=f"max by (job, instance, gpu, peer_gpu, capability, status) ({_p2p()})"),
+                    Column("Level", label="level"),
+                    Column(
+                        "Peers",
+                        expr=f"max by (job, instance, gpu, capability, status, level) ({gpu('gpu_p2p_peers')})",
+                    ),
                 ),
                 size=Size(8, 7),
             ),
@@ -78,13 +85,13 @@ def links() -> Row:
                     GPU_COLUMN,
                     Column("Peer", label="peer_gpu"),
                     Column("Level", label="level"),
-                    Column("Reported", expr=f"max by (job, instance, gpu, peer_gpu, level) ({_topology()})"),
+                    Column("Reported", expr=f"max by (job, instance, gpu, peer_gpu, level) ({both_ways()})"),
                 ),
                 size=Size(8, 7),
             ),
             table_of(
                 "Distance to network adapters",
-                "Use the adapter at the nearest level for GPUDirect; sys crosses the sockets.",
+                "The adapters that are close to the GPU, pix before pxb: use these for GPUDirect.",
                 (
                     HOST,
                     GPU_COLUMN,
@@ -113,14 +120,3 @@ def _pcie_level(attribute: str) -> PanelBuilder:
         ],
         unit="none",
     )
-
-
-def _p2p() -> str:
-    return gpu("gpu_p2p_status")
-
-
-def _topology() -> str:
-    """Pairs in both directions: the exporter publishes each once, from the lower to the higher GPU."""
-    mirrored = f'gpu_topology_info{{{JOB_INSTANCE}, peer_gpu=~"$gpu"}}'
-    swapped = f'label_replace(label_replace({mirrored}, "from", "$1", "gpu", "(.*)"), "gpu", "$1", "peer_gpu", "(.*)")'
-    return f'{gpu("gpu_topology_info")} or label_replace({swapped}, "peer_gpu", "$1", "from", "(.*)")'

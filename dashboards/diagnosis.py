@@ -196,7 +196,7 @@ def _work() -> tuple[PanelBuilder, ...]:
 
 
 def _watched() -> Row:
-    last_success = host("gpu_exporter_collector_last_success_timestamp_seconds")
+    published = host("gpu_exporter_last_publication_timestamp_seconds")
     return Row(
         f"{SEEN.title} The exporter itself",
         (
@@ -209,20 +209,19 @@ def _watched() -> Row:
                 size=Size(12, 7),
             ),
             lines(
-                "Age of the oldest values, in collection intervals",
-                "How long ago the slowest collector of each host last succeeded. Above 3 its values are withdrawn and "
-                "panels go empty: the driver may be hanging.",
+                "Age of overdue values",
+                "How long ago the worst overdue collector of each host succeeded: its values are withdrawn and "
+                "panels go empty, the driver may be hanging. Else the age of the page, a second or so.",
                 [
                     Query(
-                        "max by (job, instance) (\n"
-                        f"  (timestamp({last_success}) - {last_success})\n"
-                        f"  / {host('gpu_exporter_collector_interval_seconds')}\n)",
+                        f"max by (job, instance) ({host('gpu_exporter_collector_stale_seconds')})\n"
+                        f"or max by (job, instance) (timestamp({published}) - {published})",
                         "{{instance}}",
                     )
                 ],
-                unit="short",
+                unit="s",
                 size=Size(12, 7),
-                line_at=(3, "orange"),
+                line_at=(45, "orange"),
             ),
         ),
     )

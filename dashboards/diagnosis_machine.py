@@ -200,7 +200,7 @@ def path() -> Row:
                 "NVLink links down",
                 "Links that the model has and that are not active. Anything above 0 slows collectives down or makes "
                 "them fail: drain the host. No data: no NVLink here.",
-                worst(f"sum by (job, instance, gpu) (1 - {gpu('gpu_nvlink_up')})"),
+                worst(f"sum by (job, instance, gpu) ({gpu('gpu_nvlink_links')} - {gpu('gpu_nvlink_links_up')})"),
                 unit="short",
             ),
             lines(
@@ -219,7 +219,10 @@ def path() -> Row:
                 "Peers without direct access",
                 "How many peers each GPU cannot access directly (P2P). Expected between different root ports; "
                 "otherwise look for ACS, IOMMU or virtualisation.",
-                worst(f"sum by (job, instance, gpu) ({gpu('gpu_p2p_status', _REFUSED)})"),
+                worst(
+                    f"sum by (job, instance, gpu) ({gpu('gpu_p2p_peers', _REFUSED)})\n"
+                    f"or 0 * sum by (job, instance, gpu) ({gpu('gpu_p2p_peers')})"
+                ),
                 unit="short",
             ),
             lines(

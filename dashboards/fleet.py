@@ -10,7 +10,7 @@ from dashboards.panels import PanelBuilder, Query, Size, limits, lines, tile
 from dashboards.selectors import bottleneck, by_gpu, by_host, gpu, gpu_or_host, host
 from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.words import BOTTLENECK, UP
-from gpu_triage import catalogue
+from gpu_triage.subjects.judgement import GPU_BOTTLENECK, GPU_VERDICT
 
 TILE = Size(3, 4)
 DIAGNOSIS = (
@@ -20,7 +20,7 @@ DIAGNOSIS = (
         "&var-instance=${__data.fields.Host}&${__url_time_range}"
     ),
 )
-_LIMITED = f"< {catalogue.BOTTLENECK.value_of('communication')}"
+_LIMITED = f"< {GPU_BOTTLENECK.value_of('communication')}"
 """Classes that somebody should remove; communication and what follows may be the job's nature."""
 
 
@@ -72,8 +72,8 @@ def _count(those: str, of: str) -> str:
 
 
 def _with_verdict(state: str) -> str:
-    verdicts = gpu(catalogue.VERDICT.name)
-    return _count(f"{verdicts} == {catalogue.VERDICT.value_of(state)}", verdicts)
+    verdicts = gpu(GPU_VERDICT.name)
+    return _count(f"{verdicts} == {GPU_VERDICT.value_of(state)}", verdicts)
 
 
 def _known() -> str:
@@ -225,7 +225,7 @@ def _collectors() -> PanelBuilder:
         "Slowest collector",
         "How long the slowest collector of each host took. Rising: the driver responds slowly, as it often does before "
         "it hangs.",
-        [Query(f"max by (job, instance) ({host('gpu_exporter_collector_duration_seconds')})", "{{instance}}")],
+        [Query(f"max by (job, instance) ({host('gpu_exporter_slowest_collector_seconds')})", "{{instance}}")],
         unit="s",
         size=Size(12, 8),
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dashboards.board import Row
 from dashboards.diagnosis_machine import link_columns
 from dashboards.panels import PanelBuilder, Size
-from dashboards.selectors import by_gpu, gpu
+from dashboards.selectors import both_ways, by_gpu, gpu
 from dashboards.tables import GPU, HOST, Column, matrix, table_of
 from dashboards.words import ALLOWED, YES
+from gpu_triage.gpu.topology import GPU_TOPOLOGY_INFO
 
 
 def links() -> Row:
@@ -27,10 +28,16 @@ def _pcie() -> PanelBuilder:
 
 
 def _peers() -> PanelBuilder:
-    read = gpu("gpu_p2p_status", 'capability="read", status="ok"')
     refused = gpu("gpu_p2p_status", 'capability="read", status!~"ok|unknown"')
-    unknown = gpu("gpu_p2p_status", 'capability="read", status="unknown"')
-    pairs = f"max by (job, instance, gpu, peer_gpu) ({read} or 0 * {refused} or 2 * {unknown})"
+    able = gpu("gpu_p2p_peers", 'capability="read", status="ok"')
+    unknown = gpu("gpu_p2p_peers", 'capability="read", status="unknown"')
+    pair = f"max by (job, instance, gpu, peer_gpu) ({both_ways()})"
+    # Only refused pairs have series of their own; counts tell whether the driver allows the others.
+    pairs = (
+        f"max by (job, instance, gpu, peer_gpu) (0 * {refused})\n"
+        f"or {pair} and on (job, instance, gpu) {able}\n"
+        f"or 2 * {pair} and on (job, instance, gpu) {unknown}"
+    )
     return matrix(
         "Direct access between GPUs",
         "Whether the GPU of the row can read the memory of the GPU of the column (P2P). Refused between neighbours of "
@@ -57,13 +64,10 @@ def _levels() -> PanelBuilder:
     )
 
 
-_LEVELS = (
-    (0, "internal", "green"),
-    (1, "pix", "green"),
-    (2, "pxb", "light-green"),
-    (3, "phb", "yellow"),
-    (4, "node", "orange"),
-    (5, "sys", "red"),
+_LEVEL_COLOURS = ("green", "green", "light-green", "yellow", "orange", "red")
+_LEVELS = tuple(
+    (rank, name, colour)
+    for rank, (name, colour) in enumerate(zip(GPU_TOPOLOGY_INFO.words["level"], _LEVEL_COLOURS, strict=True))
 )
 
 
@@ -75,7 +79,8 @@ def _from_gpu(pairs: str) -> str:
 def _adapters() -> PanelBuilder:
     return table_of(
         "Distance to network adapters",
-        "How close each adapter is to each GPU: use pix or pxb for GPUDirect.",
+        "The adapters that are close to each GPU: use these for GPUDirect. Others are published only with "
+        "--metrics.profile full.",
         (
             HOST,
             GPU,

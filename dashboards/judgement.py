@@ -9,16 +9,20 @@ from dashboards.selectors import LOST, bottleneck, by_gpu, by_host, gpu, host, l
 from dashboards.steps import RUNBOOKS_URL
 from dashboards.tables import GPU, HOST, Column, detail_link, table_of
 from dashboards.words import BOTTLENECK, CLASS, HOST_VERDICT, NOT_READ, SEVERITY, VERDICT
-from gpu_triage import catalogue
+from gpu_triage.subjects.judgement import (
+    GPU_BOTTLENECK_SECONDS_TOTAL,
+    GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
+    GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
+    GPU_HOST_VERDICT,
+    GPU_VERDICT,
+)
 
 MOST_LOST: Final = 40
 """Rows of a table of lost time."""
 
-VERDICT_COLUMN: Final = Column(
-    "Verdict", expr=by_gpu(gpu(catalogue.VERDICT.name)), words=VERDICT, absent=NOT_READ, width=80
-)
+VERDICT_COLUMN: Final = Column("Verdict", expr=by_gpu(gpu(GPU_VERDICT.name)), words=VERDICT, absent=NOT_READ, width=80)
 HOST_VERDICT_COLUMN: Final = Column(
-    "Verdict", expr=by_host(host(catalogue.HOST_VERDICT.name)), words=HOST_VERDICT, absent=NOT_READ, width=80
+    "Verdict", expr=by_host(host(GPU_HOST_VERDICT.name)), words=HOST_VERDICT, absent=NOT_READ, width=80
 )
 BOTTLENECK_COLUMN: Final = Column("Bottleneck", expr=by_gpu(bottleneck()), words=BOTTLENECK)
 
@@ -53,7 +57,8 @@ def _of_severity(name: str) -> str:
 
 
 def _present(matchers: str = "") -> str:
-    return f"{gpu(catalogue.FINDING_SINCE.name, matchers)} or {host(catalogue.HOST_FINDING_SINCE.name, matchers)}"
+    of_gpus, of_host = GPU_FINDING_SINCE_TIMESTAMP_SECONDS.name, GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS.name
+    return f"{gpu(of_gpus, matchers)} or {host(of_host, matchers)}"
 
 
 def time_lost(size: Size) -> PanelBuilder:
@@ -85,7 +90,7 @@ def gpus_lost(size: Size) -> PanelBuilder:
         "GPUs lost, by bottleneck",
         "How many GPUs' worth of time each class takes at each moment, from the seconds counter, so that a gap between "
         "scrapes hides nothing. Many GPUs changing at once point at something they share.",
-        [Query(f"sum by (class) ({rate(gpu(catalogue.BOTTLENECK_SECONDS.name, LOST))})", "{{class}}")],
+        [Query(f"sum by (class) ({rate(gpu(GPU_BOTTLENECK_SECONDS_TOTAL.name, LOST))})", "{{class}}")],
         unit="none",
         size=size,
         stacked=True,

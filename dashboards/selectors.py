@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from gpu_triage.catalogue import BOTTLENECK, BOTTLENECK_SECONDS
+from gpu_triage.subjects.judgement import GPU_BOTTLENECK, GPU_BOTTLENECK_SECONDS_TOTAL
 
 JOB_INSTANCE: Final = 'job=~"$job", instance=~"$instance"'
 GPU: Final = f'{JOB_INSTANCE}, gpu=~"$gpu"'
@@ -42,13 +42,13 @@ def legend(what: str) -> str:
 
 def bottleneck() -> str:
     """The class of each chosen GPU, as a value."""
-    return gpu(BOTTLENECK.name)
+    return gpu(GPU_BOTTLENECK.name)
 
 
 def bottleneck_in(classes: Iterable[str]) -> str:
     """The chosen GPUs that are in one of these classes; classes with consecutive values make one comparison."""
     runs: list[tuple[int, int]] = []
-    for value in sorted(BOTTLENECK.value_of(name) for name in classes):
+    for value in sorted(GPU_BOTTLENECK.value_of(name) for name in classes):
         if runs and runs[-1][1] == value - 1:
             runs[-1] = (runs[-1][0], value)
         else:
@@ -57,9 +57,16 @@ def bottleneck_in(classes: Iterable[str]) -> str:
     return "(" + " or ".join(f"{bottleneck()} {each}" for each in compared) + ")"
 
 
+def both_ways() -> str:
+    """The distance between the chosen GPUs and all others: the exporter tells that of each pair once."""
+    mirrored = f'gpu_topology_info{{{JOB_INSTANCE}, peer_gpu=~"$gpu"}}'
+    swapped = f'label_replace(label_replace({mirrored}, "from", "$1", "gpu", "(.*)"), "gpu", "$1", "peer_gpu", "(.*)")'
+    return f'{gpu("gpu_topology_info")} or label_replace({swapped}, "peer_gpu", "$1", "from", "(.*)")'
+
+
 def lost_seconds() -> str:
     """Seconds that each chosen GPU lost in the time shown, by class."""
-    return f"increase({gpu(BOTTLENECK_SECONDS.name, LOST)}[$__range])"
+    return f"increase({gpu(GPU_BOTTLENECK_SECONDS_TOTAL.name, LOST)}[$__range])"
 
 
 def worst(expr: str) -> str:

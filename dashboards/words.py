@@ -14,21 +14,21 @@ from grafana_foundation_sdk.models.dashboard import (
     ValueMappingResult,
 )
 
-from gpu_triage import catalogue
-from gpu_triage.diagnosis.colours import CLASS_COLOURS
+from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS
+from gpu_triage.gpu.fabric import GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
+from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.subjects.judgement import GPU_BOTTLENECK, GPU_HOST_VERDICT, GPU_VERDICT
 
 Words = Sequence[tuple[int | str, str, str]]
 """Values, or words of a label, each with the text and the colour that it is shown with."""
 
-BOTTLENECK: Final = tuple((value, name, CLASS_COLOURS[name]) for value, name in catalogue.BOTTLENECK.states.items())
+BOTTLENECK: Final = tuple((value, name, CLASS_COLOURS[name]) for value, name in GPU_BOTTLENECK.states.items())
 CLASS: Final = tuple((name, name, colour) for _, name, colour in BOTTLENECK)
 """The classes where they are a label, not a value."""
 
 _VERDICT_COLOURS: Final[Mapping[str, str]] = {"keep": "green", "watch": "orange", "drain": "dark-red"}
-VERDICT: Final = tuple((value, name, _VERDICT_COLOURS[name]) for value, name in catalogue.VERDICT.states.items())
-HOST_VERDICT: Final = tuple(
-    (value, name, _VERDICT_COLOURS[name]) for value, name in catalogue.HOST_VERDICT.states.items()
-)
+VERDICT: Final = tuple((value, name, _VERDICT_COLOURS[name]) for value, name in GPU_VERDICT.states.items())
+HOST_VERDICT: Final = tuple((value, name, _VERDICT_COLOURS[name]) for value, name in GPU_HOST_VERDICT.states.items())
 NOT_READ: Final = "not read"
 """What a cell says whose GPU or host has no verdict."""
 
@@ -47,15 +47,24 @@ SEVERITY: Final = (
     (3, "info", "blue"),
     (4, "none", "#808080"),
 )
-RECOVERY: Final = (
-    (0, "none", "green"),
-    (1, "reset the GPU", "dark-red"),
-    (2, "reboot", "dark-red"),
-    (3, "drain peer access", "orange"),
-    (4, "drain and reset", "orange"),
+_RECOVERY_COLOURS: Final[Mapping[str, str]] = {
+    "nothing": "green",
+    "drain peer-to-peer work": "orange",
+    "drain and reset": "orange",
+}
+RECOVERY: Final = tuple(
+    (value, name, _RECOVERY_COLOURS.get(name, "dark-red")) for value, name in GPU_RECOVERY_ACTION.states.items()
 )
-FABRIC_STATE: Final = ((1, "not started", "red"), (2, "in progress", "orange"), (3, "completed", "green"))
-FABRIC_HEALTH: Final = ((1, "healthy", "green"), (2, "unhealthy", "red"), (3, "limited", "orange"))
+_FABRIC_COLOURS: Final[Mapping[str, str]] = {
+    "not started": "red",
+    "in progress": "orange",
+    "completed": "green",
+    "healthy": "green",
+    "unhealthy": "red",
+    "limited capacity": "orange",
+}
+FABRIC_STATE: Final = tuple((value, name, _FABRIC_COLOURS[name]) for value, name in GPU_FABRIC_STATE.states.items())
+FABRIC_HEALTH: Final = tuple((value, name, _FABRIC_COLOURS[name]) for value, name in GPU_FABRIC_HEALTH.states.items())
 
 
 def mapping(words: Words, *, absent: str | None = None) -> list[ValueMapping]:

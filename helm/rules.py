@@ -1,7 +1,7 @@
 """The chart's rules: the source as data for the chart's template, and the schema of `rules.overrides`.
 
 The template does what `gpu_triage.alerting.build` does with settings; everything else is done here, so that it only
-replaces tokens.
+replaces placeholders.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from gpu_triage.alerting.build import BuiltFile, BuiltGroup, BuiltRule, Fields, expanded_expr, expanded_text
-from gpu_triage.alerting.durations import PATTERN
-from gpu_triage.alerting.links import dashboard
+from gpu_triage.alerting.build import BuiltFile, BuiltGroup, BuiltRule, Fields, dashboard_link
+from gpu_triage.alerting.placeholders import expanded_expr, expanded_text, plain
+from gpu_triage.alerting.rule_source import Alert, Group, RecordingRule, RuleSource, read_sources
+from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import (
+    DURATION,
     GRAFANA_URL,
     JOB,
     LABEL_NAME,
@@ -24,9 +26,6 @@ from gpu_triage.alerting.settings import (
     SEVERITIES,
     TEXT,
 )
-from gpu_triage.alerting.sources import Alert, Group, Recording, RuleSource, read_sources
-from gpu_triage.alerting.tokens import plain
-from gpu_triage.alerting.writer import to_yaml
 
 _MARK: Final = "Written by `make chart` for the chart's template, which fills in the tokens: not for Prometheus itself."
 
@@ -57,7 +56,7 @@ def definitions() -> dict[str, Any]:
     """What the schema of `rules.overrides` refers to, by name below ``$defs``."""
     return {
         "alertLabels": _texts(RESERVED_LABELS),
-        "alertHold": {"type": "string", "minLength": 1, "pattern": PATTERN},
+        "alertHold": {"type": "string", "minLength": 1, "pattern": DURATION},
         "alertSeverity": {"type": "string", "enum": list(SEVERITIES)},
     }
 
@@ -67,11 +66,11 @@ def _file(source: RuleSource) -> BuiltFile:
 
 
 def _group(group: Group) -> BuiltGroup:
-    rules = tuple(_recording(rule) if isinstance(rule, Recording) else _alert(rule) for rule in group.rules)
+    rules = tuple(_recording(rule) if isinstance(rule, RecordingRule) else _alert(rule) for rule in group.rules)
     return BuiltGroup(group.name, group.interval, group.about, rules)
 
 
-def _recording(rule: Recording) -> BuiltRule:
+def _recording(rule: RecordingRule) -> BuiltRule:
     fields: dict[str, str | Fields] = {"record": rule.name, "expr": expanded_expr(rule.expr), "labels": rule.labels}
     return BuiltRule(rule.about, fields)
 
@@ -90,7 +89,7 @@ def _alert(rule: Alert) -> BuiltRule:
             "summary": expanded_text(rule.summary),
             "description": expanded_text(rule.description),
             "dashboard_uid": rule.dashboard,
-            "dashboard_url": dashboard(rule.dashboard, fleet=rule.fleet),
+            "dashboard_url": dashboard_link(rule.dashboard, fleet=rule.fleet),
         },
     }
     return BuiltRule(rule.about, fields)

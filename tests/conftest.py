@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import shutil
+import sys
+import tempfile
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
@@ -15,15 +18,83 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 RequiresTool = Callable[[str], Path]
 
 
+os.environ.setdefault("GOGC", "400")
+"""promtool and the servers run for seconds: with memory to spare for garbage they need a fifth less of a CPU."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Let goldens be written instead of compared, and rules be examined for longer than anybody waits for."""
-    parser.addoption("--regenerate", action="store_true", help="write the golden pages instead of comparing them")
+    parser.addoption("--regenerate", action="store_true", help="write what is held against files; run nothing else")
     parser.addoption("--long", action="store_true", help="weeks of all healthy hosts; all scenarios every 5 s")
+    parser.addoption("--seeds", type=int, help="how many random hostile hosts to play (tests/faults/test_random.py)")
+    parser.addoption("--seed", type=int, help="the one random hostile host to play")
+
+
+SLOWEST_FIRST = (
+    "e2e/test_rehearsal.py",
+    "rules/test_scenarios.py",
+    "rules/test_scenarios_often.py",
+    "faults/",
+    "dashboards/test_watched_scenarios.py",
+    "e2e/",
+    "rules/test_week.py",
+    "golden/",
+    "bench/",
+    "rules/",
+)
+"""Files that take minutes, and folders of such, by how long they take.
+
+A worker takes a whole file, so a long one that began last would leave the other workers idle. Those that mostly wait,
+as the tests of real servers do, begin early for the same reason.
+"""
+
+
+@pytest.fixture(scope="session")
+def regenerate(request: pytest.FixtureRequest) -> bool:
+    """Whether to write the files that a test holds its findings against."""
+    return bool(request.config.getoption("--regenerate"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Let the slowest files begin first; the order within a file stays. With --regenerate, only what writes is run."""
+    if config.getoption("--regenerate"):
+        writes = [isinstance(item, pytest.Function) and "regenerate" in item.fixturenames for item in items]
+        config.hook.pytest_deselected(items=[item for item, write in zip(items, writes, strict=True) if not write])
+        items[:] = [item for item, write in zip(items, writes, strict=True) if write]
+    tests = Path(__file__).parent
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.relative_to(tests).as_posix() if item.path.is_relative_to(tests) else ""
+        return next((at for at, start in enumerate(SLOWEST_FIRST) if path.startswith(start)), len(SLOWEST_FIRST))
+
+    items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over ten thousand collected tests: it would look at them each time it runs."""
+    gc.collect()
+    gc.freeze()
 
 
 def in_continuous_integration() -> bool:
     """Whether a skipped test counts as a failure."""
     return os.environ.get("CI") == "true"
+
+
+_IN_MEMORY = Path("/dev/shm")  # noqa: S108 - its subdirectories are made by tempfile
+_ENOUGH_BYTES = 512 << 20
+
+
+@pytest.fixture(scope="session", autouse=True)
+def simulated_files_in_memory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Hundreds of small files of a simulated host change a second: on a disk they cost twice what the exporter does."""
+    tmp_path_factory.getbasetemp()  # pytest's own folder, which outlives the session, stays where it is
+    before = tempfile.tempdir
+    if _IN_MEMORY.is_dir() and shutil.disk_usage(_IN_MEMORY).free > _ENOUGH_BYTES:
+        tempfile.tempdir = str(_IN_MEMORY)
+    yield
+    tempfile.tempdir = before
 
 
 @pytest.fixture(autouse=True)
@@ -35,6 +106,15 @@ def logging_as_it_was() -> Iterator[None]:
     for each, (level, handlers) in zip(loggers, before, strict=True):
         each.setLevel(level)
         each.handlers[:] = [handler for handler in each.handlers if handler in handlers] or handlers
+
+
+@pytest.fixture(autouse=True)
+def psutil_reads_this_machine() -> Iterator[None]:
+    """Points psutil back at /proc: an exporter of a simulated host has it read that host's, for the whole process."""
+    yield
+    psutil = sys.modules.get("psutil")
+    if psutil is not None:
+        psutil.PROCFS_PATH = "/proc"  # type: ignore[attr-defined]  # not in its stubs
 
 
 @pytest.fixture(scope="session")

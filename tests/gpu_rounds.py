@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tests.simulated_driver import library
+from tests.simulated_driver import devices_of, library
 
-from gpu_triage.hardware.nvml import Session
-from gpu_triage.hardware.nvml_inquiry import Inquiry
-from gpu_triage.hardware.rounds import GpuRound
+from gpu_triage.nvml.inquiry import Inquiry
+from gpu_triage.nvml.session import Session
 from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
+from gpu_triage.subjects.rounds import GpuRound
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,8 @@ class Rounds:
         self._clock = clock
         self._session = Session(simulated.machine.nvml)
         self._session.open()
-        self._devices = self._session.inventory().devices
+        self._session.read_versions()
+        self._devices = devices_of(self._session)
 
     def at(self, seconds: float, gpu: int = 0) -> GpuRound:
         """A round of a GPU at a scenario time."""

@@ -6,14 +6,14 @@ import base64
 import socket
 import ssl
 import threading
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tests.web_sources import Host
 
-from gpu_triage.collectors.exporter import WebConfigHealth
+from gpu_triage.subjects.exporter import WebConfigHealth
 from gpu_triage.web.app import WebApp
 from gpu_triage.web.crowd import Limits
 from gpu_triage.web.passwords import hashed
@@ -49,26 +49,28 @@ class Running(NamedTuple):
             if context is None
             else HTTPSConnection("127.0.0.1", self.port, timeout=5, context=context)
         )
-        client.request("GET", path, headers=headers)
-        answer = client.getresponse()
-        answer.read()
-        client.close()
-        return answer
+        with closing(client):
+            client.request("GET", path, headers=headers)
+            answer = client.getresponse()
+            answer.read()
+            return answer
 
 
 @contextmanager
 def serving(
-    folder: Path, content: str, limits: Limits | None = None, reload_seconds: float = 600.0
+    folder: Path,
+    content: str,
+    limits: Limits | None = None,
+    reload_seconds: float = 600.0,
+    host: Host | None = None,
 ) -> Iterator[Running]:
     """A server guarded by a file of this content."""
     file = folder / "web.yml"
     file.write_text(content)
     health: list[WebConfigHealth] = []
     source = SecuritySource(str(file), health.append, wall=lambda: 1000.0 + len(health))
-    host = Host()
-    server = WebServer(
-        WebApp(host, host, host), ["127.0.0.1:0"], security=source, limits=limits, reload_seconds=reload_seconds
-    )
+    host = host or Host()
+    server = WebServer(WebApp(host), ["127.0.0.1:0"], security=source, limits=limits, reload_seconds=reload_seconds)
     port = int(server.bind()[0].rpartition(":")[2])
     thread = threading.Thread(target=server.run)
     thread.start()

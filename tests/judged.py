@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from tests.rig import Rig, rig
 
-from gpu_triage import catalogue
 from gpu_triage.config import Config
+from gpu_triage.subjects.judgement import GPU_BOTTLENECK
 
 if TYPE_CHECKING:
-    from gpu_triage.diagnosis.report import Report
+    from gpu_triage.diagnosis.report.report import Report
     from gpu_triage.simulator import Scenario
 
 
@@ -53,8 +53,8 @@ class Judged:
         """Class of each GPU by its index, as published."""
         outcome = self.running.sampler.store.get("judge", "")
         samples = () if outcome is None else outcome.samples
-        states = catalogue.BOTTLENECK.states
-        return {s.labels[0]: states[int(s.value)] for s in samples if s.spec is catalogue.BOTTLENECK}
+        states = GPU_BOTTLENECK.states
+        return {s.labels[0]: states[int(s.value)] for s in samples if s.spec is GPU_BOTTLENECK}
 
     def seconds(self, gpu: str) -> dict[str, float]:
         """Seconds by class of a GPU, but for those that are 0."""

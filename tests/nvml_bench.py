@@ -7,18 +7,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pynvml
+from tests.simulated_driver import devices_of
 
-from gpu_triage.hardware.nvml import DriverVersions, Session
-from gpu_triage.hardware.nvml_inquiry import Inquiry
-from gpu_triage.hardware.rounds import GpuRound
 from gpu_triage.machine import Machine, Moment
+from gpu_triage.nvml.inquiry import Inquiry
+from gpu_triage.nvml.session import DriverVersions, Session
 from gpu_triage.simulator import VirtualClock
+from gpu_triage.subjects.rounds import GpuRound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from gpu_triage.catalogue import Sample
     from gpu_triage.machine import NvmlLibrary
+    from gpu_triage.subjects.metric import Sample
 
 Answer = Callable[..., int]
 
@@ -75,7 +76,8 @@ class Bench:
         self.library = AnsweringLibrary(base.load())
         self.session = Session(self.library)
         self.session.open()
-        self.devices = self.session.inventory().devices
+        self.session.read_versions()
+        self.devices = devices_of(self.session)
         self.versions: DriverVersions = self.session.versions
 
     def round(self, gpu: int = 0, at: Moment | None = None) -> GpuRound:

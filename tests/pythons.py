@@ -33,7 +33,7 @@ def _unit_tests(version: str, for_pytest: list[str]) -> int:
     environment = REPOSITORY / ".venv" / "pythons" / version
     python = make_environment(interpreters()[version], environment, REPOSITORY / "requirements" / "dev.txt")
     install(python, "--no-deps", "--no-build-isolation", "--editable", str(REPOSITORY))
-    command = [str(python), "-m", "pytest", "tests/unit", *for_pytest]
+    command = [str(python), "-m", "pytest", "tests/unit", "tests/documents", *for_pytest]
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(command, cwd=REPOSITORY, env=clean, check=False).returncode
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.rig import Rig
 
 from gpu_triage.config import Config
-from gpu_triage.recording import Recorder, replayed_machine
+from gpu_triage.recording import HostRecorder, replayed_machine
 from gpu_triage.recording.bundle import Recording
 from gpu_triage.recording.masking import Masker
 from gpu_triage.simulator import Scenario, VirtualClock, load_scenario, simulated_machine
@@ -24,7 +24,7 @@ def record(scenario: Scenario, masker: Masker | None = None) -> tuple[Recording,
     clock = VirtualClock()
     with simulated_machine(scenario, clock=clock) as simulated:
         # Whose pods they are is the kubelet's word, which is not recorded.
-        recorder = Recorder(replace(simulated.machine, pods=None), masker or Masker(KEY))
+        recorder = HostRecorder(replace(simulated.machine, pods=None), masker or Masker(KEY))
         host = Rig(simulated, clock, Config(), machine=recorder.machine)
         for _ in range(SECONDS):
             host.run(1)

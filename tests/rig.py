@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpu_triage.collectors.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.config import Config
-from gpu_triage.diagnosis.daemon_judge import DaemonJudge
+from gpu_triage.diagnosis.judge import DaemonJudge
 from gpu_triage.exposition import Exposition
+from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.sampler import Sampler
+from gpu_triage.selection import Selection
 from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
 from gpu_triage.simulator.scenario_file import SCENARIOS
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from gpu_triage.simulator import Scenario, SimulatedMachine
 
 Labels = dict[str, str]
+
+_PAIR = 2
 
 
 class Rig:
@@ -45,7 +49,7 @@ class Rig:
         self.sampler = Sampler(
             machine or simulated.machine,
             config,
-            make_lane or (lambda _name: InlineLane(clock)),
+            make_lane or (lambda name: InlineLane(clock, name)),
             GPU_COLLECTORS,
             HOST_COLLECTORS,
             judge=self.judge,
@@ -53,7 +57,7 @@ class Rig:
         )
         # A recording has a clock of its own.
         freshness = self.sampler.freshness
-        self.exposition = Exposition(self.sampler.store, freshness.clock, freshness.expires_at)
+        self.exposition = Exposition(self.sampler.store, freshness.clock, freshness.expires_at, Selection(config))
         self.elapsed = 0.0
         self._parsed: list[tuple[str, Labels, float]] | None = None
 
@@ -117,6 +121,13 @@ def scenario_with(tmp_path: Path, base: str, *events: str) -> Scenario:
     path = tmp_path / f"{base}-changed.toml"
     path.write_text(text + "".join(f"\n[[event]]\n{event}\n" for event in events))
     return load_scenario(path)
+
+
+def pair_with(tmp_path: Path, base: str, *events: str) -> Scenario:
+    """As `scenario_with`, cut down to the first two GPUs: what happens to one and not to the other is seen on two."""
+    scenario = scenario_with(tmp_path, base, *events)
+    processes = tuple(process for process in scenario.processes if process.gpu < _PAIR)
+    return replace(scenario, gpus=scenario.gpus[:_PAIR], processes=processes)
 
 
 @contextmanager

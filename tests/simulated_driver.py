@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pynvml
 
+from gpu_triage.nvml.session import Device, identify
 from gpu_triage.simulator import VirtualClock, load_scenario
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.simulated_nvml import SimulatedNvml
@@ -15,7 +16,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from gpu_triage.machine import NvmlLibrary
+    from gpu_triage.nvml.session import Session
     from gpu_triage.simulator import Scenario
+
+
+def devices_of(session: Session) -> list[Device]:
+    """Every GPU that an open session gives a handle for."""
+    found = (identify(index) for index in range(session.count()))
+    return [device for device in found if isinstance(device, Device)]
 
 
 @contextmanager

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 NAME = "libnvidia-ml.so.1"
 
 
-def compile_library(source: Path, folder: Path, defines: Iterable[str] = ()) -> None:
-    """Compile one C file to NVML's library in a folder for ``LD_LIBRARY_PATH``; without a compiler, skip the test."""
+def compile_library(source: Path, folder: Path, defines: Iterable[str] = (), name: str = NAME) -> None:
+    """Compile one C file to a library in a folder, NVML's by its name; without a compiler, skip the test."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("no C compiler here to make libraries with")
     subprocess.run(
-        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", *defines, "-o", folder / NAME, source], check=True
+        [compiler, "-shared", "-fPIC", "-Wall", "-Werror", *defines, "-o", folder / name, source], check=True
     )

@@ -5,17 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from gpu_triage import catalogue
-from gpu_triage.diagnosis.evidence import History
+from tests.evidence import evidence_of
+
 from gpu_triage.diagnosis.judge import HostJudge, Judgement
-from gpu_triage.diagnosis.report import Subject
-from gpu_triage.machine import Moment
-from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+from gpu_triage.diagnosis.report.report import Subject
+from gpu_triage.gpu.power import GPU_POWER_WATTS
+from gpu_triage.gpu.presence import GPU_UP
 from gpu_triage.web.page.document import PageFacts, document
 
 if TYPE_CHECKING:
-    from gpu_triage.catalogue import MetricSpec
-    from gpu_triage.diagnosis.evidence import Evidence
+    from gpu_triage.diagnosis.evidence.host import HostEvidence
+    from gpu_triage.subjects.metric import MetricSpec
 
     Series = tuple[MetricSpec, float, tuple[str, ...]]
 
@@ -24,15 +24,10 @@ FACTS = PageFacts("1.2.3", "gpu-7", None, "/metrics", None, None, judge_failed=F
 GPU = ("0", "GPU-1")
 
 
-def seen(*series: Series, seconds: float = 60.0) -> Evidence:
+def seen(*series: Series, seconds: float = 60.0) -> HostEvidence:
     """Evidence of series that did not change for so long."""
-    store, history = OutcomeStore(["some"]), History(60.0)
-    samples = tuple(spec.sample(value, *labels) for spec, value, labels in series)
-    for at in (0.0, seconds):
-        now = Moment(at, WALL - seconds + at)
-        store.put(Outcome("some", "subject", samples, success=True, errors=(), duration_seconds=0.0, finished_at=now))
-        history.note(store, now)
-    return history.evidence(Moment(seconds, WALL))
+    samples = [spec.sample(value, *labels) for spec, value, labels in series]
+    return evidence_of((0.0, samples), (seconds, samples), wall=WALL)
 
 
 def judged(*series: Series, error: str | None = None, recording: str | None = None, host: str = "gpu-7") -> Judgement:
@@ -49,12 +44,12 @@ def body_of(latest: Judgement | None, facts: PageFacts = FACTS) -> str:
 
 
 def up(gpu: tuple[str, str] = GPU, *, answers: bool = True) -> Series:
-    return (catalogue.UP, float(answers), gpu)
+    return (GPU_UP, float(answers), gpu)
 
 
 def read(gpu: tuple[str, str] = GPU) -> tuple[Series, ...]:
     """A GPU of which something was read."""
-    return up(gpu), (catalogue.POWER, 60.0, gpu)
+    return up(gpu), (GPU_POWER_WATTS, 60.0, gpu)
 
 
 def headline(page: str) -> tuple[str, str, str]:

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from tests.rig import Rig
 
-from gpu_triage.cli import Front
 from gpu_triage.config import Config
 from gpu_triage.simulator import VirtualClock, simulated_machine
+from gpu_triage.web.front import Front
 from gpu_triage.web.server import WebServer
 
 if TYPE_CHECKING:

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from gpu_triage.web.status import Document, Verdict
+from gpu_triage.exposition import Page
+from gpu_triage.web.messages import Answer, html
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-VERDICT = Verdict(b'{"verdict": "keep"}', given=True)
-PAGE = Document(b"<!DOCTYPE html><p>Keep</p>", b"default-src 'none'")
-
-
-class Encoded(NamedTuple):
-    """One page of metrics, as `web.app.Page`."""
-
-    body: bytes
-    content_type: str
-    gzipped: bool
+VERDICT = Answer(200, b'{"verdict": "keep"}', "application/json")
+PAGE = html(b"<!DOCTYPE html><p>Keep</p>", b"default-src 'none'")
 
 
 @dataclass
 class Host:
-    """All three sources of a host where all is well, with what they were asked.
+    """The source of a host where all is well, with what it was asked.
 
     Attributes:
         body: the metrics.
@@ -34,6 +27,7 @@ class Host:
         scrapes: answered so far.
         dead, unready: what the probes are told.
         given: the verdict.
+        ordered: what was asked of the GPUs.
         judged: what was asked of the status, in order.
         broken: whether metrics and status page cannot be made.
     """
@@ -44,40 +38,49 @@ class Host:
     scrapes: int = 0
     dead: str | None = None
     unready: str | None = None
-    given: Verdict = VERDICT
+    given: Answer = VERDICT
+    ordered: list[str] = field(default_factory=list)
     judged: list[str] = field(default_factory=list)
     broken: bool = False
 
-    def page(self, accept: str, names: tuple[str, ...], gzip: bool) -> Encoded:  # noqa: FBT001 - the contract's
-        """As MetricsSource."""
-        self.asked.append((accept, names, gzip))
+    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - the contract's
+        """As Source."""
+        self.asked.append((accept, names, gzipped))
         if self.broken:
             raise RuntimeError("secret of the encoder")
         if names:
             self.hold()
-        return Encoded(self.body, OPENMETRICS, gzip)
+        return Page(self.body, OPENMETRICS, gzipped)
 
     def scraped(self) -> None:
-        """As MetricsSource."""
+        """As Source."""
         self.scrapes += 1
 
     def alive(self) -> str | None:
-        """As HealthSource."""
+        """As Source."""
         return self.dead
 
     def ready(self) -> str | None:
-        """As HealthSource."""
+        """As Source."""
         return self.unready
 
-    def status_page(self) -> Document:
-        """As StatusSource."""
+    def status_page(self) -> Answer:
+        """As Source."""
         self.judged.append("page")
         if self.broken:
             raise RuntimeError("secret of the judges")
         return PAGE
 
-    def verdict(self) -> Verdict:
-        """As StatusSource."""
+    def verdict(self) -> Answer:
+        """As Source."""
         self.judged.append("verdict")
         self.hold()
         return self.given
+
+    def release(self) -> None:
+        """As Source."""
+        self.ordered.append("release")
+
+    def acquire(self) -> None:
+        """As Source."""
+        self.ordered.append("acquire")

@@ -15,30 +15,28 @@ import click
 
 from gpu_triage import __version__
 from gpu_triage.allocator import keep_memory_flat
-from gpu_triage.collectors.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS
-from gpu_triage.diagnosis.daemon_judge import DaemonJudge
-from gpu_triage.exposition import Exposition, Page
-from gpu_triage.hardware.pod_resources import PodDirectory, kubelet
+from gpu_triage.diagnosis.judge import DaemonJudge
 from gpu_triage.log import configure, fields
 from gpu_triage.machine import real_machine
+from gpu_triage.nvml.probe import ProbeProcess
 from gpu_triage.options import OptionsCommand, run_cli, serve_options, version_option
+from gpu_triage.processes.pods import PodDirectory, kubelet
+from gpu_triage.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS, METRICS
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
-from gpu_triage.web.app import WebApp
+from gpu_triage.selection import refuse_unknown_metrics
 from gpu_triage.web.crowd import Limits
+from gpu_triage.web.front import Front
 from gpu_triage.web.security import SecuritySource
 from gpu_triage.web.server import WebServer
-from gpu_triage.web.status import StatusBoard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
-    from gpu_triage.collectors.exporter import WebConfigHealth
-    from gpu_triage.config import Config
-    from gpu_triage.diagnosis.looking import Opened
-    from gpu_triage.given import Given
+    from gpu_triage.config import Config, Setting
     from gpu_triage.machine import Machine, PodNames
     from gpu_triage.simulator import Scenario
+    from gpu_triage.subjects.exporter import WebConfigHealth
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +44,7 @@ EXIT_RESTART_ME = 4
 """Exit code of a daemon that must be restarted because the driver was replaced underneath it."""
 
 
-LOOKING = ("advise", "baseline", "check", "record")
+ONE_SHOT = ("advise", "baseline", "check", "record")
 """Commands that look at a host once."""
 OFFLINE = ("explain", "rules", "web-password")
 """Commands that look at no host."""
@@ -57,19 +55,19 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands."""
-        return sorted({*super().list_commands(ctx), *LOOKING, *OFFLINE})
+        return sorted({*super().list_commands(ctx), *ONE_SHOT, *OFFLINE})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name; None without one."""
-        if cmd_name in LOOKING and cmd_name not in self.commands:
-            from gpu_triage.diagnosis.advise_command import advise_command  # noqa: PLC0415 - see the class
+        if cmd_name in ONE_SHOT and cmd_name not in self.commands:
+            from gpu_triage.diagnosis.advise.command import advise_command  # noqa: PLC0415 - see the class
             from gpu_triage.diagnosis.baseline_command import baseline_command  # noqa: PLC0415 - likewise
             from gpu_triage.diagnosis.check_command import check_command  # noqa: PLC0415 - likewise
-            from gpu_triage.options.looking import Surroundings  # noqa: PLC0415 - likewise
+            from gpu_triage.options.one_shot import CommandWiring  # noqa: PLC0415 - likewise
             from gpu_triage.recording.command import record_command  # noqa: PLC0415 - likewise
 
-            stepped = Surroundings(COLLECTOR_SWITCHES, _scenario_options, _open_machine)
-            live = Surroundings(COLLECTOR_SWITCHES, _scenario_options, _machine)
+            stepped = CommandWiring(COLLECTOR_SWITCHES, _scenario_options, _stepped_machine)
+            live = CommandWiring(COLLECTOR_SWITCHES, _scenario_options, _machine)
             self.add_command(advise_command(stepped))
             self.add_command(baseline_command(live))
             self.add_command(check_command(stepped))
@@ -77,9 +75,9 @@ class Commands(click.Group):
         if cmd_name in OFFLINE and cmd_name not in self.commands:
             from gpu_triage.alerting.command import rules_command  # noqa: PLC0415 - likewise
             from gpu_triage.handbook.explain_command import explain_command  # noqa: PLC0415 - likewise
-            from gpu_triage.web.password_command import password_command  # noqa: PLC0415 - likewise
+            from gpu_triage.web.passwords import password_command  # noqa: PLC0415 - likewise
 
-            self.add_command(explain_command())
+            self.add_command(explain_command)
             self.add_command(password_command)
             self.add_command(rules_command)
         return super().get_command(ctx, cmd_name)
@@ -91,7 +89,7 @@ def group() -> None:
     """Tell why a GPU job is slow or sick: Prometheus metrics of NVIDIA GPUs and of what feeds them."""
 
 
-def _scenario_options(name: str) -> Mapping[str, Given]:
+def _scenario_options(name: str) -> Mapping[str, Setting]:
     from gpu_triage.simulator import load_scenario  # noqa: PLC0415 - as in `simulate`
 
     return load_scenario(name).exporter_options
@@ -104,6 +102,7 @@ def serve(config: Config) -> int:
 
     It stays up without a driver, without GPUs and while the driver hangs, and says so in its metrics.
     """
+    refuse_unknown_metrics(config, METRICS)
     keep_memory_flat()
     configure(config.log_level, config.log_format)
     with ExitStack() as stack:
@@ -172,17 +171,14 @@ def simulate(name: str | None, list_all: bool, **history: Any) -> int:  # noqa: 
     return 0
 
 
-def _open_machine(config: Config, stack: ExitStack, scenario_seconds: float) -> Opened:
+def _stepped_machine(config: Config, stack: ExitStack, scenario_seconds: float) -> Machine:
     """The machine to look at once; a simulated one on a virtual clock, so that nobody waits for it."""
-    from gpu_triage.diagnosis.looking import Opened  # noqa: PLC0415 - as in Commands
-
     if config.simulate is None:
-        return Opened(_machine(config, stack), None)
-    from gpu_triage.simulator import VirtualClock, simulated_machine  # noqa: PLC0415 - likewise
+        return _machine(config, stack)
+    from gpu_triage.simulator import VirtualClock, simulated_machine  # noqa: PLC0415 - as in Commands
 
-    clock = VirtualClock()
-    simulated = simulated_machine(_scenario(config), clock=clock, starting_at=scenario_seconds)
-    return Opened(stack.enter_context(simulated).machine, clock)
+    simulated = simulated_machine(_scenario(config), clock=VirtualClock(), starting_at=scenario_seconds)
+    return stack.enter_context(simulated).machine
 
 
 def main() -> None:
@@ -199,7 +195,7 @@ def _machine(config: Config, stack: ExitStack, starting_at: float = 0.0) -> Mach
     if config.simulate is None:
         visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
         machine = real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg, visible)
-        return replace(machine, pods=_pods(config))
+        return replace(machine, pods=_pods(config), probe=ProbeProcess())
     from gpu_triage.simulator import simulated_machine  # noqa: PLC0415 - as in `simulate`
 
     scenario = _scenario(config)
@@ -225,62 +221,6 @@ def _pods(config: Config) -> PodNames | None:
     return PodDirectory(kubelet(socket), config.stale_after * config.sample_medium_seconds)
 
 
-class Front:
-    """What the web server shows of a sampler: its metrics, its health, and the page for people."""
-
-    def __init__(self, sampler: Sampler, judge: DaemonJudge, config: Config, alive: Callable[[], str | None]) -> None:
-        self._exposition = Exposition(sampler.store, sampler.freshness.clock, sampler.freshness.expires_at)
-        self._status = StatusBoard(sampler, judge, config, alive)
-        self._sampler = sampler
-        self._config = config
-        self._alive = alive
-
-    def published(self) -> None:
-        """Take in a publication of the sampler; called on its thread after each."""
-        self._exposition.refresh()
-
-    def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - MetricsSource
-        """As MetricsSource."""
-        return self._exposition.page(accept, names, gzipped)
-
-    def scraped(self) -> None:
-        """As MetricsSource."""
-        self._sampler.status.scrapes += 1
-
-    def web_config_loaded(self, health: WebConfigHealth) -> None:
-        """Let the metrics say how TLS and passwords were loaded."""
-        self._sampler.status.web_config = health
-
-    def alive(self) -> str | None:
-        """As HealthSource."""
-        return self._alive()
-
-    def ready(self) -> str | None:
-        """As HealthSource."""
-        return self._sampler.waiting_for()
-
-    def release(self) -> None:
-        """As LifecycleSource."""
-        log.info("letting go of the GPUs")
-        self._sampler.release()
-
-    def acquire(self) -> None:
-        """As LifecycleSource."""
-        log.info("taking the GPUs back")
-        self._sampler.acquire()
-
-    def application(self) -> WebApp:
-        """The web application that shows all this."""
-        return WebApp(
-            self,
-            self,
-            self._status,
-            lifecycle=self if self._config.web_enable_lifecycle else None,
-            telemetry_path=self._config.web_telemetry_path,
-            max_requests=self._config.web_max_requests,
-        )
-
-
 class _Daemon:
     """The exporter at work: a sampler on its thread, the web server on the main one."""
 
@@ -295,7 +235,7 @@ class _Daemon:
         self._server = WebServer(
             self._front.application(),
             None if config.web_systemd_socket else config.web_listen_addresses,
-            security=SecuritySource(config.web_config_file, self._front.web_config_loaded),
+            security=SecuritySource(config.web_config_file, self._web_config_loaded),
             limits=Limits(unread=config.web_max_requests),
         )
         self._fatal: str | None = None
@@ -315,6 +255,9 @@ class _Daemon:
         self._server.run()
         self._runner.stop()
         return 0 if self._fatal is None else EXIT_RESTART_ME
+
+    def _web_config_loaded(self, health: WebConfigHealth) -> None:
+        self._sampler.status.web_config = health
 
     def _stop(self, cause: str) -> None:
         log.info("stopping", extra=fields(cause=cause))

@@ -17,8 +17,9 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.samples import Sample as WireSample
 from prometheus_client.utils import floatToGoString
 
-from gpu_triage.catalogue import Kind, MetricSpec
 from gpu_triage.sampler.outcomes import Outcome
+from gpu_triage.selection import EVERYTHING, Selection
+from gpu_triage.subjects.metric import Kind, MetricSpec
 
 END: Final = b"# EOF\n"
 """The last line of OpenMetrics."""
@@ -55,14 +56,15 @@ class _Lines:
 class Encoder:
     """Encodes one collector's outcomes in one format. Not thread-safe."""
 
-    def __init__(self, form: Format) -> None:
+    def __init__(self, form: Format, selection: Selection = EVERYTHING) -> None:
         self._form = form
+        self._selection = selection
         self._metrics: dict[MetricSpec, _Lines] = {}
         self._foreign: tuple[tuple[Metric, ...], bytes] = ((), b"")
 
     def encode(self, outcomes: tuple[Outcome, ...]) -> bytes:
         """The page of these outcomes."""
-        series = _series(outcomes)
+        series = _series(outcomes, self._selection)
         self._metrics = {spec: self._lines_of(spec, values) for spec, values in series.items()}
         text = "".join([_text(self._metrics[spec], values) for spec, values in series.items()])
         return text.encode() + self._foreign_text(_foreign(outcomes))
@@ -100,16 +102,16 @@ class _Families(NamedTuple):
         yield from self.metrics
 
 
-def families_of(outcomes: tuple[Outcome, ...]) -> tuple[Metric, ...]:
+def families_of(outcomes: tuple[Outcome, ...], selection: Selection = EVERYTHING) -> tuple[Metric, ...]:
     """What prometheus_client's encoders take: the samples grouped by metric, and what others made."""
-    return (*(_family(spec, values) for spec, values in _series(outcomes).items()), *_foreign(outcomes))
+    return (*(_family(spec, values) for spec, values in _series(outcomes, selection).items()), *_foreign(outcomes))
 
 
-def _series(outcomes: tuple[Outcome, ...]) -> dict[MetricSpec, _Values]:
+def _series(outcomes: tuple[Outcome, ...], selection: Selection) -> dict[MetricSpec, _Values]:
     """Values by metric and labels, each series once: of two subjects that claim one, the first has it."""
     series: dict[MetricSpec, _Values] = {}
     for outcome in outcomes:
-        for sample in outcome.samples:
+        for sample in selection.of(outcome.samples):
             series.setdefault(sample.spec, {}).setdefault(sample.labels, sample.value)
     return series
 
@@ -133,10 +135,27 @@ def _family(spec: MetricSpec, values: _Values) -> Metric:
 
 def encode(form: Format, families: tuple[Metric, ...]) -> bytes:
     """Families as prometheus_client encodes them, without OpenMetrics' last line."""
+    bare = {family.name for family in families if _is_bare_counter(family)}
+    families = tuple(_of_unknown_type(family) if family.name in bare else family for family in families)
     if form is Format.TEXT:
-        return generate_text(_Families(families), escaping=_ESCAPING)
+        text: bytes = generate_text(_Families(families), escaping=_ESCAPING)
+        for name in bare:
+            text = text.replace(f"\n# TYPE {name} untyped\n".encode(), f"\n# TYPE {name} counter\n".encode(), 1)
+        return text
     encoded: bytes = generate_openmetrics(_Families(families), escaping=_ESCAPING)  # type: ignore[no-untyped-call] # not annotated there
     return encoded.removesuffix(END)
+
+
+def _is_bare_counter(family: Metric) -> bool:
+    """Whether it is a counter without ``_total``, which the text format allows and OpenMetrics does not."""
+    return family.type == "counter" and any(sample.name == family.name for sample in family.samples)
+
+
+def _of_unknown_type(family: Metric) -> Metric:
+    """The family as one whose name is left alone: prometheus_client puts ``_total`` behind that of every counter."""
+    unknown = Metric(family.name, family.documentation, "unknown")
+    unknown.samples = family.samples
+    return unknown
 
 
 def _text(lines: _Lines, values: _Values) -> str:

@@ -1,20 +1,4 @@
-"""Everything this program raises on purpose.
-
-::
-
-    GpuTriageError
-    ├── ConfigError           a flag, environment variable or file key that cannot be used; exit code 2
-    ├── ScenarioError         a simulated host's description that cannot be used; exit code 2
-    ├── RecordingError        a recording of a host that cannot be written or read; exit code 2
-    ├── HistoryNotWritten     a simulated host's history cannot be written where it was asked for; exit code 1
-    ├── RulesNotWritten       alert rules cannot be written where they were asked for; exit code 1
-    ├── DriverUnavailable     NVML cannot be used at all now; `reason` is the label of gpu_driver_error_info
-    │   └── DriverReplaced    the driver was upgraded underneath this process: only a restart helps
-    ├── GpuUnavailable        one GPU does not answer; `reason` is the label of gpu_error_info
-    ├── BaselineError         a baseline that cannot be read, written or taken; `reason` is counted; exit code 2
-    ├── StateError            the state directory cannot be read or written; `reason` is counted
-    └── HostReadFailed        a procfs or sysfs file cannot be read or understood; `reason` is counted
-"""
+"""Everything this program raises on purpose."""
 
 from __future__ import annotations
 
@@ -23,15 +7,30 @@ class GpuTriageError(Exception):
     """Base of every error this program raises on purpose."""
 
 
-class ConfigError(GpuTriageError):
+class DocumentError(GpuTriageError):
+    """A file that cannot be read or used; exit code 2.
+
+    Attributes:
+        problems: one line each: the file, the key, what is wrong, and what is right.
+        reason: snake_case name of the cause (``malformed``, ``missing``, ``too_large``, …).
+    """
+
+    def __init__(self, *problems: str, reason: str = "malformed") -> None:
+        more = len(problems) - 1
+        super().__init__(f"{problems[0]} (and {more} more mistake{'s' * (more > 1)})" if more else problems[0])
+        self.problems = problems
+        self.reason = reason
+
+
+class ConfigError(DocumentError):
     """An option's value, an unknown key or a useless combination; the message names it and what would be right."""
 
 
-class ScenarioError(GpuTriageError):
+class ScenarioError(DocumentError):
     """A scenario that does not exist or cannot be understood; the message names the file and the key."""
 
 
-class RecordingError(GpuTriageError):
+class RecordingError(DocumentError):
     """A recording that cannot be written, read or understood; the message names the file and the next step."""
 
 
@@ -43,73 +42,52 @@ class RulesNotWritten(GpuTriageError):
     """Alert rules cannot be written where they were asked for; the message names the cause."""
 
 
-class DriverUnavailable(GpuTriageError):
-    """NVML cannot be used at all.
+class ReasonedError(GpuTriageError):
+    """An error whose cause is counted, or published as a label.
 
     Attributes:
-        reason: snake_case name of the cause (``library_not_found``, ``driver_not_loaded``, …).
-        detail: what the system said, for the log.
+        reason: snake_case name of the cause (``driver_not_loaded``, ``no_permission``, ``malformed``, …).
+        detail: what the system said, or what is wrong and what to do next.
     """
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+
+
+class DriverUnavailable(ReasonedError):
+    """NVML cannot be used at all now; `reason` is the label of gpu_driver_error_info."""
 
 
 class DriverReplaced(DriverUnavailable):
     """The kernel driver no longer matches the mapped library: this process must be restarted."""
 
 
-class GpuUnavailable(GpuTriageError):
-    """One GPU does not answer.
-
-    Attributes:
-        reason: snake_case name of the cause (``lost``, ``reset_required``, ``no_permission``, …).
-        detail: which call said so, for the log.
-    """
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
-        self.detail = detail
+class ProbeFailed(GpuTriageError):
+    """No other process could find out which GPUs answer a new NVML session; the message says why."""
 
 
-class BaselineError(GpuTriageError):
-    """A baseline that cannot be read, written or taken from this host.
-
-    Attributes:
-        reason: snake_case name of the cause (``missing``, ``malformed``, ``not_whole``, …).
-        detail: what is wrong and what to do next.
-    """
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-        self.detail = detail
+class GpuUnavailable(ReasonedError):
+    """One GPU does not answer; `reason` is the label of gpu_error_info."""
 
 
-class StateError(GpuTriageError):
-    """What the exporter keeps in its state directory cannot be read or written.
+class BaselineError(ReasonedError):
+    """A baseline that cannot be read, written or taken from this host; exit code 2."""
 
-    Attributes:
-        reason: snake_case name of the cause (``no_permission``, ``no_space``, ``malformed``, …).
-        detail: what is wrong and what to do next.
-    """
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
-        self.detail = detail
+    def __str__(self) -> str:
+        return self.detail
 
 
-class HostReadFailed(GpuTriageError):
-    """A kernel file cannot be read or understood.
+class StateError(ReasonedError):
+    """What the exporter keeps in its state directory cannot be read or written."""
 
-    Attributes:
-        reason: snake_case name of the cause (``missing``, ``no_permission``, ``malformed``, …).
-    """
+    def __str__(self) -> str:
+        return self.detail
+
+
+class HostReadFailed(ReasonedError):
+    """A procfs or sysfs file cannot be read or understood."""
 
     def __init__(self, reason: str, path: object, detail: str) -> None:
-        super().__init__(f"{reason}: {path}: {detail}")
-        self.reason = reason
+        super().__init__(reason, f"{path}: {detail}")

@@ -19,6 +19,7 @@ from prometheus_client import ProcessCollector
 from gpu_triage.encoding import END, Encoder, Format, encode, families_of
 from gpu_triage.machine import Clock, RealClock
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+from gpu_triage.selection import EVERYTHING, Selection
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class Exposition:
         store: the outcomes.
         clock: that their ages are told by.
         expires_at: the monotonic second after which an outcome is stale; by default none ever is.
+        selection: which samples are shown.
     """
 
     def __init__(
@@ -79,10 +81,12 @@ class Exposition:
         store: OutcomeStore,
         clock: Clock | None = None,
         expires_at: Callable[[Outcome], float] = lambda _outcome: math.inf,
+        selection: Selection = EVERYTHING,
     ) -> None:
         self._store = store
         self._clock = clock or RealClock()
         self._expires_at = expires_at
+        self._shown = selection
         self._process = ProcessCollector(registry=None)
         self._encoding = threading.Lock()
         self._pages: dict[tuple[Format, str], _CollectorPage] = {}
@@ -154,7 +158,7 @@ class Exposition:
         fresh = self._fresh(collector, now)
         page = self._pages.get((form, collector))
         if page is None:
-            page = self._pages[form, collector] = _CollectorPage(Encoder(form))
+            page = self._pages[form, collector] = _CollectorPage(Encoder(form, self._shown))
         if (page.version, page.outcomes) != (version, len(fresh)):
             page.version, page.outcomes = version, len(fresh)
             try:
@@ -167,7 +171,7 @@ class Exposition:
 
     def _selection(self, form: Format, names: frozenset[str]) -> bytes:
         now = self._now()
-        families = [f for name in self._store.collectors for f in families_of(self._fresh(name, now))]
+        families = [f for name in self._store.collectors for f in families_of(self._fresh(name, now), self._shown)]
         families.extend(self._process.collect())
         chosen = tuple(family for family in families if any(s.name in names for s in family.samples))
         return encode(form, chosen) + (END if form is Format.OPENMETRICS else b"")

@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import TextIO
 
     _TextHandler = logging.StreamHandler[TextIO]
@@ -26,7 +26,6 @@ else:
     _TextHandler = logging.StreamHandler  # not subscriptable before Python 3.11
 
 LOGGER = "gpu_triage"
-_SERVER_LOGGERS = ("uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi")
 _OWN_KEYS = frozenset({"ts", "level", "msg", "logger", "error", "traceback", "stack"})
 _BARE = re.compile(r"[^\s\"=\\]+")
 _NOT_IN_KEY = re.compile(r"[^A-Za-z0-9_.-]")
@@ -48,18 +47,13 @@ def configure(level: str, log_format: str, stream: TextIO | None = None) -> None
         stream: where the lines go; stderr unless given.
     """
     handler = _Handler(sys.stderr if stream is None else stream)
-    handler.setFormatter(JsonFormatter() if log_format == "json" else LogfmtFormatter())
+    handler.setFormatter(FORMATTERS[log_format])
     root = logging.getLogger()
     for old in [each for each in root.handlers if isinstance(each, _Handler)]:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
     logging.getLogger(LOGGER).setLevel(level.upper())
-    for name in _SERVER_LOGGERS:
-        server = logging.getLogger(name)
-        server.handlers.clear()
-        server.propagate = True
-        server.setLevel(logging.WARNING)
 
 
 class _Handler(_TextHandler):
@@ -70,41 +64,34 @@ class _Handler(_TextHandler):
 
 
 class _LineFormatter(logging.Formatter):
-    """A record as pairs of key and fact; subclasses write the pairs as one line."""
+    """A record on one line; one that cannot be formatted is reported in its place, never raised."""
+
+    def __init__(self, line: Callable[[dict[str, Fact]], str]) -> None:
+        super().__init__()
+        self._line = line
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record on one line; one that cannot be formatted is reported in its place, never raised."""
+        """The record on one line, without its end."""
         try:
-            return self.line(dict(_facts(record)))
+            return self._line(dict(_facts(record)))
         except Exception as error:  # noqa: BLE001 - whatever a field's __str__ does, the caller must not feel it
             message = "a log record could not be formatted"
             place = f"{record.filename}:{record.lineno}"
-            return self.line({"level": "error", "msg": message, "at": place, "error": type(error).__name__})
-
-    def line(self, facts: dict[str, Fact]) -> str:
-        """The facts on one line, without its end."""
-        raise NotImplementedError
+            return self._line({"level": "error", "msg": message, "at": place, "error": type(error).__name__})
 
 
-class LogfmtFormatter(_LineFormatter):
+def _logfmt(facts: dict[str, Fact]) -> str:
     """``key=value`` pairs; a value that needs it is written as a JSON string."""
-
-    def line(self, facts: dict[str, Fact]) -> str:
-        """The facts as logfmt."""
-        return " ".join(f"{key}={_logfmt_value(fact)}" for key, fact in facts.items())
+    return " ".join(f"{key}={_logfmt_value(fact)}" for key, fact in facts.items())
 
 
-class JsonFormatter(_LineFormatter):
-    """One JSON object a line; numbers, truth values and null stay what they are."""
+def _json(facts: dict[str, Fact]) -> str:
+    """One JSON object in ASCII; numbers, truth values and null stay what they are, but JSON has no NaN or infinity."""
+    infinite = {key: str(fact) for key, fact in facts.items() if isinstance(fact, float) and not math.isfinite(fact)}
+    return json.dumps({**facts, **infinite})
 
-    def line(self, facts: dict[str, Fact]) -> str:
-        """The facts as a JSON object, in ASCII."""
-        # JSON has no NaN and no infinity.
-        finite = {
-            key: str(fact) if isinstance(fact, float) and not math.isfinite(fact) else fact
-            for key, fact in facts.items()
-        }
-        return json.dumps(finite)
+
+FORMATTERS = {"logfmt": _LineFormatter(_logfmt), "json": _LineFormatter(_json)}
 
 
 def _facts(record: logging.LogRecord) -> Iterator[tuple[str, Fact]]:

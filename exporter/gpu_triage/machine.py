@@ -6,7 +6,7 @@ There are makers for the real host and for a simulated one; nothing else in the 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -67,6 +67,31 @@ class SystemNvml:
         return
 
 
+class ProbeReport(NamedTuple):
+    """What a new NVML session found.
+
+    Attributes:
+        gpus: how many it counts.
+        answering: NVML index of each GPU that answered it, by UUID.
+        seconds: how long it took to open it and to ask them.
+    """
+
+    gpus: int
+    answering: Mapping[str, int]
+    seconds: float
+
+
+class Probe(Protocol):
+    """Finds out which GPUs answer a new NVML session, without touching the session of this process."""
+
+    def look(self) -> ProbeReport:
+        """Open a session elsewhere and ask every GPU; takes a minute at most.
+
+        Raises:
+            ProbeFailed: nobody could find out.
+        """
+
+
 class Workload(NamedTuple):
     """A container of a Kubernetes pod, by the names of its manifest; empty for a name that is not known."""
 
@@ -107,6 +132,7 @@ class Machine:
         pods: who holds the GPUs in Kubernetes' terms; None where no kubelet is to be asked.
         gpus_given: how many of the host's GPUs this process was given; None where all, or where nobody says.
         incidents: a ledger of incidents from before, as the state directory has one; None without one.
+        probe: looks for GPUs that this process's NVML session cannot see; None where nobody can (a recording).
     """
 
     nvml: NvmlLibrary
@@ -119,6 +145,7 @@ class Machine:
     pods: PodNames | None = None
     gpus_given: int | None = None
     incidents: Path | None = None
+    probe: Probe | None = None
 
 
 def real_machine(sysfs: Path, procfs: Path, kmsg: Path | None, visible_devices: str = "") -> Machine:

@@ -20,13 +20,13 @@ from tests.bench.attribution_faults import BACK_SECONDS, FAULTS, START_SECONDS, 
 from tests.bench.attribution_report import Attribution, Day, Settled, Start, document
 from tests.rig import Rig
 
-from gpu_triage import catalogue
-from gpu_triage.collectors import judgement
 from gpu_triage.config import Config
 from gpu_triage.sampler.outcomes import HOST
 from gpu_triage.simulator import Scenario, VirtualClock, load_scenario, simulated_machine
 from gpu_triage.simulator.effect_kinds import GPU_EFFECTS
 from gpu_triage.simulator.scenario import Event
+from gpu_triage.subjects import judgement
+from gpu_triage.subjects.judgement import GPU_BOTTLENECK
 
 T = TypeVar("T")
 
@@ -93,9 +93,9 @@ class Watch:
             return
         self._seen = outcome
         for sample in outcome.samples:
-            if sample.spec is catalogue.BOTTLENECK:
+            if sample.spec is GPU_BOTTLENECK:
                 changes = self.changes.setdefault(sample.labels[0], [])
-                name = catalogue.BOTTLENECK.states[int(sample.value)]
+                name = GPU_BOTTLENECK.states[int(sample.value)]
                 if not changes or changes[-1].name != name:
                     changes.append(Change(at, name))
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import psutil
 
-DEPENDENCIES = ("nvidia-ml-py", "prometheus-client", "uvicorn", "h11")
+DEPENDENCIES = ("nvidia-ml-py", "prometheus-client", "h11")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class CommandWiring:
     """What a reader needs to judge the figures; `load_*` are load averages over one minute."""
 
     command: str
@@ -28,11 +28,11 @@ class Surroundings:
     load_after: float
 
 
-def surroundings(arguments: list[str], load_before: float) -> Surroundings:
+def wiring(arguments: list[str], load_before: float) -> CommandWiring:
     """This machine, now."""
     memory_gib = psutil.virtual_memory().total / 2**30
     system = f"{platform.system()} {platform.release()} {platform.machine()}"
-    return Surroundings(
+    return CommandWiring(
         command="make bench" + (f" ARGS='{' '.join(arguments)}'" if arguments else ""),
         date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         machine=f"{os.cpu_count()} cores ({_processor()}), {memory_gib:.0f} GiB, {system}",

@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from prometheus_client.parser import text_string_to_metric_families
 from tests.rig import rig
 
-from gpu_triage.catalogue import BOTTLENECK_SECONDS
 from gpu_triage.simulator import load_scenario
+from gpu_triage.subjects.judgement import GPU_BOTTLENECK_SECONDS_TOTAL
 
 JOB = "gpu-triage"
 HOST = "@host@"
@@ -61,7 +61,9 @@ def host_series(scenario: str) -> list[FleetSeries]:
 
 
 def _met(series: FleetSeries) -> FleetSeries:
-    is_met = series.name == BOTTLENECK_SECONDS.name and any(f'class="{name}"' in series.labels for name in MET)
+    is_met = series.name == GPU_BOTTLENECK_SECONDS_TOTAL.name and any(
+        f'class="{name}"' in series.labels for name in MET
+    )
     return replace(series, value=MET_SECONDS, slope=MET_SHARE) if is_met else series
 
 

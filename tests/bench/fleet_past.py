@@ -65,7 +65,7 @@ def past_of(series: list[FleetSeries], scrape_seconds: int) -> list[Past]:
 
     return [
         *(Past(name, by_name[name], seconds, scrape_seconds) for name, seconds in SCRAPED.items()),
-        Past("instance:gpu_nvlink_up:max", [FleetSeries("instance:gpu_nvlink_up:max", "", 1.0, 0.0)], 6 * HOUR, 60),
+        Past("instance:gpu_nvlink_up:ever", [FleetSeries("instance:gpu_nvlink_up:ever", "", 1.0, 0.0)], 6 * HOUR, 60),
         recorded("instance_gpu:gpu_busy:ratio5m", DAY, 60, (0.95, 0.0)),
         recorded("instance_gpu:gpu_allocated_idle:active", DAY, 60, (0.0, 0.0)),
         recorded("instance_gpu:gpu_held:active", 2 * HOUR, 60, (1.0, 0.0)),

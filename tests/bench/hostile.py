@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.bench.environment import surroundings
+from tests.bench.environment import wiring
 from tests.bench.scrape import Scrapes
 from tests.hostile.attacks import GUARDED, PLAIN, carry_out
 from tests.hostile.target import Figures, Scraper, Target, target
@@ -79,7 +79,7 @@ def document(plain: list[Row], guarded: list[Row], head: str) -> str:
 
 def main() -> int:
     """Measure and write the page; returns the exit code."""
-    at = surroundings([], os.getloadavg()[0])
+    at = wiring([], os.getloadavg()[0])
     plain = _rows((QUIET, *PLAIN), guarded=False)
     guarded = _rows((QUIET, *GUARDED), guarded=True)
     load = f"load average {at.load_before:.1f} before, {os.getloadavg()[0]:.1f} after"

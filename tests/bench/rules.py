@@ -19,7 +19,7 @@ from typing import Any
 import click
 import psutil
 import yaml
-from tests.bench.environment import surroundings
+from tests.bench.environment import wiring
 from tests.bench.fleet import JOB, host_name, host_series, served
 from tests.bench.fleet_past import DAY, backfill, past_of
 from tests.bench.rules_page import ALLOWED_SHARE, SCALED_HOSTS, Fleet, Scrapes, Seen, document, scaled_share
@@ -200,7 +200,7 @@ def main(hosts: int, scrape_seconds: int, minutes: float, note: str, output: Pat
         raise click.ClickException("Prometheus is not installed; `make servers` installs Debian's")
     with tempfile.TemporaryDirectory(prefix="gpu-triage-fleet-") as folder:
         fleet = watch(hosts, scrape_seconds, minutes, Path(folder))
-    at = surroundings([], 0.0)
+    at = wiring([], 0.0)
     output.write_text(
         document(fleet, [f"- {at.machine}", f"- {at.date}", *([f"- {note}"] if note else [])]), encoding="utf-8"
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from tests.bench import measure, subjects, workload
-from tests.bench.environment import surroundings
+from tests.bench.environment import wiring
 from tests.bench.measure import FULL, QUICK, Durations
 from tests.bench.report import Result, document
 from tests.bench.subjects import Subject
@@ -68,7 +68,7 @@ def main(arguments: list[str]) -> int:
     load = os.getloadavg()[0]
     durations = QUICK if options.quick else FULL
     results, standin_bytes = run(durations)
-    page = document(results, standin_bytes, durations, surroundings(arguments, load))
+    page = document(results, standin_bytes, durations, wiring(arguments, load))
     if options.quick and options.output is None:
         sys.stdout.write(page)
         return 0

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 
-from tests.bench.environment import surroundings
+from tests.bench.environment import wiring
 from tests.rig import Rig, rig
 
 from gpu_triage.simulator import Scenario, load_scenario
@@ -105,7 +105,7 @@ def document(by_gpus: list[Cost], by_processes: list[Cost], head: str) -> str:
 
 def main() -> int:
     """Measure and write the page; returns the exit code."""
-    at = surroundings([], 0.0)
+    at = wiring([], 0.0)
     base = load_scenario("h100-8")
     by_gpus = list(_progress(measure(base, gpus, 8 * gpus) for gpus in GPU_COUNTS))
     by_processes = list(_progress(measure(base, 8, processes) for processes in PROCESS_COUNTS))

@@ -17,9 +17,9 @@ from tests.chart.rendering import CHART, RULES, Rendered, chart_with, render
 from tests.e2e.processes import exporter
 
 from gpu_triage import __version__
-from gpu_triage.collectors.registry import COLLECTOR_SWITCHES
 from gpu_triage.config import Config
 from gpu_triage.options import OptionsCommand, run_cli, serve_options
+from gpu_triage.registry import COLLECTOR_SWITCHES
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 def test_the_charts_files_are_those_that_are_made_and_none_is_missing(repository: Path) -> None:
     found = {path.relative_to(repository): path.read_bytes() for path in (CHART / "files").rglob("*.*")}
-    assert found == build_chart.copies(repository), "run `make chart`"
+    assert found == build_chart.copies(repository), "run `make regenerate`"
 
 
 def test_the_schema_is_up_to_date(repository: Path) -> None:
     schema = (CHART / "values.schema.json").read_text(encoding="utf-8")
-    assert schema == build_chart.schema(repository), "run `make chart`"
+    assert schema == build_chart.schema(repository), "run `make regenerate`"
 
 
 def test_every_alert_of_the_repository_is_in_the_chart(repository: Path) -> None:
@@ -35,7 +35,7 @@ def test_every_alert_of_the_repository_is_in_the_chart(repository: Path) -> None
 
 
 def test_the_readme_is_up_to_date(repository: Path) -> None:
-    assert (CHART / "README.md").read_text(encoding="utf-8") == build_chart.readme(repository), "run `make chart`"
+    assert (CHART / "README.md").read_text(encoding="utf-8") == build_chart.readme(repository), "run `make regenerate`"
 
 
 def test_every_value_is_described() -> None:

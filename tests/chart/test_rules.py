@@ -11,10 +11,9 @@ import yaml
 from helm.rules import definitions, overrides_schema
 from tests.chart.rendering import render
 
-from gpu_triage.alerting.default_settings import default_settings
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.alerting.settings_file import read_settings
-from gpu_triage.alerting.sources import Alert, read_sources
+from gpu_triage.alerting.rule_source import Alert, read_sources
+from gpu_triage.alerting.settings_document import default_settings, read_settings
 from gpu_triage.errors import ConfigError
 
 SOURCES = read_sources()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.rules.cases import FOLDER, load_any
-from tests.rules.examine import MARGIN_SECONDS, SAMPLE_SECONDS, input_series, mentioned
+from tests.rules.examine import MARGIN_SECONDS, input_series, mentioned
 from tests.rules.promtool import Run, ask
 from tests.rules.rulefile import read_rules, rule_files
 
@@ -101,7 +101,7 @@ def _watched(scenario: Scenario, promtool: Path, directory: Path) -> History:
         seconds=length,
         step_seconds=STEP_SECONDS,
         config=replace(
-            history_config(scenario, SAMPLE_SECONDS),
+            history_config(scenario, STEP_SECONDS),
             collectors=OFF_BY_DEFAULT,
             baseline_from_host=scenario.name == WITH_BASELINE,
         ),

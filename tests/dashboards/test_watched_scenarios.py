@@ -19,7 +19,7 @@ from tests.rules.verdict import wanted
 
 from gpu_triage.simulator.scenario import Expectation
 
-pytestmark = pytest.mark.timeout(600)  # the first test waits for the fleet to be recorded
+pytestmark = pytest.mark.timeout(1800)  # the first test waits for the fleet to be recorded, beside whatever else runs
 
 LABEL = re.compile(r"\{\{\s*(\w+)\s*\}\}")
 MOMENTS = (9, 12, 30, 45, 55, 61, 75, 79, 89, 95, 107, 125)

@@ -45,7 +45,7 @@ def _receiver(amtool: Path, config: Path, labels: str) -> str:
 
 def test_the_examples_are_made_from_the_route_and_the_inhibitions(repository: Path) -> None:
     for path, text in alertmanager_files(repository).items():
-        assert (repository / path).read_text(encoding="utf-8") == text, "run `make examples`"
+        assert (repository / path).read_text(encoding="utf-8") == text, "run `make regenerate`"
 
 
 def test_the_merged_example_holds_the_whole_route(repository: Path) -> None:

@@ -26,7 +26,7 @@ def _objects(repository: Path, folder: Path) -> list[dict[str, Any]]:
 
 def test_the_manifests_are_made_from_the_chart(repository: Path) -> None:
     wanted = kubernetes_files(repository)
-    assert {path: (repository / path).read_text(encoding="utf-8") for path in wanted} == wanted, "run `make examples`"
+    assert {path: (repository / path).read_text(encoding="utf-8") for path in wanted} == wanted, "run `make regenerate`"
     there = {p.relative_to(repository) for folder in (EXPORTER, OPERATOR) for p in (repository / folder).iterdir()}
     assert there == set(wanted)
 

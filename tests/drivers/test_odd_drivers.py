@@ -1,7 +1,7 @@
 """The exporter over a library written from NVIDIA's documentation alone, for hosts unlike those it was made on.
 
 ``hosts/NAME.txt`` is what the library answers, ``NAME.prom`` what the page must say of it, to be reviewed beside each
-other. Regenerate with ``pytest tests/drivers --regenerate`` and read the diff.
+other. ``make regenerate`` writes them anew; read the diff.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ OF_THE_DRIVER = re.compile(
 )
 OF_THE_JUDGE = re.compile(r"gpu_(bottleneck|verdict|finding_since)")
 """What the exporter makes of it depends on how busy this machine is."""
-GROWS = re.compile(r"gpu_(busy_seconds_total|exporter_errors_total)\b")
+GROWS = re.compile(r"gpu_(busy_seconds_total|exporter_(errors_total|call_inflight_seconds))\b")
 """What depends on how long the exporter has run: that it is there is compared, not its value."""
 
 
@@ -86,10 +86,9 @@ def _settled(process: subprocess.Popen[bytes], log: Path, until: list[str] | Non
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Mapping[str, list[str]]:
+def pages(tmp_path_factory: pytest.TempPathFactory, regenerate: bool) -> Mapping[str, list[str]]:  # noqa: FBT001
     """Every host's page, all at work at once, since waiting is what takes long."""
     folder = tmp_path_factory.mktemp("drivers")
-    regenerate = request.config.getoption("--regenerate")
 
     def played(host: str) -> list[str]:
         return play(host, folder / host, None if regenerate else reviewed(host))
@@ -109,4 +108,4 @@ def reviewed(host: str) -> list[str]:
 
 @pytest.mark.parametrize("host", HOSTS)
 def test_the_page_says_what_the_library_answers_and_nothing_else(pages: Mapping[str, list[str]], host: str) -> None:
-    assert pages[host] == reviewed(host)
+    assert pages[host] == reviewed(host), f"hosts/{host}.prom: if it is meant, run `make regenerate`"

@@ -80,31 +80,46 @@ def exporter(tmp_path: Path, *flags: str, program: Sequence[str] = PROGRAM) -> I
         end(process, group=True)
 
 
+@dataclass(frozen=True)
+class Prometheus:
+    """A running Prometheus at an address; call it with an instant query, for now or for Unix seconds."""
+
+    address: str
+
+    def __call__(self, expression: str, at: float | None = None) -> list[Any]:
+        """The series that answer the query."""
+        parameters = {"query": expression} if at is None else {"query": expression, "time": str(at)}
+        result: list[Any] = self._ask(f"query?{urllib.parse.urlencode(parameters)}")["result"]
+        return result
+
+    def last_errors(self) -> dict[str, str]:
+        """Why the last scrape failed, by job; "" where it did not, or was not yet."""
+        return {each["labels"]["job"]: each["lastError"] for each in self._ask("targets")["activeTargets"]}
+
+    def _ask(self, path: str) -> dict[str, Any]:
+        with urllib.request.urlopen(f"http://{self.address}/api/v1/{path}", timeout=WAIT_SECONDS) as answer:
+            data: dict[str, Any] = json.load(answer)["data"]
+        return data
+
+
 @contextmanager
-def prometheus(program: Path, tmp_path: Path, config: str, *flags: str) -> Iterator[Callable[..., list[Any]]]:
-    """A Prometheus with this configuration; yields a function that answers instant queries, now or at Unix seconds."""
+def prometheus(program: Path, tmp_path: Path, config: str, *flags: str) -> Iterator[Prometheus]:
+    """A Prometheus with this configuration."""
     (tmp_path / "prometheus.yml").write_text(config)
-    address = f"127.0.0.1:{free_port()}"
+    running = Prometheus(f"127.0.0.1:{free_port()}")
     command = [
         str(program),
         f"--config.file={tmp_path / 'prometheus.yml'}",
         f"--storage.tsdb.path={tmp_path / 'tsdb'}",
-        f"--web.listen-address={address}",
+        f"--web.listen-address={running.address}",
         *flags,
     ]
     with (tmp_path / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
-    def query(expression: str, at: float | None = None) -> list[Any]:
-        parameters = {"query": expression} if at is None else {"query": expression, "time": str(at)}
-        url = f"http://{address}/api/v1/query?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=WAIT_SECONDS) as answer:
-            result: list[Any] = json.load(answer)["data"]["result"]
-        return result
-
     try:
-        wait_for(lambda: _answers(lambda: query("1")))
-        yield query
+        wait_for(lambda: _answers(lambda: running("1")))
+        yield running
     finally:
         end(process)
 

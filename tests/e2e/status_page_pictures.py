@@ -12,7 +12,7 @@ from tests.e2e.browser import browser
 from tests.status_server import status_server
 
 from gpu_triage.config import Config
-from gpu_triage.diagnosis.past import STRIP_SECONDS
+from gpu_triage.diagnosis.bottleneck.memory import STRIP_SECONDS
 from gpu_triage.simulator import load_scenario
 
 NIGHT = "h100-8-bad-night"

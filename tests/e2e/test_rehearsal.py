@@ -92,7 +92,7 @@ def _assert_one_page(inbox: Inbox, **labels: str) -> Notification:
     return pages[0]
 
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)  # the first test waits for the whole rehearsal, beside whatever else runs
 
 
 @pytest.mark.parametrize("play", ["double-bit", "gsp", "riser"])

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.e2e.browser import Browser, browser
 from tests.e2e.processes import wait_for
-from tests.looking import look_at
+from tests.one_shot import look_at
 from tests.rig import scenario_with
 from tests.status_server import WINDOW_SECONDS, StatusServer, status_server
 
 from gpu_triage.config import Config
-from gpu_triage.diagnosis.colours import CLASS_COLOURS
-from gpu_triage.diagnosis.machine_readable import render_json
+from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS
+from gpu_triage.diagnosis.report.machine_readable import render_json
 from gpu_triage.simulator import list_scenarios, load_scenario
 
 if TYPE_CHECKING:

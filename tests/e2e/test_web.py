@@ -7,6 +7,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -40,6 +41,28 @@ scrape_configs:
 """
 
 
+REFUSED = """
+global: {{scrape_interval: 1s, scrape_timeout: 1s}}
+scrape_configs:
+  - job_name: without certificate
+    scheme: https
+    tls_config: {{ca_file: {folder}/ca.pem}}
+    static_configs: [{{targets: ["{address}"]}}]
+  - job_name: of another authority
+    scheme: https
+    tls_config: {{ca_file: {folder}/ca.pem, cert_file: {folder}/stranger.pem, key_file: {folder}/stranger.key}}
+    static_configs: [{{targets: ["{address}"]}}]
+  - job_name: without TLS
+    static_configs: [{{targets: ["{address}"]}}]
+"""
+WHY = {
+    "without certificate": "tls: certificate required",
+    "of another authority": "tls: unknown certificate authority",
+    "without TLS": "HTTP status 400 Bad Request",
+}
+"""What Prometheus shows as the last error, by job."""
+
+
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[str]:
     """The address of a daemon that wants a client certificate and a password."""
@@ -68,6 +91,23 @@ def test_prometheus_scrapes_with_its_certificate_and_password(
         wait_for(lambda: query("up == 1"))
         wait_for(lambda: query("gpu_exporter_web_config_reload_success == 1"))
         assert query("time() - gpu_exporter_web_config_last_reload_success_timestamp_seconds < 3600")
+
+
+def test_prometheus_shows_why_it_is_refused(tmp_path: Path, guarded: str, requires_tool: RequiresTool) -> None:
+    Authority(tmp_path, "elsewhere").issue("stranger", "DNS:prometheus")
+    config = REFUSED.format(folder=tmp_path, address=guarded)
+    with prometheus(requires_tool("prometheus"), tmp_path, config) as running:
+        wait_for(lambda: all(running.last_errors().values()) and len(running.last_errors()) == len(WHY))
+        for _ in range(3):
+            shown = running.last_errors()
+            assert {job: why in shown[job] for job, why in WHY.items()} == dict.fromkeys(WHY, True), shown
+            time.sleep(1)
+    log = (tmp_path / "log").read_text()
+    assert sorted(re.findall(r'msg="TLS connection refused" cause="([^:;"]*)', log)) == [
+        "the client sent no certificate",
+        "the client speaks plain HTTP",
+        "the client's certificate is refused",
+    ]
 
 
 def test_curl_needs_certificate_and_password(tmp_path: Path, guarded: str, requires_tool: RequiresTool) -> None:

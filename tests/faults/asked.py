@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from tests.faults.hosts import HOSTS, USUAL
 from tests.faults.library import FaultyLibrary
+from tests.simulated_driver import devices_of
 
-from gpu_triage.collectors.contract import runs
-from gpu_triage.collectors.registry import GPU_COLLECTORS
-from gpu_triage.hardware.nvml import Session
-from gpu_triage.hardware.nvml_inquiry import Inquiry
-from gpu_triage.hardware.rounds import GpuRound
+from gpu_triage.nvml.inquiry import Inquiry
+from gpu_triage.nvml.session import Session
+from gpu_triage.registry import GPU_COLLECTORS
 from gpu_triage.simulator import VirtualClock, simulated_machine
+from gpu_triage.subjects.contract import runs
+from gpu_triage.subjects.rounds import GpuRound
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +28,8 @@ def asked_by_collector() -> Mapping[str, tuple[str, ...]]:
         library = FaultyLibrary(simulated.machine.nvml)
         session = Session(library)
         session.open()
-        first, *others = session.inventory().devices
+        session.read_versions()
+        first, *others = devices_of(session)
         asked = {}
         for collector in GPU_COLLECTORS:
             if not runs(collector, USUAL):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 import threading
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,9 @@ from gpu_triage.sampler.lanes import ThreadLane
 from gpu_triage.simulator import VirtualClock
 
 if TYPE_CHECKING:
-    from gpu_triage.sampler.lanes import Job
+    from collections.abc import Callable
+
+    from gpu_triage.sampler.lanes import Job, Step
 
 
 class ParkingClock(VirtualClock):
@@ -103,8 +106,10 @@ class ParkingClock(VirtualClock):
 class ParkingLane:
     """A real lane, whose job has ended or is parked when `submit` returns."""
 
-    def __init__(self, name: str, clock: ParkingClock) -> None:
+    def __init__(self, name: str, clock: ParkingClock, refused: Callable[[str], bool] = lambda _name: False) -> None:
         self._clock = clock
+        self._is_refused = partial(refused, name)
+        self._refused_since: float | None = None
         self._lane = ThreadLane(name, clock, clock.end)
 
     @property
@@ -112,15 +117,33 @@ class ParkingLane:
         """As Lane."""
         return self._lane.busy_since
 
+    @property
+    def step(self) -> Step:
+        """As Lane."""
+        return self._lane.step
+
+    @property
+    def refused_since(self) -> float | None:
+        """As Lane."""
+        return self._refused_since
+
+    def ready(self) -> bool:
+        """As Lane."""
+        if not self._is_refused():
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = self._clock.now().monotonic
+        return self._refused_since is None and self._lane.ready()
+
     def submit(self, job: Job) -> None:
         """As Lane."""
         self._clock.begin()
         self._lane.submit(lambda: _until_time_ends(job))
         self._clock.settle()
 
-    def mark(self) -> None:
+    def mark(self, step: Step | None = None) -> None:
         """As Lane."""
-        self._lane.mark()
+        self._lane.mark(step)
 
     def close(self) -> None:
         """As Lane."""

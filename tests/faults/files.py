@@ -85,6 +85,8 @@ class Files:
                 # Once: looking through all of sysfs takes longer than a second's sampling.
                 self._found[damaged.pattern] = sorted(self._root.glob(damaged.pattern))
             for path in self._found[damaged.pattern]:
+                if not path.exists():  # its process has ended
+                    continue
                 path.rename(_aside(path))
                 damaged.damage(path)
                 self._hurt.append(path)

@@ -26,12 +26,14 @@ name is as on the twin: the other GPU, the other collectors, the host. No counte
 the page is the twin's again; only a counter that the exporter adds up itself may lack the time in which nobody could
 count.
 
-This page is printed by the suite: `pytest tests/faults --regenerate`.
+This page is printed by the suite: `make regenerate`.
 
 - *GPU 0* is the one the fault is on, GPU 1 the other; *in part* means some of the metric's series.
 - *every reading* is every series of that GPU but `gpu_up`, `gpu_error_info` and `gpu_info`.
 - Where a recovery ends in *stay*, the metrics named tell of what happened, and are there for good.
 - `CODE` stands for the injected code's own name, `COLLECTOR` for the collector that calls.
+- NVML's error codes have six meanings to the exporter: not supported, nothing to tell, GPU gone, driver gone, driver
+  replaced, and failed. One code of each is staged; unit tests hold every other code to the meaning of its line.
 - Seconds count from the end of the fault, with the intervals as shipped: fast 1 s, medium 5 s, slow 60 s, deadline 5 s.
 
 """
@@ -52,11 +54,19 @@ NOTES: Mapping[str, str] = {
         "A library that was loaded stays mapped. Removing its file changes nothing for a process that runs; a kernel "
         "module of another version does, and only a restart helps."
     ),
-    rows_gpus.GPU: "NVML is initialised again 15 s after a GPU was lost, then after 30, 60 … 900 s, without a restart.",
+    rows_gpus.GPU: (
+        "Another process looks for a GPU that is gone with an NVML session of its own, after 5 s and then every 10 s, "
+        "after two minutes less and less often. NVML is initialised again when that has seen it, without a restart."
+    ),
     rows_slow.HANG: (
-        "A call that hangs holds up its own GPU's lane, and no other. Readings are withdrawn when they are three "
-        "intervals old. Here the slow tier runs every 10 s. InfiniBand adapters have a lane to themselves, as their "
-        "firmware is asked; a file of the kernel's own that hangs holds up the other collectors of the host."
+        "A call that hangs holds up its own GPU's lane, and no other; questions about two GPUs have a lane of their "
+        "own. `gpu_exporter_call_inflight_seconds` names the call after a second. Readings are withdrawn when they "
+        "are three intervals old. Here the slow tier runs every 10 s. InfiniBand adapters have a lane of their own, as "
+        "their firmware is asked; a file of the kernel's own that hangs holds up the other collectors of the host."
+    ),
+    rows_slow.THREADS: (
+        "As with `pids.max`. A GPU that is not asked has no `gpu_up`: nobody knows whether it would answer. After half "
+        "a minute `/-/healthy` fails."
     ),
     rows_slow.SLOW: "What was missing at any time of the last 20 s counts as cost.",
     rows_calls.ONE_CALL: _EVERY_SECOND,
@@ -65,6 +75,7 @@ NOTES: Mapping[str, str] = {
         "no answer at all shows what it read before, for three intervals."
     ),
     rows_calls.NO_SYMBOL: f"Absence is no error. {_EVERY_SECOND}",
+    rows_answers.ABSURD: "More than the hardware can have done since the reading before is dropped and counted.",
     rows_answers.GARBAGE: (
         "Values that cannot be are left out and counted. Values that could be are published: nobody can tell. Counters "
         "may have run ahead for good, but do not fall."
@@ -94,5 +105,7 @@ NOTES: Mapping[str, str] = {
         "Codes are counted as they are; of one GPU at most 64, the rest as `other`. Records that a process wrote into "
         "the kernel log are not the driver's word."
     ),
-    rows_files.FILES: _EVERY_SECOND,
+    rows_files.FILES: (
+        f"{_EVERY_SECOND} Files of processes are damaged from the start: what they say of a process is kept for 30 s."
+    ),
 }

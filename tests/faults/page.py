@@ -16,7 +16,8 @@ _INDEX = re.compile(r'(\bgpu|peer_gpu)="[^"]*",?')
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 OWN = re.compile(
-    r"(process|python)_|gpu_exporter_(scrapes|errors_total|collector_(success|duration|last_success)|simulated|build)"
+    r"(process|python)_|gpu_exporter_(scrapes|errors_total|collector_(success|duration|last_success)|simulated|build"
+    r"|call_inflight|last_publication|slowest_collector)"
     r"|gpu_(up|error_info|driver_up|driver_error_info)\b"
     r"|gpu_(host_)?(verdict|finding_since)|gpu_bottleneck"
     r"|gpu_(reset_timestamp|incident)"

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 from tests.faults import page as pages
 from tests.faults.hosts import HOSTS
 from tests.faults.page import Difference, Page, difference, labels_of, name_of, readings
-from tests.faults.row import ALL_WELL, DRIVER, HOST, OTHERS, Row, Says, Seen
+from tests.faults.row import ALL_WELL, DRIVER, HOST, OTHERS, Row, Says, Seen, call_in_flight
 from tests.faults.rows import ROWS
 from tests.faults.stage import Stage, Twin, staged
+
+from gpu_triage.gpu.topology import GPU_P2P_PEERS
 
 if TYPE_CHECKING:
     from gpu_triage.config import Config
@@ -169,6 +171,9 @@ class Play:
         return () if as_said else (f"gpu_xid_errors_total: {counted}",)
 
     def _subjects(self, series: str) -> frozenset[str]:
+        if name_of(series) == GPU_P2P_PEERS.name:
+            # A count of other GPUs: it concerns each of them.
+            return frozenset({*self._gpus.values(), OTHERS})
         labels = labels_of(series)
         named = [labels[label] for label in ("uuid", "peer_uuid") if label in labels]
         if named:
@@ -232,6 +237,10 @@ def said(page: Page, before: Page, gpus: Mapping[str, str], *, restart: bool = F
         driver=driver[0] if driver else "" if up else "unknown yet",
         errors=frozenset(counted),
         failing=frozenset(labels["collector"] for labels, value in success if value == 0),
+        calls=frozenset(
+            call_in_flight(labels["collector"], labels["function"])
+            for labels, _ in pages.found(page, "gpu_exporter_call_inflight_seconds")
+        ),
         restart=restart,
     )
 

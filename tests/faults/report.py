@@ -6,10 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tests.faults.asked import every_collector
+from tests.faults.kinds import CODE_OF
 from tests.faults.notes import INTRODUCTION, NOTES
 from tests.faults.row import DRIVER, HOST, Row, Says, Seen
 
-from gpu_triage.collectors.registry import ALL_COLLECTORS
+from gpu_triage.registry import ALL_COLLECTORS
 
 _HEAD = "| fault | moment | what `/metrics` says | what it costs | how it recovers |\n| --- | --- | --- | --- | --- |\n"
 _OF_A_GPU = "gpu_info"
@@ -38,7 +39,7 @@ def printed(seen: Mapping[str, tuple[Row, Seen]]) -> str:
     groups: dict[str, list[Line]] = {}
     for row, one in seen.values():
         rest = (_says(row, one.says), _cost(row, one, seen), _recovery(row, one))
-        groups.setdefault(row.group, []).append(Line((row.fault,), (row.moment,), rest))
+        groups.setdefault(row.group, []).append(Line((row.fault, *row.alike), (row.moment,), rest))
     parts = [INTRODUCTION]
     for group, lines in groups.items():
         parts.append(f"## {group}\n\n")
@@ -63,8 +64,13 @@ def merged(lines: Iterable[Line]) -> list[Line]:
 
 
 def _line(line: Line) -> str:
-    cells = ("; ".join(line.faults), "; ".join(line.moments), *line.rest)
+    cells = ("; ".join(_in_order(line.faults)), "; ".join(line.moments), *line.rest)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+def _in_order(faults: tuple[str, ...]) -> Iterable[str]:
+    """Error codes by name, whatever kinds they were staged as; other faults in the order of their rows."""
+    return [name for name in CODE_OF if name in faults] if CODE_OF.keys() >= set(faults) else faults
 
 
 def _says(row: Row, says: Says) -> str:
@@ -86,6 +92,11 @@ def _says(row: Row, says: Says) -> str:
         parts.append("`gpu_exporter_collector_success` 0 for every collector that reads GPUs")
     elif says.failing:
         parts.append(f"`gpu_exporter_collector_success` 0 for {_codes(sorted(says.failing))}")
+    if says.calls:
+        named = {one.partition(": ")[2] for one in says.calls}
+        parts.append(
+            f"`gpu_exporter_call_inflight_seconds` names {_codes(sorted(named - {'files'})) or 'the collector'}"
+        )
     return "; ".join(parts) or "no error: every `gpu_up` and `gpu_driver_up` 1"
 
 

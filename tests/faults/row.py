@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ class Says:
         driver: error, where gpu_driver_up is 0; "" where it is 1, "unknown yet" where neither is published.
         errors: what gpu_exporter_errors_total counts, as "collector: error".
         failing: collectors whose gpu_exporter_collector_success is 0.
+        calls: what gpu_exporter_call_inflight_seconds names, as "collector: function", "files" for no function of NVML.
         restart: whether the process asks its supervisor for a restart.
     """
 
@@ -37,10 +39,16 @@ class Says:
     driver: str = ""
     errors: frozenset[str] = frozenset()
     failing: frozenset[str] = frozenset()
+    calls: frozenset[str] = frozenset()
     restart: bool = False
 
 
 ALL_WELL = Says()
+
+
+def call_in_flight(collector: str, function: str) -> str:
+    """How `Says` names a call: pynvml's names of functions have no version where the library's have one."""
+    return f"{collector}: {re.sub(r'_v[0-9]$', '', function) or 'files'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +99,7 @@ class Row:
         xids: how often each Xid is counted of GPUs that are known, where that is what the row is about.
         words: names in what the page says, by what to print for them: rows that differ in those alone are printed
             as one.
+        alike: other faults that are printed with this one and not staged: unit tests say that they are the same.
         like: key of a row whose cost this one's is, where it is.
         shared: whether other rows may be played before and after on the same stage; it then begins any time.
     """
@@ -115,6 +124,7 @@ class Row:
     xids: Mapping[str, int] | None = None
     inflates: bool = False
     words: Mapping[str, str] = field(default_factory=dict)
+    alike: tuple[str, ...] = ()
     like: str = ""
     shared: bool = False
 

@@ -2,7 +2,7 @@
 
 A new row is a `Row` in the module of its subject: what begins the fault (an injection, a damaged file or a scenario's
 event), what the page must say, and whose series it may cost. What it costs exactly is printed, and kept by the test
-that holds docs/fault-matrix.md against what was seen; read the diff after ``pytest tests/faults --regenerate``. Calls
+that holds docs/fault-matrix.md against what was seen; read the diff after ``make regenerate``. Calls
 that readers make have their rows by themselves.
 """
 

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 
 from tests.faults.asked import every_collector
 from tests.faults.hosts import EVERY_SECOND
-from tests.faults.injections import Begin, garbled, with_fields
+from tests.faults.injections import Begin, counting, garbled, with_fields
 from tests.faults.row import ALL_WELL, Row, Says, Within
 
 FIELDS = "Field ids mean something else in this driver"
 GARBAGE = "Every answer is garbage"
+ABSURD = "A counter reads an absurd value for a moment"
 
 _SLOWDOWN = frozenset({269, 270, 271})
 _PCIE_BYTES = frozenset({197, 198})
@@ -45,6 +46,22 @@ def rows() -> Iterator[Row]:
         with_fields(None, lambda _seconds, value: value, value_type=99),
         Within(every_collector(), frozenset({"malformed"})),
     )
+    for function, number, collector in (
+        ("nvmlDeviceGetTotalEnergyConsumption", (1 << 64) - 2, "power"),
+        ("nvmlDeviceGetPcieReplayCounter", (1 << 32) - 2, "pcie"),
+        ("nvmlDeviceGetTotalEccErrors", (1 << 64) - 2, "ecc"),
+    ):
+        yield Row(
+            group=ABSURD,
+            fault=f"`{function}` answers {number}",
+            moment="while it runs, GPU 0",
+            says=Says(errors=frozenset({f"{collector}: implausible"})),
+            reach=frozenset({"0"}),
+            begin=counting(function, number),
+            config=EVERY_SECOND,
+            lasts=3,
+            recovers_within=3,
+        )
     for seed in range(_SEEDS):
         yield Row(
             group=GARBAGE,

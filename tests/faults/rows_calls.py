@@ -1,4 +1,4 @@
-"""Rows of single calls that fail: each function with one code, each code on one function of each collector."""
+"""Rows of single calls that fail: each function with one code, each kind of code on one function of each collector."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Iterator
 import pynvml
 from tests.faults.asked import asked_by_collector, callers_of, every_collector, every_function
 from tests.faults.hosts import GPUS_EVERY_SECOND
-from tests.faults.injections import CODES, answers, lacks
+from tests.faults.injections import answers, lacks
+from tests.faults.kinds import CODE_OF, DRIVER_GONE, DRIVER_REPLACED, EMPTY, GPU_GONE, KINDS, NOT_SUPPORTED, Kind
 from tests.faults.row import ALL_WELL, DRIVER, Row, Says
 
-from gpu_triage.hardware.nvml_errors import DRIVER_GONE, EMPTY, GPU_GONE, UNSUPPORTED, name_of
+from gpu_triage.nvml.errors import name_of
 from gpu_triage.simulator.simulated_nvml import FUNCTIONS
 
 ONE_CALL = "One call to the driver fails, on GPU 0"
@@ -21,13 +22,8 @@ _A_READING = "every reading"
 _UNTIL_STALE_SECONDS = 4
 """Until what a collector read before the fault, which it shows for three intervals, is withdrawn."""
 
-_UNLISTED = 250
 _FIRST_BRANCH = 510
 """The simulated library knows since which driver branch it has a function, from this one on."""
-
-_NOBODY_KNOWS_IT = "a code that no header lists"
-_FOR_ROOT_ONLY = frozenset({"nvmlDeviceGetSramEccErrorStatus"})
-"""Being refused these is absence, not failure."""
 
 _OF_PAIRS = frozenset({"nvmlDeviceGetP2PStatus", "nvmlDeviceGetTopologyCommonAncestor"})
 """They are asked about two GPUs at once."""
@@ -48,9 +44,9 @@ def rows() -> Iterator[Row]:
             recovers_within=1,
             shared=True,
         )
-    for name, code in (*CODES.items(), (_NOBODY_KNOWS_IT, _UNLISTED)):
+    for kind in KINDS:
         for collector, functions in asked_by_collector().items():
-            yield _of_code(name.removeprefix("NVML_ERROR_"), code, collector, functions[-1])
+            yield _of_kind(kind, collector, functions[-1])
     for function in every_function():
         yield Row(
             group=NO_SYMBOL,
@@ -80,19 +76,21 @@ def _of_an_old_driver() -> Row:
     )
 
 
-def _of_code(name: str, code: int, collector: str, function: str) -> Row:
-    everything = code in DRIVER_GONE or code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
+def _of_kind(kind: Kind, collector: str, function: str) -> Row:
+    everything = kind in (DRIVER_GONE, DRIVER_REPLACED)
+    code = CODE_OF[kind.staged]
     return Row(
         group=ONE_CODE,
-        fault=name,
+        fault=kind.staged,
+        alike=kind.alike,
         moment=f"{collector} (`{function}`)",
-        says=says_of(code, callers_of(function), privileged=function in _FOR_ROOT_ONLY, pair=function in _OF_PAIRS),
+        says=says_of(kind, callers_of(function), pair=function in _OF_PAIRS),
         reach=frozenset({"0", "1", DRIVER}) if everything else frozenset({"0"}),
         begin=answers(code, function),
         config=GPUS_EVERY_SECOND,
         lasts=1,
-        recovers_within=3 if everything or code in GPU_GONE else 1,
-        words={name_of(code): "CODE"}
+        recovers_within=3 if everything or kind is GPU_GONE else 1,
+        words={name_of(code): "CODE", f"peer_{name_of(code)}": "peer_CODE"}
         | dict.fromkeys((f"collector {name}" for name in callers_of(function)), "COLLECTOR"),
         like=f"{ONE_CALL} / {_unknown(function)} / {_A_READING}",
         shared=True,
@@ -103,22 +101,22 @@ def _unknown(function: str) -> str:
     return f"`{function}` answers UNKNOWN"
 
 
-def says_of(code: int, collectors: tuple[str, ...], *, privileged: bool = False, pair: bool = False) -> Says:
-    """What the page says when a call of these collectors on GPU 0 answers a code."""
-    if code in UNSUPPORTED | EMPTY or (privileged and code == pynvml.NVML_ERROR_NO_PERMISSION):
+def says_of(kind: Kind, collectors: tuple[str, ...], *, pair: bool = False) -> Says:
+    """What the page says when a call of these collectors on GPU 0 answers the staged code of a kind."""
+    if kind in (NOT_SUPPORTED, EMPTY):
         return ALL_WELL
-    error = name_of(code)
-    if code in GPU_GONE and pair:
+    error = name_of(CODE_OF[kind.staged])
+    if kind is GPU_GONE and pair:
         # Which of the two is gone, the other questions will tell.
         return Says(errors=frozenset({f"{collectors[0]}: peer_{error}"}))
-    if code in GPU_GONE:
+    if kind is GPU_GONE:
         return Says(gpus={"0": error}, errors=frozenset({f"{collectors[0]}: {error}"}))
-    if code in DRIVER_GONE or code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+    if kind in (DRIVER_GONE, DRIVER_REPLACED):
         return Says(
             gpus={"0": "driver_unavailable", "1": "driver_unavailable"},
             driver=error,
             errors=frozenset({f"{collectors[0]}: {error}"}),
             failing=every_collector(),
-            restart=code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+            restart=kind is DRIVER_REPLACED,
         )
     return Says(errors=frozenset(f"{collector}: {error}" for collector in collectors))

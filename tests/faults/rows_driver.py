@@ -8,10 +8,11 @@ from dataclasses import replace
 import pynvml
 from tests.faults.asked import every_collector
 from tests.faults.hosts import GPUS_EVERY_SECOND
-from tests.faults.injections import CODES, FOREVER, Begin, answers, lacks, nothing, takes
-from tests.faults.row import DRIVER, HOST, Row, Says
+from tests.faults.injections import FOREVER, Begin, answers, lacks, nothing, takes
+from tests.faults.kinds import CODE_OF, DRIVER_GONE, DRIVER_REPLACED, KINDS, Kind
+from tests.faults.row import DRIVER, HOST, Row, Says, call_in_flight
 
-from gpu_triage.hardware.nvml_errors import DRIVER_GONE, name_of
+from gpu_triage.nvml.errors import name_of
 from gpu_triage.simulator import host_effects
 from gpu_triage.simulator.scenario import Event
 
@@ -24,8 +25,6 @@ _EVERYONE = frozenset({"0", "1", DRIVER})
 _INIT, _COUNT, _HANDLE = "nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2"
 _UUID = "nvmlDeviceGetUUID"
 _AT_START, _LATER = "from the start", "while it runs"
-_UNLISTED = 250
-_MISMATCH = pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH
 _RETRY_SECONDS = 16
 """Of the retries after 1, 2, 4, 8 … s, how long the last may be away when the fault has lasted some seconds."""
 
@@ -38,20 +37,18 @@ _EFFECTS = (
 
 def rows() -> Iterator[Row]:
     """All of them."""
-    codes = {name.removeprefix("NVML_ERROR_"): code for name, code in CODES.items()}
-    codes["a code that no header lists"] = _UNLISTED
-    for name, code in codes.items():
-        yield _coded(_down(INIT, name, _AT_START, name_of(code), answers(code, _INIT, gpus={None})))
+    for kind in KINDS:
+        yield _of_kind(kind, _down(INIT, kind.staged, _AT_START, *_answering(kind, _INIT)))
     yield from _other_ways_to_fail_at_init()
     yield _down(COUNT, "UNKNOWN", _AT_START, "unknown", answers(pynvml.NVML_ERROR_UNKNOWN, _COUNT, gpus={None}))
     yield _down(COUNT, f"`{_COUNT}` is not exported", _AT_START, "function_not_found", lacks(_COUNT))
-    for name, code in codes.items():
-        yield _coded(_soon(_down(COUNT, name, _LATER, name_of(code), answers(code, _COUNT, gpus={None}))))
+    for kind in KINDS:
+        yield _of_kind(kind, _soon(_down(COUNT, kind.staged, _LATER, *_answering(kind, _COUNT))))
     for name in ("GPU_IS_LOST", "NO_PERMISSION", "UNKNOWN"):
-        yield _denied(_HANDLE, name, codes[name], _AT_START)
+        yield _denied(_HANDLE, Kind(name), _AT_START)
     for function in (_HANDLE, _UUID):
-        for name, code in codes.items():
-            yield _soon(_denied(function, name, code, _LATER))
+        for kind in KINDS:
+            yield _of_kind(kind, _soon(_denied(function, kind, _LATER)))
     yield from _exchanged()
 
 
@@ -60,10 +57,15 @@ def _soon(row: Row) -> Row:
     return replace(row, config=GPUS_EVERY_SECOND, lasts=1, recovers_within=4, shared=True)
 
 
-def _coded(row: Row) -> Row:
-    """The row with its error printed as that of the code."""
-    assert isinstance(row.says, Says)
-    return replace(row, words={row.says.driver: "CODE"})
+def _answering(kind: Kind, function: str) -> tuple[str, Begin]:
+    """The error that a kind's staged code is called, and a driver that answers it."""
+    code = CODE_OF[kind.staged]
+    return name_of(code), answers(code, function, gpus={None})
+
+
+def _of_kind(kind: Kind, row: Row) -> Row:
+    """The row, printed for every code of the kind."""
+    return replace(row, alike=kind.alike, words={name_of(CODE_OF[kind.staged]): "CODE"})
 
 
 def _down(group: str, fault: str, moment: str, error: str, begin: Begin) -> Row:
@@ -97,7 +99,7 @@ def _other_ways_to_fail_at_init() -> Iterator[Row]:
         group=INIT,
         fault=f"`{_INIT}` does not return",
         moment=_AT_START,
-        says=Says(driver="stalled"),
+        says=Says(driver="stalled", calls=frozenset({call_in_flight(DRIVER, _INIT)})),
         # Which collectors there are to list is known when the first look at the driver ends.
         reach=_EVERYONE | {HOST},
         begin=takes(FOREVER, _INIT, gpus={None}),
@@ -106,15 +108,15 @@ def _other_ways_to_fail_at_init() -> Iterator[Row]:
     )
 
 
-def _denied(function: str, name: str, code: int, moment: str) -> Row:
+def _denied(function: str, kind: Kind, moment: str) -> Row:
     """The driver counts the GPU, but hands it out to nobody."""
     where = f"`{function}`, {moment}"
-    if code in DRIVER_GONE or code == _MISMATCH:
-        row = _down(HANDLE, name, moment, name_of(code), answers(code, function))
-        return _coded(replace(row, moment=where))
+    code = CODE_OF[kind.staged]
+    if kind in (DRIVER_GONE, DRIVER_REPLACED):
+        return replace(_down(HANDLE, kind.staged, moment, name_of(code), answers(code, function)), moment=where)
     return Row(
         group=HANDLE,
-        fault=name,
+        fault=kind.staged,
         moment=where,
         says=Says(gpus={"0": name_of(code)}),
         reach=frozenset({"0"}),

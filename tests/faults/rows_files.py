@@ -12,7 +12,7 @@ from tests.faults.hosts import EVERY_SECOND
 from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says, Within
 from tests.faults.stage import Stage
 
-from gpu_triage.collectors.registry import ALL_COLLECTORS
+from gpu_triage.registry import ALL_COLLECTORS
 
 FILES = "Kernel files"
 TREES = "Whole file systems"
@@ -26,6 +26,9 @@ DAMAGES: dict[str, Damage] = {
     "binary junk": files.junk,
     "enormous": files.enormous,
 }
+
+UNREADABLE = ("missing", "unreadable", "a directory in its place", "empty", "enormous")
+"""Damages after which there is nothing to read. Of a process they are one, as its unit tests say, and staged once."""
 
 _HOST = frozenset({HOST})
 _GPUS = frozenset({"0", "1"})
@@ -59,6 +62,10 @@ SUBJECTS: tuple[tuple[str, str, tuple[str, ...], frozenset[str]], ...] = (
 )
 """What it is, the files, the collectors that read them, and whose series they make."""
 
+_OF_PROCESSES = "proc/[0-9]*/"
+_PROCESSES_READ_AGAIN_SECONDS = 30
+"""How long what these files say of a process is kept."""
+
 _ERRORS = frozenset({"malformed", "io_error", "too_large", "missing"})
 _EVERY_READER = frozenset(collector.name for collector in ALL_COLLECTORS)
 
@@ -68,7 +75,11 @@ def rows() -> Iterator[Row]:
     for subject, pattern, collectors, reach in SUBJECTS:
         for words, damage in DAMAGES.items():
             says = Within(frozenset(collectors), _ERRORS) if collectors else ALL_WELL
-            yield _damaged(subject, words, Damaged(pattern, damage), says=says, reach=reach)
+            row = _damaged(subject, words, Damaged(pattern, damage), says=says, reach=reach)
+            if not pattern.startswith(_OF_PROCESSES):
+                yield row
+            elif words not in UNREADABLE[1:]:
+                yield replace(_from_the_start(row), alike=UNREADABLE[1:] if words == UNREADABLE[0] else ())
     for subject, pattern in (
         ("`/proc`", "proc"),
         ("`/sys`", "sys"),
@@ -96,6 +107,11 @@ def _damaged(subject: str, words: str, damaged: Damaged, *, says: Says | Within,
         inflates=True,
         shared=True,
     )
+
+
+def _from_the_start(row: Row) -> Row:
+    """The row on a stage of its own: later, a short fault meets these files only when they are read."""
+    return replace(row, at=0, recovers_within=_PROCESSES_READ_AGAIN_SECONDS, shared=False)
 
 
 def _put(stage: Stage, damaged: tuple[Damaged, ...]) -> None:

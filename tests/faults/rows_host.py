@@ -10,7 +10,7 @@ from tests.faults import files
 from tests.faults.files import Damaged
 from tests.faults.hosts import CROWD, EVERY_SECOND, SLOW_TIER_EVERY_TEN_SECONDS
 from tests.faults.injections import FOREVER, takes
-from tests.faults.row import DRIVER, HOST, OTHERS, Row, Says
+from tests.faults.row import DRIVER, HOST, OTHERS, Row, Says, call_in_flight
 from tests.faults.stage import Stage
 
 from gpu_triage.simulator import host_effects
@@ -61,7 +61,11 @@ def rows() -> Iterator[Row]:
         group=SIZE,
         fault="of 16 GPUs, each cut into 7 MIG instances, the first hangs",
         moment="while it runs",
-        says=Says(gpus={"0": "stalled"}),
+        says=Says(
+            gpus={"0": "stalled"},
+            failing=frozenset({"activity"}),
+            calls=frozenset({call_in_flight("activity", "nvmlDeviceGetPerformanceState")}),
+        ),
         reach=frozenset({"0"}),
         begin=takes(FOREVER),
         host="sixteen cut",

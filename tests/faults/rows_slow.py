@@ -8,33 +8,67 @@ from functools import partial
 
 from tests.faults.asked import asked_by_collector, every_collector
 from tests.faults.hosts import EVERY_SECOND, SLOW_TIER_EVERY_TEN_SECONDS
-from tests.faults.injections import FOREVER, takes
-from tests.faults.row import DRIVER, HOST, Row, Says
+from tests.faults.injections import FOREVER, Begin, takes
+from tests.faults.row import DRIVER, HOST, Row, Says, call_in_flight
 from tests.faults.stage import Stage
+
+from gpu_triage.gpu.topology import TOPOLOGY
+from gpu_triage.registry import GPU_COLLECTORS
+from gpu_triage.simulator import effects
+from gpu_triage.simulator.scenario import Event
+from gpu_triage.subjects.metric import Tier
+
+_INIT, _COUNT = "nvmlInitWithFlags", "nvmlDeviceGetCount_v2"
+_IDENTIFYING = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3")
+_FIRST_OF_ALL = call_in_flight("activity", "nvmlDeviceGetUtilizationRates")
+_FIRST_EVENT = call_in_flight("xid", "nvmlEventSetWait")
 
 HANG = "A call does not return"
 SLOW = "Calls are slow"
+THREADS = "A thread cannot be started"
 
 _DEADLINE_AND_A_ROUND_SECONDS = 20
 
 
 def rows() -> Iterator[Row]:
     """All of them."""
-    for function in ("nvmlDeviceGetCount_v2", "nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID"):
-        yield Row(
-            group=HANG,
-            fault=f"`{function}`",
-            moment="a look for GPUs that came or went",
-            begin=takes(FOREVER, function, gpus={None, 0}),
-            recovers_within=0,
-        )
+    yield Row(
+        group=HANG,
+        fault=f"`{_COUNT}`",
+        moment="a look for GPUs that came or went",
+        says=Says(calls=frozenset({call_in_flight(DRIVER, _COUNT)})),
+        begin=takes(FOREVER, _COUNT, gpus={None}),
+        recovers_within=1,
+    )
+    for function in _IDENTIFYING:
+        for moment, at in (("the first look at the driver", 0), ("a look for GPUs that came or went", 20)):
+            yield Row(
+                group=HANG,
+                fault=f"`{function}` on GPU 0",
+                moment=moment,
+                says=Says(gpus={"0": "stalled"}, calls=frozenset({call_in_flight(DRIVER, function)})),
+                reach=frozenset({"0"}),
+                begin=takes(FOREVER, function),
+                at=at,
+                lasts=_DEADLINE_AND_A_ROUND_SECONDS,
+                recovers_within=15,
+            )
+    yield _while_a_gpu_is_lost(f"`{_INIT}` does not return", takes(FOREVER, _INIT, gpus={None}))
+    yield _while_a_gpu_is_lost(f"`{_COUNT}` does not return", takes(FOREVER, _COUNT, gpus={None}), hangs=_COUNT)
+    yield _while_a_gpu_is_lost(f"`{_INIT}` takes 8 s", takes(8.0, _INIT, gpus={None}))
     for collector, functions in asked_by_collector().items():
+        beside = collector == TOPOLOGY.name
+        hung = collector if beside else _first_to_ask(functions[0])
         yield Row(
             group=HANG,
             fault=f"`{functions[0]}` on GPU 0",
             moment=f"the first call of {collector}",
-            says=Says(gpus={"0": "stalled"}),
-            reach=frozenset({"0"}),
+            says=Says(
+                gpus={} if beside else {"0": "stalled"},
+                failing=frozenset({hung}),
+                calls=frozenset({call_in_flight(hung, functions[0])}),
+            ),
+            reach=frozenset({"0", "1"} if beside else {"0"}),
             begin=takes(FOREVER, functions[0]),
             config=SLOW_TIER_EVERY_TEN_SECONDS,
             lasts=_DEADLINE_AND_A_ROUND_SECONDS + 10,
@@ -44,28 +78,79 @@ def rows() -> Iterator[Row]:
         group=HANG,
         fault="every call",
         moment="while it runs",
-        says=Says(gpus={"0": "stalled", "1": "stalled"}, driver="stalled", failing=every_collector()),
+        says=Says(
+            gpus={"0": "stalled", "1": "stalled"},
+            driver="stalled",
+            failing=every_collector(),
+            calls=frozenset({call_in_flight(DRIVER, _COUNT), _FIRST_OF_ALL, _FIRST_EVENT}),
+        ),
         reach=frozenset({"0", "1", DRIVER}),
         begin=takes(FOREVER, gpus={None, 0, 1}),
         lasts=_DEADLINE_AND_A_ROUND_SECONDS,
         recovers_within=3,
     )
-    for words, pattern, reach in (
-        ("reading the counters of the InfiniBand adapters", r"/infiniband/.*/counters/", frozenset({HOST})),
-        ("reading `/proc/1/mountstats`", r"/proc/1/mountstats$", frozenset({HOST})),
+    for words, pattern, collector in (
+        ("reading the counters of the InfiniBand adapters", r"/infiniband/.*/counters/", "host_infiniband"),
+        ("reading `/proc/1/mountstats`", r"/proc/1/mountstats$", "host_nfs"),
     ):
         yield Row(
             group=HANG,
             fault=words,
             moment="while it runs",
-            reach=reach,
+            says=Says(calls=frozenset({call_in_flight(collector, "")})),
+            reach=frozenset({HOST}),
             begin=partial(_stick, pattern=re.compile(pattern)),
             config=EVERY_SECOND,
             lasts=5,
             recovers_within=1,
             inflates=True,
         )
+    for moment, at in (("from the start", 0), ("while it runs", 20)):
+        yield Row(
+            group=THREADS,
+            fault="no thread for GPU 0",
+            moment=moment,
+            says=Says(errors=frozenset({"exporter: no_thread"})),
+            reach=frozenset({"0"}),
+            begin=_refuse_threads,
+            at=at,
+            lasts=_DEADLINE_AND_A_ROUND_SECONDS,
+            recovers_within=7,
+        )
     yield from _slow()
+
+
+def _refuse_threads(stage: Stage) -> None:
+    stage.threadless = ("gpu-0",)
+
+
+def _while_a_gpu_is_lost(fault: str, begin: Begin, hangs: str = "") -> Row:
+    """What the library does in this process alone: another one that looks for the GPU finds it lost."""
+    return Row(
+        group=HANG,
+        fault=fault,
+        moment="while GPU 1 is lost and looked for",
+        says=Says(
+            gpus={"1": "lost"},
+            errors=frozenset({"activity: lost"}),
+            calls=frozenset({call_in_flight(DRIVER, hangs)} if hangs else ()),
+        ),
+        reach=frozenset({"1"}),
+        begin=begin,
+        events=(Event(20, 60, (1,), effects.Lost()),),
+        at=20,
+        lasts=40,
+        over=30,
+        recovers_within=15,
+        leaves=frozenset({"gpu_xid_errors_total", "gpu_xid_last_timestamp_seconds"}),
+    )
+
+
+def _first_to_ask(function: str) -> str:
+    """The collector that meets a hang in this function: the fast tier runs most often."""
+    tiers = tuple(Tier)
+    asking = [c for c in GPU_COLLECTORS if function in asked_by_collector().get(c.name, ())]
+    return min(asking, key=lambda collector: tiers.index(collector.tier)).name
 
 
 def _stick(stage: Stage, pattern: re.Pattern[str]) -> None:
@@ -98,7 +183,9 @@ def _slow() -> Iterator[Row]:
         fault="each call on GPU 0 takes 3 s",
         moment="while it runs",
         says=Says(
-            gpus={"0": "stalled"}, errors=frozenset({"activity: deadline", "clocks: deadline", "power: deadline"})
+            gpus={"0": "stalled"},
+            errors=frozenset({"activity: deadline", "clocks: deadline", "power: deadline"}),
+            calls=frozenset({call_in_flight("throttle", "nvmlDeviceGetSupportedClocksEventReasons")}),
         ),
         reach=frozenset({"0"}),
         begin=takes(3.0),
@@ -110,7 +197,12 @@ def _slow() -> Iterator[Row]:
         group=SLOW,
         fault="each call takes 3 s",
         moment="from the start",
-        says=Says(gpus={"0": "stalled", "1": "stalled"}, driver="stalled", failing=every_collector()),
+        says=Says(
+            gpus={"0": "stalled", "1": "stalled"},
+            errors=frozenset({"activity: deadline", "gpm: deadline"}),
+            failing=every_collector(),
+            calls=frozenset({call_in_flight("clocks", "nvmlDeviceGetClockInfo")}),
+        ),
         reach=frozenset({"0", "1", DRIVER, HOST}),
         begin=takes(3.0, gpus={None, 0, 1}),
         at=0,

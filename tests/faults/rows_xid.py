@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,12 +12,12 @@ import pynvml
 from tests.faults import files
 from tests.faults.files import Damaged
 from tests.faults.injections import FOREVER, Begin, answers, takes
-from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says
+from tests.faults.row import ALL_WELL, DRIVER, HOST, Row, Says, call_in_flight
 from tests.faults.stage import Stage
 
-from gpu_triage.hardware.xid_ledger import CODES_PER_GPU
 from gpu_triage.simulator import effects
 from gpu_triage.simulator.scenario import Event
+from gpu_triage.xid.ledger import CODES_PER_GPU
 
 if TYPE_CHECKING:
     from tests.faults.library import Call
@@ -56,7 +57,8 @@ def _events() -> Iterator[Row]:
     yield _event(f"`{_WAIT}` is out of time whatever there is", answers(timeout, _WAIT, gpus=everyone))
     yield _event(f"`{_WAIT}` hands out events that are no Xids, without end", _handing_out(_OTHER_TYPE))
     yield _event(f"`{_WAIT}` and `{_FREE}` answer UNKNOWN", answers(unknown, _WAIT, _FREE, gpus=everyone), "unknown")
-    yield _event(f"`{_WAIT}` does not return", takes(FOREVER, _WAIT, gpus={None}))
+    row = _event(f"`{_WAIT}` does not return", takes(FOREVER, _WAIT, gpus={None}))
+    yield replace(row, says=Says(calls=frozenset({call_in_flight("xid", _WAIT)})))
 
 
 def _event(fault: str, begin: Begin, error: str = "", moment: str = "while it runs") -> Row:

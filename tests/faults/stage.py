@@ -33,16 +33,18 @@ class Stage(Rig):
         files: where files are damaged.
         time: the clock.
         seconds: scenario time; the page shows the sample taken then.
+        threadless: lanes that cannot have a thread, by the beginning of their names.
     """
 
     def __init__(self, simulated: SimulatedMachine, time: ParkingClock, config: Config) -> None:
         self.library = FaultyLibrary(simulated.machine.nvml)
         self.files = Files(simulated.root)
         self.time = time
+        self.threadless: tuple[str, ...] = ()
         whole = simulated.machine
         sysfs, procfs = (watched(root, self._opened) for root in (whole.sysfs, whole.procfs))
         machine = dataclasses.replace(whole, nvml=self.library, sysfs=sysfs, procfs=procfs)
-        super().__init__(simulated, time, config, machine, lambda name: ParkingLane(name, time))
+        super().__init__(simulated, time, config, machine, lambda name: ParkingLane(name, time, self._is_threadless))
         self.seconds = -1
 
     def second(self) -> Page:
@@ -92,8 +94,12 @@ class Stage(Rig):
         self.library.hide()
         self.time.wake()
         self.files.damaged = ()
+        self.threadless = ()
         self.files.stuck = None
         self.read_kernel_log(os.read)
+
+    def _is_threadless(self, lane: str) -> bool:
+        return lane.startswith(self.threadless)
 
     def _opened(self, path: Path) -> None:
         if self.files.stuck is not None and self.files.stuck.search(str(path)):

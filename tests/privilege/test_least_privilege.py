@@ -88,7 +88,7 @@ def test_what_lacks_a_right_is_logged_once_and_published(tmp_path: Path, open_fo
     closed.chmod(0)
     flags = ["--collector.process_memory_locality", "--collector.textfile.directory", str(closed)]
     flags += ["--kubernetes.pod-resources-socket", str(open_folder / "kubelet.sock"), "--sample.slow", "1s"]
-    flags += ["--sample.medium", "1s"]
+    flags += ["--sample.medium", "1s", "--metrics.profile", "full"]
     with _confined(confinement.unprivileged(), tmp_path, *flags) as running:
         wait_for(lambda: "gpu_exporter_degraded_info{" in running.metrics())
         # Several rounds of the collector: a lack that lasts is not told again.

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from gpu_triage.alerting.build import built
-from gpu_triage.alerting.durations import in_words
-from gpu_triage.alerting.settings import DEFAULTS
-from gpu_triage.alerting.sources import Alert, RuleSource, read_sources
-from gpu_triage.alerting.tokens import plain
+from gpu_triage.alerting.placeholders import plain
+from gpu_triage.alerting.rule_source import Alert, RuleSource, read_sources
+from gpu_triage.alerting.settings import DEFAULTS, duration_in_words
 
 TOLD: Final = Path(__file__).parent / "told"
 PAGE: Final = "alerts.md"
@@ -80,7 +79,7 @@ def _anchor(heading: str) -> str:
 
 
 def _wait(alert: Alert) -> str:
-    return f"after {in_words(alert.hold)}" if alert.hold else "at once"
+    return f"after {duration_in_words(alert.hold)}" if alert.hold else "at once"
 
 
 def _section(source: RuleSource, told: Mapping[str, Mapping[str, str]]) -> str:
@@ -90,7 +89,7 @@ def _section(source: RuleSource, told: Mapping[str, Mapping[str, str]]) -> str:
 
 def _alert(source: RuleSource, alert: Alert, told: Mapping[str, str]) -> Iterator[str]:
     yield f"### {alert.key}\n"
-    keeps = f" and goes on for {in_words(alert.keep)} after its condition ends" if alert.keep else ""
+    keeps = f" and goes on for {duration_in_words(alert.keep)} after its condition ends" if alert.keep else ""
     yield (
         f"**{alert.severity}**, action `{alert.action}`. Fires {_wait(alert)}{keeps}. "
         f"[Runbook]({_RUNBOOKS}/{alert.name}.md)\n"

@@ -14,9 +14,9 @@ from tests.rules.expressions import uses
 from tests.rules.promtool import Answers, Labels, Run, Sample, ask, selector
 from tests.rules.rulefile import read_rules
 
-from gpu_triage import catalogue
 from gpu_triage.simulator.history import History, history_config, record_history
 from gpu_triage.simulator.scenario import Scenario
+from gpu_triage.subjects.judgement import GPU_BOTTLENECK
 
 DRILL = {"drill": "true"}
 """The label of a target that is simulated on purpose."""
@@ -110,7 +110,8 @@ def prepare(
         scenario,
         seconds=seconds,
         step_seconds=step_seconds,
-        config=history_config(scenario, min(step_seconds, sample_seconds)),
+        # What is published least must do for every alert.
+        config=replace(history_config(scenario, min(step_seconds, sample_seconds)), metrics_profile="rules"),
         target={**DRILL, **scenario.target.labels},
     )
     groups = tuple(dict.fromkeys(rule.group for rule in read_rules(rules)))
@@ -136,7 +137,7 @@ def input_series(history: History, names: frozenset[str]) -> Mapping[str, Sequen
 
 def class_of(rank: float) -> str:
     """The bottleneck class that a value of gpu_bottleneck stands for."""
-    return catalogue.BOTTLENECK.states[round(rank)]
+    return GPU_BOTTLENECK.states[round(rank)]
 
 
 def _is_time(name: str) -> bool:

@@ -85,7 +85,7 @@ class Exhibit:
     """A host on which an alert fires.
 
     Attributes:
-        alert: its key (see `gpu_triage.alerting.sources.Alert.key`).
+        alert: its key (see `gpu_triage.alerting.rule_source.Alert.key`).
         what: tells exhibits of one alert apart; "" for the one that shows it.
         series: those of its host, called ``a`` as in `tests.rules.handwritten`.
         owners: what the text must call those who are hit.

@@ -47,7 +47,7 @@ def collector(name: str, metric: str, values: Sequence[float]) -> Series:
 
 
 RESTARTING: Final = [1.0 if minute < RECENTLY - 30 or minute % 6 == 0 else 0.0 for minute in range(NOW + 1)]
-LAST_SUCCESS: Final = [60.0 * min(minute, RECENTLY) for minute in range(NOW + 1)]
+OVERDUE: Final = [math.nan] * (RECENTLY + 2) + [60.0 * (minute - RECENTLY) for minute in range(RECENTLY + 2, NOW + 1)]
 DRIVERS: Final = ("570.172.08", "580.95.05")
 
 EXHIBITS: Final = (
@@ -64,8 +64,7 @@ EXHIBITS: Final = (
     of_host("GpuExporterCollectorFailing", collector("host_nfs", "success", lately(0, 1))),
     of_host(
         "GpuExporterStale",
-        collector("ecc", "last_success_timestamp_seconds", LAST_SUCCESS),
-        collector("ecc", "interval_seconds", steady(10)),
+        collector("ecc", "stale_seconds", OVERDUE),
     ),
     of_host("GpuExporterWebConfigReloadFailed", host("gpu_exporter_web_config_reload_success", lately(0, 1))),
     of_host("GpuExporterSimulated", of_its_host("gpu_exporter_simulated", 1)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from tests.rules.exhibits import (
@@ -53,8 +54,8 @@ def link(attribute: str, value: float, expected: float) -> Series:
 
 def nvlinks(*numbers: int) -> tuple[Series, ...]:
     """Links that went down, beside one that is up."""
-    down = (BOARD.series("gpu_nvlink_up", lately(0, 1), link=str(number)) for number in numbers)
-    return (*down, BOARD.series("gpu_nvlink_up", steady(1), link="17"))
+    down = (BOARD.series("gpu_nvlink_up", lately(0, math.nan), link=str(number)) for number in numbers)
+    return (*down, BOARD.series("gpu_nvlink_links_up", steady(1)))
 
 
 def elsewhere(processes: float) -> Series:
@@ -77,21 +78,17 @@ SLOTS: Final = merged(
         for board in BOARDS
     ),
 )  # fmt: skip
-PAIRS: Final = tuple(
-    merged(
-        one.series("gpu_topology_info", steady(1), peer_uuid=other.uuid, peer_gpu=str(other.number), level="node"),
-        one.series(
-            "gpu_p2p_status",
-            steady(1),
-            peer_uuid=other.uuid,
-            peer_gpu=str(other.number),
-            capability="read",
-            status="chipset_not_supported" if (one, other) == (BOARD, BOARDS[0]) else "ok",
-        ),
-    )
-    for one in BOARDS
-    for other in BOARDS
-    if one is not other
+PAIRS: Final = (
+    BOARD.series(
+        "gpu_p2p_status",
+        steady(1),
+        peer_uuid=BOARDS[0].uuid,
+        peer_gpu=str(BOARDS[0].number),
+        capability="read",
+        status="chipset_not_supported",
+        level="node",
+    ),
+    *(board.series("gpu_p2p_peers", steady(6), capability="read", status="ok", level="node") for board in BOARDS),
 )
 
 HELD_BACK: Final = (
@@ -112,8 +109,29 @@ HELD_BACK: Final = (
 PATH: Final = (
     of_gpu("GpuPcieWidthDowntrained", LOADED, link("width", 8, 16), owners=(SLURM,)),
     of_gpu("GpuPcieWidthDowntrained", LOADED, link("width", 1, 16), what="one-lane"),
+    of_gpu(
+        "GpuPcieWidthDowntrained",
+        LOADED,
+        link("width", 8, 16),
+        BOARD.series("gpu_pcie_link_device_max_width", steady(16)),
+        BOARD.series("gpu_pcie_link_slot_max_width", steady(8)),
+        what="slot",
+    ),
     of_gpu("GpuPcieWidthDowntrained.idle", link("width", 8, 16)),
+    of_gpu(
+        "GpuPcieWidthDowntrained.idle",
+        link("width", 8, 16),
+        BOARD.series("gpu_pcie_link_device_max_width", steady(8)),
+        what="card",
+    ),
     of_gpu("GpuPcieGenerationDowntrained", LOADED, link("generation", 3, 5)),
+    of_gpu(
+        "GpuPcieGenerationDowntrained",
+        LOADED,
+        link("generation", 3, 5),
+        BOARD.series("gpu_pcie_link_slot_max_generation", steady(3)),
+        what="slot",
+    ),
     of_gpu(
         "GpuPcieLinkFlapping",
         LOADED,
@@ -135,6 +153,6 @@ PATH: Final = (
     of_gpu("GpuPcieAerErrors", aer("correctable", growing(20)), aer("nonfatal", ONCE), what="uncorrected"),
     of_gpu("GpuPcieAerErrors", aer("correctable", steady(0)), aer("fatal", ONCE), what="one-uncorrected"),
     of_gpu("GpuPcieBelowPeers", SLOTS),
-    of_gpu("GpuNvlinkErrorsRising", BOARD.series("gpu_nvlink_errors_total", growing(3), link="4", type="replay")),
+    of_gpu("GpuNvlinkErrorsRising", BOARD.series("gpu_nvlink_errors_total", growing(3), type="replay")),
     of_gpu("GpuP2pUnavailable", *(board.identity() for board in BOARDS), *PAIRS),
 )

@@ -42,7 +42,7 @@ def silent(board: Board) -> Series:
     """A GPU whose NVLinks and PCIe link carry nothing."""
     return merged(
         *(board.series(f"gpu_pcie_{way}_bytes_total", growing(0)) for way in ("transmit", "receive")),
-        *(board.series(f"gpu_nvlink_{way}_bytes_total", growing(0), link="0") for way in ("transmit", "receive")),
+        *(board.series(f"gpu_nvlink_{way}_bytes_total", growing(0)) for way in ("transmit", "receive")),
     )
 
 

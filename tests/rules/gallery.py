@@ -12,8 +12,8 @@ from tests.rules.exhibits import NOW, Exhibit
 from tests.rules.promtool import Alert, Run, ask
 from tests.rules.rulefile import read_rules, rule_files
 
-from gpu_triage.alerting.sources import Alert as Source
-from gpu_triage.alerting.sources import read_sources
+from gpu_triage.alerting.rule_source import Alert as Source
+from gpu_triage.alerting.rule_source import read_sources
 
 EXHIBITS: Final[tuple[Exhibit, ...]] = (
     *exhibits_sick.EXHIBITS,

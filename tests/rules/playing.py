@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.conftest import RequiresTool
 from tests.rules.cases import every_name, load_any
-from tests.rules.examine import examine
-from tests.rules.rulefile import rule_files
+from tests.rules.examine import CLASSES, FIRING, UNDECIDED, examine
+from tests.rules.pruned import rules_of_alerts
 from tests.rules.verdict import disagreements
 
 SCENARIOS = {name: load_any(name) for name in every_name()}
@@ -28,7 +28,8 @@ def play(name: str, steps_seconds: Sequence[float], requires_tool: RequiresTool,
     """
     scenario = SCENARIOS[name]
     promtool = requires_tool("promtool")
-    examinations = examine(scenario, rule_files(), steps_seconds=steps_seconds, promtool=promtool, directory=directory)
+    rules = rules_of_alerts(directory, (FIRING, UNDECIDED, CLASSES))
+    examinations = examine(scenario, rules, steps_seconds=steps_seconds, promtool=promtool, directory=directory)
     for step_seconds, examination in zip(steps_seconds, examinations, strict=True):
         found = disagreements(examination, scenario.expectations)
         assert not found, "\n".join([f"{name} every {step_seconds} s:", *found])

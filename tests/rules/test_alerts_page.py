@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.rules.alerts_page import PAGE, alerts_page, main, read_told
 
-from gpu_triage.alerting.sources import Alert, RuleSource, read_sources
+from gpu_triage.alerting.rule_source import Alert, RuleSource, read_sources
 
 SOURCES = read_sources()
 ALERTS = [alert for source in SOURCES for alert in source.alerts]
@@ -23,7 +23,7 @@ runbook_url: http://gpu-host-1:9836/runbooks/GpuLost
 
 def test_the_page_is_up_to_date(repository: Path) -> None:
     page = (repository / "docs" / PAGE).read_text(encoding="utf-8")
-    assert page == alerts_page(SOURCES, read_told()), "run `make docs`"
+    assert page == alerts_page(SOURCES, read_told()), "run `make regenerate`"
 
 
 def test_every_alert_stands_once_with_a_link_from_the_table() -> None:

@@ -137,26 +137,29 @@ def test_a_web_configuration_says_nothing_once_its_exporter_is_gone(fires: Fires
     assert not any(fires("GpuExporterWebConfigReloadFailed", series, minute) for minute in (16, 19, 25))
 
 
-def last_success(seconds_ago: Callable[[int], float], minutes: int = 30) -> dict[str, list[float]]:
-    """A collector that is due each second, and how long before each scrape of a minute it last succeeded."""
-    labels = [("collector", "power"), ("instance", "a"), ("job", "gpu-triage")]
-    return {
-        selector("gpu_exporter_collector_interval_seconds", labels): [1.0] * minutes,
-        selector("gpu_exporter_collector_last_success_timestamp_seconds", labels): [
-            minute * 60.0 - seconds_ago(minute) for minute in range(minutes)
-        ],
-    }
+def published(seconds_ago: Callable[[int], float], minutes: int = 30) -> dict[str, list[float]]:
+    """An exporter, and how long before each scrape of a minute it last published."""
+    name = selector("gpu_exporter_last_publication_timestamp_seconds", [("instance", "a"), ("job", "gpu-triage")])
+    return {name: [minute * 60.0 - seconds_ago(minute) for minute in range(minutes)]}
 
 
-def test_the_time_since_a_scrape_makes_no_collector_stale(requires_tool: RequiresTool, tmp_path: Path) -> None:
+def test_the_time_since_a_scrape_makes_no_exporter_stale(requires_tool: RequiresTool, tmp_path: Path) -> None:
     (rule,) = [rule for rule in read_rules(rule_files()) if rule.name == "GpuExporterStale"]
     # A server evaluates its rules at any moment between two scrapes: here just before the next one.
     question = (rule.expr, 20 * 60.0 + 59)
-    run = Run(rule_files(), (), 60, last_success(lambda _minute: 0.5), (question,))
+    run = Run(rule_files(), (), 60, published(lambda _minute: 0.5), (question,))
     assert ask(requires_tool("promtool"), run, tmp_path).samples[question] == ()
 
 
-def test_a_collector_that_no_longer_succeeds_is_stale_after_five_minutes_more(fires: Fires) -> None:
-    series = last_success(lambda minute: max(0.5, (minute - 10) * 60.0))
+def test_an_exporter_that_no_longer_publishes_is_stale_after_five_minutes_more(fires: Fires) -> None:
+    series = published(lambda minute: max(0.5, (minute - 10) * 60.0))
+    assert not fires("GpuExporterStale", series, 15)
+    assert fires("GpuExporterStale", series, 18)
+
+
+def test_a_collector_that_is_overdue_is_stale_after_five_minutes_more(fires: Fires) -> None:
+    labels = [("collector", "power"), ("instance", "a"), ("job", "gpu-triage")]
+    overdue = [math.nan] * 11 + [minute * 60.0 for minute in range(1, 20)]
+    series = {selector("gpu_exporter_collector_stale_seconds", labels): overdue}
     assert not fires("GpuExporterStale", series, 15)
     assert fires("GpuExporterStale", series, 17)

@@ -34,8 +34,8 @@ def moving(number: int, nvlink: float = 0, pcie: float = 0) -> Series:
     labels = {"gpu": str(number)}
     uuid = f"GPU-{number}"
     return {
-        **gpu("gpu_nvlink_transmit_bytes_total", gib(nvlink), uuid, link="0", **labels),
-        **gpu("gpu_nvlink_receive_bytes_total", gib(nvlink), uuid, link="0", **labels),
+        **gpu("gpu_nvlink_transmit_bytes_total", gib(nvlink), uuid, **labels),
+        **gpu("gpu_nvlink_receive_bytes_total", gib(nvlink), uuid, **labels),
         **gpu("gpu_pcie_transmit_bytes_total", gib(pcie), uuid, **labels),
         **gpu("gpu_pcie_receive_bytes_total", gib(pcie), uuid, **labels),
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -11,7 +12,7 @@ from tests.rules.promtool import selector
 ERRORS = [
     ("GpuPcieReplaysRising", "gpu_pcie_replays_total", {}, 50.0),
     ("GpuPcieAerErrors", "gpu_pcie_aer_errors_total", {"device": "port", "severity": "correctable"}, 150.0),
-    ("GpuNvlinkErrorsRising", "gpu_nvlink_errors_total", {"link": "3", "type": "crc"}, 150.0),
+    ("GpuNvlinkErrorsRising", "gpu_nvlink_errors_total", {"type": "crc"}, 150.0),
 ]
 
 
@@ -57,8 +58,9 @@ def test_a_link_that_changed_often_for_some_minutes_does_not_flap(firing: Firing
 @pytest.mark.parametrize(("mig_mode", "told"), [(0.0, True), (1.0, False)])
 def test_links_of_a_gpu_split_by_mig_are_not_down(firing: Firing, mig_mode: float, *, told: bool) -> None:
     series = {
-        **gpu("gpu_nvlink_up", [1.0] * 20 + [0.0] * 40, link="0"),
-        **gpu("gpu_nvlink_up", [1.0] * MINUTES, uuid="GPU-2", link="0"),
+        **gpu("gpu_nvlink_up", [math.nan] * 20 + [0.0] * 40, link="0"),
+        **gpu("gpu_nvlink_links_up", [1.0] * 20 + [0.0] * 40),
+        **gpu("gpu_nvlink_links_up", [1.0] * MINUTES, uuid="GPU-2"),
         **gpu("gpu_mig_mode", [0.0] * 20 + [mig_mode] * 40),
     }
     assert (40 in firing("GpuNvlinkDown", series)) == told
@@ -71,6 +73,8 @@ def links_down(fabric: float | None, *, gpus: int = 2) -> dict[str, Sequence[flo
         uuid, index = f"GPU-{number}", str(number)
         for link in ("0", "1"):
             series |= gpu("gpu_nvlink_up", [0.0] * MINUTES, uuid, gpu=index, link=link)
+        series |= gpu("gpu_nvlink_links", [2.0] * MINUTES, uuid, gpu=index)
+        series |= gpu("gpu_nvlink_links_up", [0.0] * MINUTES, uuid, gpu=index)
         if fabric is not None:
             series |= gpu("gpu_fabric_state", [fabric] * MINUTES, uuid, gpu=index)
     return series
@@ -105,11 +109,12 @@ def pairs_of_gpus(
         series |= gpu("gpu_info", [1.0] * MINUTES, uuid, name=model)
     for pair in PAIRS:
         level = (levels or {}).get(pair, "node")
-        series |= gpu("gpu_topology_info", [1.0] * MINUTES, pair[0], peer_uuid=pair[1], peer_gpu="0", level=level)
         for uuid, peer in (pair, pair[::-1]):
             status = refused.get((uuid, peer), "ok")
-            told = {"peer_uuid": peer, "peer_gpu": "0", "capability": "read", "status": status}
-            series |= gpu("gpu_p2p_status", [1.0] * MINUTES, uuid, **told)
+            told = {"capability": "read", "status": status, "level": level}
+            series |= gpu("gpu_p2p_peers", [1.0] * MINUTES, uuid, **told)
+            if status not in {"ok", "unknown"}:
+                series |= gpu("gpu_p2p_status", [1.0] * MINUTES, uuid, **told, peer_uuid=peer, peer_gpu="0")
     return series
 
 
@@ -127,9 +132,7 @@ def linked() -> dict[str, Sequence[float]]:
     """The GPUs of one model have NVLink."""
     series: dict[str, Sequence[float]] = {}
     for uuid in (ONE, TWO, THREE):
-        series |= gpu("gpu_nvlink_up", [1.0] * MINUTES, uuid, link="0") | gpu(
-            "gpu_nvlink_up", [1.0] * MINUTES, uuid, link="1"
-        )
+        series |= gpu("gpu_nvlink_links", [2.0] * MINUTES, uuid)
     return series
 
 
@@ -138,7 +141,7 @@ def linked() -> dict[str, Sequence[float]]:
     [
         pytest.param(pairs_of_gpus({}), False, id="all pairs have it"),
         pytest.param(pairs_of_gpus(BOTH_WAYS), True, id="a pair lacks what another one has"),
-        pytest.param(pairs_of_gpus({(TWO, ONE): "disabled_by_regkey"}), True, id="one way, which topology leaves out"),
+        pytest.param(pairs_of_gpus({(TWO, ONE): "disabled_by_regkey"}), True, id="one way"),
         pytest.param(pairs_of_gpus(BOTH_WAYS) | expected(0), False, id="it is declared that there is none"),
         pytest.param(pairs_of_gpus(BOTH_WAYS, levels={(ONE, TWO): "sys"}), False, id="the others are nearer"),
         pytest.param(pairs_of_gpus({(THREE, FOUR): "not_supported"}), False, id="the peer is of another model"),

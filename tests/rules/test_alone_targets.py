@@ -125,5 +125,9 @@ def test_a_port_without_a_cable_is_not_told_of(firing: Firing) -> None:
 def test_links_that_were_up_and_are_all_down_are_told_for_as_long_as_they_are(firing: Firing) -> None:
     minutes = 9 * 60
     column = [1.0] * 30 + [0.0] * (minutes - 30)
-    series = {**host("gpu_nvlink_up", column, gpu="0", uuid="GPU-1", link="0")}
+    down = [math.nan] * 30 + [0.0] * (minutes - 30)
+    series = {
+        **host("gpu_nvlink_links_up", column, gpu="0", uuid="GPU-1"),
+        **host("gpu_nvlink_up", down, gpu="0", uuid="GPU-1", link="0"),
+    }
     assert firing("GpuNvlinkDown", series, minutes=minutes) == frozenset(range(35, minutes))

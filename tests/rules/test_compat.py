@@ -36,7 +36,9 @@ def night(tmp_path_factory: pytest.TempPathFactory, requires_tool: RequiresTool)
     """What the old and new names say in the bad night."""
     questions = tuple((question, minute * 60.0) for minute in MINUTES for question in (ACTIVE, ALL_ACTIVE, RANK))
     files = (*rule_files(), FILE)
-    run = prepare(load_any("h100-8-bad-night"), files, step_seconds=STEP_SECONDS, seconds=MINUTES[-1] * 60.0)
+    seconds = MINUTES[-1] * 60.0
+    scenario = load_any("h100-8-bad-night")
+    run = prepare(scenario, files, step_seconds=STEP_SECONDS, seconds=seconds, sample_seconds=STEP_SECONDS)
     return ask(requires_tool("promtool"), run.asking(questions), tmp_path_factory.mktemp("compat"))
 
 

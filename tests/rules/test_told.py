@@ -1,6 +1,6 @@
 """What a firing alert tells the person it wakes, as it would arrive: read the diff of ``tests/rules/told``.
 
-Written anew by ``pytest tests/rules/test_told.py --regenerate``.
+Written anew by ``make regenerate``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from tests.rules.rulefile import alerts, read_rules, rule_files
 from tests.rules.vocabulary import series_labels, words
 
 FOLDER = Path(__file__).parent / "told"
-ANEW = "pytest tests/rules/test_told.py --regenerate"
 
 FLAWS = {
     "two spaces": r"  ",
@@ -47,10 +46,10 @@ every_exhibit = pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit:
 
 
 @pytest.fixture(scope="module")
-def sent(requires_tool: RequiresTool, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Sent:
+def sent(requires_tool: RequiresTool, regenerate: bool, tmp_path_factory: pytest.TempPathFactory) -> Sent:  # noqa: FBT001
     """What is sent for each exhibit; written to the folder, and nothing else left there, if that is asked for."""
     found = notifications(requires_tool("promtool"), tmp_path_factory.mktemp("told"))
-    if request.config.getoption("--regenerate"):
+    if regenerate:
         for path in FOLDER.glob("*.txt"):
             path.unlink()
         for name, each in found.items():
@@ -73,7 +72,7 @@ def test_a_notification_reads_as_reviewed(exhibit: Exhibit, sent: Sent) -> None:
     difference = difflib.unified_diff(
         reviewed.splitlines(), notification.text.splitlines(), f"told/{path.name}", "now", lineterm=""
     )
-    assert notification.text == reviewed, "\n".join([f"if it is meant, write it anew with: {ANEW}", *difference])
+    assert notification.text == reviewed, "\n".join(["if it is meant, run `make regenerate`", *difference])
 
 
 @every_exhibit
@@ -112,7 +111,7 @@ def test_every_alert_has_a_notification_to_review_and_no_other_is_left() -> None
     shown = {exhibit.name for exhibit in EXHIBITS}
     # The documentation shows the file that is called like the alert.
     assert sorted(sources().keys() - shown) == [], "add an exhibit (tests/rules/exhibits_*.py)"
-    assert sorted(shown ^ {path.stem for path in FOLDER.glob("*.txt")}) == [], ANEW
+    assert sorted(shown ^ {path.stem for path in FOLDER.glob("*.txt")}) == [], "run `make regenerate`"
     assert len(shown) == len(EXHIBITS), "two exhibits have one name"
 
 

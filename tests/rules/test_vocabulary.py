@@ -7,7 +7,7 @@ from pathlib import Path
 from prometheus_client.parser import text_string_to_metric_families
 from tests.rules.vocabulary import CLASSES, ELSEWHERE, TARGET_LABELS, WORDS, series_labels, words
 
-from gpu_triage.reference import catalogue_specs
+from gpu_triage.registry import METRICS
 
 ENUMERATED = {(metric, label) for label, metrics in WORDS.items() for metric in metrics if metric not in ELSEWHERE}
 
@@ -29,7 +29,7 @@ def test_every_word_on_a_golden_page_is_known(repository: Path) -> None:
 
 
 def test_words_are_known_for_labels_that_exist() -> None:
-    labels = {(spec.name, label) for spec in catalogue_specs() for label in spec.labels}
+    labels = {(spec.name, label) for spec in METRICS for label in spec.labels}
     assert sorted(ENUMERATED - labels) == []
 
 

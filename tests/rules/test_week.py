@@ -4,30 +4,29 @@ A day of two A10 costs some 35 s of a CPU. So continuous integration plays a day
 week of every scenario that is quiet from end to end.
 
 The rules for capacity reviews stay out: promtool loads at most ten thousand samples for one expression, and a day of
-eight GPUs is more. No alert and no class is made of them.
+eight GPUs is more.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from tests.conftest import RequiresTool
 from tests.rules.cases import load_any
 from tests.rules.examine import FIRING, UNDECIDED, prepare
-from tests.rules.expressions import uses
 from tests.rules.promtool import ask
-from tests.rules.rulefile import read_rules, rule_files
+from tests.rules.pruned import rules_of_alerts
 from tests.rules.verdict import WATCHDOG, named
 
 from gpu_triage.simulator import list_scenarios
 
 DAY_SECONDS = 86400
+EVALUATION_MINUTES = 2
+"""Whatever fires stays for longer than that."""
 QUICK = ("idle-downshift", "rtx-4070-ti-super")
-CAPACITY = "gpu-triage-capacity"
-"""What the names of the groups for capacity reviews begin with."""
 
 
 def quiet_scenarios() -> list[str]:
@@ -48,38 +47,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_days_of_a_healthy_host_raise_no_alert(
     healthy: str, days: int, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
-    rules = without_capacity(tmp_path)
+    rules = rules_of_alerts(tmp_path, (FIRING, UNDECIDED))
     run = prepare(load_any(healthy), rules, step_seconds=60, seconds=days * DAY_SECONDS, sample_seconds=60)
-    # Minute by minute: promtool loads at most ten thousand samples for one answer.
-    minutes = [60.0 * minute for minute in range(days * DAY_SECONDS // 60 + 1)]
+    # Step by step: promtool loads at most ten thousand samples for one answer.
+    minutes = [60.0 * minute for minute in range(0, days * DAY_SECONDS // 60 + 1, EVALUATION_MINUTES)]
     questions = tuple((question, at) for question in (FIRING, UNDECIDED) for at in minutes)
-    answers = ask(requires_tool("promtool"), run.asking(questions), tmp_path)
+    asked = replace(run.asking(questions), evaluation_seconds=60.0 * EVALUATION_MINUTES)
+    answers = ask(requires_tool("promtool"), asked, tmp_path)
     fired = Counter(named(sample.labels) for at in minutes for sample in answers.samples[FIRING, at])
     watchdog = f'{WATCHDOG}{{severity="none"}}'
     assert set(fired) == {watchdog}
     # Over a week promtool leaves out one of the ten thousand evaluations; it may not leave out more.
     assert fired[watchdog] >= len(minutes) - 1
     assert [at for at in minutes if answers.samples[UNDECIDED, at]] == []
-
-
-def without_capacity(directory: Path) -> tuple[Path, ...]:
-    """Copies of the shipped rule files, without the groups for capacity reviews."""
-    copies = []
-    for path in rule_files():
-        groups = yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
-        kept = [group for group in groups if not group["name"].startswith(CAPACITY)]
-        copy = directory / path.name
-        copy.write_text(yaml.safe_dump({"groups": kept}), encoding="utf-8")
-        copies.append(copy)
-    return tuple(copies)
-
-
-def test_what_a_week_leaves_out_is_read_by_no_rule_in_it(tmp_path: Path) -> None:
-    kept = read_rules(without_capacity(tmp_path))
-    left_out = {rule.name for rule in read_rules(rule_files())} - {rule.name for rule in kept}
-    expressions = [query for rule in kept for query in (rule.expr, *rule.queries())] + [FIRING, UNDECIDED]
-    assert left_out
-    assert left_out & {use.metric for expression in expressions for use in uses(expression)} == set()
 
 
 def test_the_hosts_of_continuous_integration_are_of_quiet_scenarios() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
+from tests.host_tree import HostTree
 from tests.nvml_bench import Bench, BenchMaker
 from tests.recorded import record
 from tests.rig import scenario_with
@@ -49,3 +50,9 @@ def recorded(tmp_path: Path, recording: Recording) -> Path:
     """The folder it is written to."""
     write_recording(recording, tmp_path / "recorded")
     return tmp_path / "recorded"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> HostTree:
+    """An empty procfs and sysfs."""
+    return HostTree(tmp_path)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import Metric
 
-from gpu_triage import catalogue
-from gpu_triage.catalogue import Sample
 from gpu_triage.encoding import Encoder, Format, encode, families_of
 from gpu_triage.machine import Moment
+from gpu_triage.processes.on_gpu import GPU_PROCESS_MEMORY_BYTES
 from gpu_triage.sampler.outcomes import HOST, Outcome
+from gpu_triage.subjects.metric import Sample
+from gpu_triage.xid.metrics import GPU_XID_ERRORS_TOTAL
 
 LABEL = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 VALUE = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
@@ -21,7 +23,7 @@ def outcome(*samples: Sample, subject: str = HOST) -> Outcome:
 
 
 def memory(pid: str, name: str, value: float) -> Sample:
-    return catalogue.PROCESS_MEMORY.sample(value, "0", "GPU-a", pid, name)
+    return GPU_PROCESS_MEMORY_BYTES.sample(value, "0", "GPU-a", pid, name)
 
 
 @pytest.mark.parametrize("form", Format)
@@ -32,7 +34,7 @@ def test_every_round_reads_as_if_encoded_from_nothing(
     encoder = Encoder(form)
     for processes in rounds:
         samples = [memory(*labels, value) for labels, (value, _) in processes.items()]
-        xids = [catalogue.XID_ERRORS.sample(value, "0", *labels, "") for labels, (_, value) in processes.items()]
+        xids = [GPU_XID_ERRORS_TOTAL.sample(value, "0", *labels, "") for labels, (_, value) in processes.items()]
         outcomes = (outcome(*samples), outcome(*samples[:1], *xids, subject="GPU-b"))
         assert encoder.encode(outcomes) == encode(form, families_of(outcomes))
 
@@ -48,6 +50,16 @@ def test_series_that_are_gone_are_not_kept_for_ever() -> None:
     encoder = Encoder(Format.TEXT)
     for pid in range(10_000):
         encoder.encode((outcome(memory(str(pid), "python", 1.0)),))
-    assert len(encoder._metrics[catalogue.PROCESS_MEMORY].series) < 100
+    assert len(encoder._metrics[GPU_PROCESS_MEMORY_BYTES].series) < 100
     encoder.encode(())
     assert encoder._metrics == {}
+
+
+def test_a_counter_without_total_has_one_name_in_both_formats() -> None:
+    counter, gauge = Metric("job_steps", "Steps.", "counter"), Metric("job_x", "y\n# TYPE job_steps untyped", "gauge")
+    counter.add_sample("job_steps", {}, 5.0)
+    gauge.add_sample("job_x", {}, 1.0)
+    before = b"# HELP job_x y\\n# TYPE job_steps untyped\n# TYPE job_x gauge\njob_x 1.0\n# HELP job_steps Steps.\n"
+    families = (gauge, counter)
+    assert encode(Format.TEXT, families) == before + b"# TYPE job_steps counter\njob_steps 5.0\n"
+    assert encode(Format.OPENMETRICS, families) == before + b"# TYPE job_steps unknown\njob_steps 5.0\n"

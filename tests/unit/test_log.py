@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage.log import JsonFormatter, LogfmtFormatter, configure, fields
+from gpu_triage.log import FORMATTERS, configure, fields
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +38,7 @@ def parsed(line: str) -> dict[str, str]:
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
     """A place to log to; puts the process's loggers back afterwards."""
-    names = ("", "gpu_triage", "uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi")
+    names = ("", "gpu_triage")
     loggers = [logging.getLogger(name) for name in names]
     before = [(each.level, list(each.handlers), each.propagate) for each in loggers]
     yield io.StringIO()
@@ -49,12 +49,12 @@ def stream() -> Iterator[io.StringIO]:
 
 
 def test_a_logfmt_line_has_time_level_message_and_the_fields_in_order() -> None:
-    line = LogfmtFormatter().format(record("GPU %d stalled", 3, gpu=3, seconds=5.0, name_="H100 80GB"))
+    line = FORMATTERS["logfmt"].format(record("GPU %d stalled", 3, gpu=3, seconds=5.0, name_="H100 80GB"))
     assert line == ('ts=2026-01-02T03:04:05.678Z level=info msg="GPU 3 stalled" gpu=3 seconds=5.0 name_="H100 80GB"')
 
 
 def test_a_json_line_is_one_object_with_typed_values() -> None:
-    line = JsonFormatter().format(record("started", gpus=8, uuid=None, ok=True, ratio=0.5, bad=float("nan")))
+    line = FORMATTERS["json"].format(record("started", gpus=8, uuid=None, ok=True, ratio=0.5, bad=float("nan")))
     assert json.loads(line) == {
         "ts": "2026-01-02T03:04:05.678Z",
         "level": "info",
@@ -87,7 +87,7 @@ def test_a_json_line_is_one_object_with_typed_values() -> None:
     ],
 )
 def test_logfmt_quotes_what_needs_it(value: object, written: str) -> None:
-    assert LogfmtFormatter().format(record("m", key=value)).endswith(f"msg=m key={written}")
+    assert FORMATTERS["logfmt"].format(record("m", key=value)).endswith(f"msg=m key={written}")
 
 
 @given(st.text(), st.dictionaries(st.from_regex(r"[a-z]{4,8}", fullmatch=True), st.text()))
@@ -97,8 +97,8 @@ def test_any_text_survives_logfmt_and_json(message: str, facts: dict[str, str]) 
     clashing = {"error", "stack", "level", "logger"} & set(facts)
     expected = {f"field_{key}" if key in clashing - {"error"} else key: text for key, text in facts.items()}
     for line, pairs in (
-        ((text := LogfmtFormatter().format(made)), parsed(text)),
-        ((text := JsonFormatter().format(made)), json.loads(text)),
+        ((text := FORMATTERS["logfmt"].format(made)), parsed(text)),
+        ((text := FORMATTERS["json"].format(made)), json.loads(text)),
     ):
         assert len(line.splitlines()) == 1
         assert pairs.pop("msg") == message
@@ -109,7 +109,7 @@ def test_any_text_survives_logfmt_and_json(message: str, facts: dict[str, str]) 
 
 @given(st.text(alphabet=st.characters(categories=["Cs", "Cc", "Zl", "Zp", "Ll"])))
 def test_text_that_was_no_utf8_still_makes_one_line_that_can_be_written(text: str) -> None:
-    for formatter in (LogfmtFormatter(), JsonFormatter()):
+    for formatter in FORMATTERS.values():
         line = formatter.format(record("m", key=text))
         assert len(line.encode("utf-8").splitlines()) == 1
 
@@ -117,7 +117,7 @@ def test_text_that_was_no_utf8_still_makes_one_line_that_can_be_written(text: st
 def test_fields_cannot_disguise_themselves_as_the_lines_own_keys() -> None:
     made = record("real")
     made.__dict__["fields"] = {"msg": "fake", "a b\n=": 1, "": 2, 5: 3}
-    pairs = parsed(LogfmtFormatter().format(made))
+    pairs = parsed(FORMATTERS["logfmt"].format(made))
     assert pairs["msg"] == "real"
     assert pairs["field_msg"] == "fake"
     assert pairs["a_b__"] == "1"
@@ -133,7 +133,7 @@ class Unprintable:
 
 
 def test_a_record_that_cannot_be_formatted_is_reported_instead_of_raised() -> None:
-    for formatter in (LogfmtFormatter(), JsonFormatter()):
+    for formatter in FORMATTERS.values():
         line = formatter.format(record("%s", Unprintable()))
         assert "a log record could not be formatted" in line
         assert "file.py:7" in line
@@ -141,19 +141,19 @@ def test_a_record_that_cannot_be_formatted_is_reported_instead_of_raised() -> No
 
 
 def test_an_unprintable_field_costs_only_itself() -> None:
-    pairs = parsed(LogfmtFormatter().format(record("m", bad=Unprintable(), good=1)))
+    pairs = parsed(FORMATTERS["logfmt"].format(record("m", bad=Unprintable(), good=1)))
     assert pairs["bad"] == "<Unprintable: RuntimeError>"
     assert pairs["good"] == "1"
 
 
 def test_arguments_that_do_not_fit_the_message_are_shown_beside_it() -> None:
-    assert parsed(LogfmtFormatter().format(record("%d GPUs", "x")))["msg"] == "%d GPUs ('x',)"
+    assert parsed(FORMATTERS["logfmt"].format(record("%d GPUs", "x")))["msg"] == "%d GPUs ('x',)"
 
 
 def test_fields_that_are_no_mapping_are_shown_as_they_are() -> None:
     made = record("m")
     made.__dict__["fields"] = ["a", 1]
-    assert parsed(LogfmtFormatter().format(made))["fields"] == "['a', 1]"
+    assert parsed(FORMATTERS["logfmt"].format(made))["fields"] == "['a', 1]"
 
 
 def test_an_exception_is_fields_of_the_same_line() -> None:
@@ -162,7 +162,7 @@ def test_an_exception_is_fields_of_the_same_line() -> None:
         int("first\nsecond")
     except ValueError:
         made.exc_info = sys.exc_info()
-    for pairs in (parsed(LogfmtFormatter().format(made)), json.loads(JsonFormatter().format(made))):
+    for pairs in (parsed(FORMATTERS["logfmt"].format(made)), json.loads(FORMATTERS["json"].format(made))):
         assert pairs["error"] == "ValueError: invalid literal for int() with base 10: 'first\\nsecond'"
         assert pairs["traceback"].startswith("Traceback (most recent call last):")
 
@@ -181,20 +181,6 @@ def test_own_records_obey_the_level_and_others_are_heard_from_warning_on(stream:
     configure("error", "logfmt", stream)
     logging.getLogger("gpu_triage.sampler").warning("quiet now")
     assert "quiet now" not in stream.getvalue()
-
-
-def test_the_http_servers_loggers_come_through_at_warning(stream: io.StringIO) -> None:
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
-        server = logging.getLogger(name)
-        server.addHandler(logging.StreamHandler(io.StringIO()))
-        server.propagate = False
-        server.setLevel(logging.DEBUG)
-    configure("debug", "json", stream)
-    logging.getLogger("uvicorn.access").info("GET /metrics")
-    logging.getLogger("uvicorn.error").warning("Invalid HTTP request received.")
-    (line,) = stream.getvalue().splitlines()
-    assert json.loads(line)["logger"] == "uvicorn.error"
-    assert json.loads(line)["level"] == "warning"
 
 
 def test_configuring_again_replaces_the_first(stream: io.StringIO) -> None:

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import click
 
-from gpu_triage.alerting.default_settings import default_settings
-from gpu_triage.alerting.files import dashboards, inhibitions, rule_files
-from gpu_triage.alerting.output import write_files
-from gpu_triage.alerting.settings import DEFAULTS, Settings
-from gpu_triage.alerting.settings_file import SettingsError, read_settings
-from gpu_triage.alerting.sources import INHIBITIONS, read_sources
-
-_EXIT_USAGE: Final = 2
+from gpu_triage.alerting.files import dashboards, inhibitions, rule_files, write_files
+from gpu_triage.alerting.rule_source import INHIBITIONS, read_sources
+from gpu_triage.alerting.settings import DEFAULTS
+from gpu_triage.alerting.settings_document import default_settings, read_settings
 
 
 @click.command(
@@ -59,24 +54,13 @@ def rules_command(
     if output is None:
         raise click.UsageError("name the folder to write to with --output DIR")
     alerts = {alert.key: alert for source in sources for alert in source.alerts}
-    try:
-        settings = DEFAULTS if config is None else read_settings(config, alerts)
-    except SettingsError as error:
-        for problem in error.problems:
-            click.echo(f"gpu-triage: error: {problem}", err=True)
-        return _EXIT_USAGE
-    files = _files(settings, with_dashboards=not no_dashboards)
-    gone = write_files(output, files, force=force)
-    for name in gone:
+    settings = DEFAULTS if config is None else read_settings(config, alerts)
+    files = {f"rules/{path}": text for path, text in rule_files(settings).items()}
+    files[INHIBITIONS] = inhibitions(settings)
+    if not no_dashboards:
+        files |= {f"dashboards/{name}": text for name, text in dashboards(settings).items()}
+    for name in write_files(output, files, force=force):
         click.echo(f"removed {output / name}: no rule of it is left")
     disabled = sum(not each.enabled for each in settings.alerts.values())
     click.echo(f"wrote {len(files)} files to {output}: {len(alerts) - disabled} alerts, {disabled} disabled")
     return 0
-
-
-def _files(settings: Settings, *, with_dashboards: bool) -> dict[str, str]:
-    files = {f"rules/{path}": text for path, text in rule_files(settings).items()}
-    files[INHIBITIONS] = inhibitions(settings)
-    if with_dashboards:
-        files |= {f"dashboards/{name}": text for name, text in dashboards(settings).items()}
-    return files

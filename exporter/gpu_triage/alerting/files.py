@@ -1,4 +1,4 @@
-"""The files written from source and settings, as text by path."""
+"""The files made from source and settings: their text by path, and how they get into a folder."""
 
 from __future__ import annotations
 
@@ -8,31 +8,30 @@ from pathlib import Path
 from typing import Final
 
 from gpu_triage.alerting.build import built
+from gpu_triage.alerting.placeholders import filled_in
+from gpu_triage.alerting.rule_source import INHIBITIONS, SOURCE, read_sources
+from gpu_triage.alerting.rule_yaml import MARK, comment, to_yaml
 from gpu_triage.alerting.settings import DEFAULTS, Settings
-from gpu_triage.alerting.sources import INHIBITIONS, SOURCE, read_inhibitions, read_sources
-from gpu_triage.alerting.tokens import filled_in
-from gpu_triage.alerting.writer import MARK, commented, to_yaml
+from gpu_triage.documents import write_file
+from gpu_triage.errors import ConfigError, RulesNotWritten
 
 _DASHBOARDS: Final = Path(__file__).parent / "dashboards"
 _DASHBOARDS_RUNBOOKS: Final = "http://${exporter:raw}/runbooks"
+_MARKS: Final = (MARK.encode(), b'"uid": "gpu-triage-')
+"""By these a file is known as one that this program wrote: rules and inhibitions, dashboards."""
 
 
-def rule_files(settings: Settings = DEFAULTS, source: Path = SOURCE) -> dict[str, str]:
-    """Files of rules by path below their folder; one whose rules are all disabled is left out.
-
-    Raises:
-        SourceError: the source is wrong.
-    """
-    files = (built(each, settings) for each in read_sources(source))
+def rule_files(settings: Settings = DEFAULTS) -> dict[str, str]:
+    """Files of rules by path below their folder; one whose rules are all disabled is left out."""
+    files = (built(each, settings) for each in read_sources())
     return {file.path: to_yaml(file) for file in files if file.groups}
 
 
-def inhibitions(settings: Settings = DEFAULTS, source: Path = SOURCE) -> str:
-    """The inhibitions for Alertmanager; "" if the source has none."""
-    text = read_inhibitions(source)
-    if not text:
-        return ""
-    return f"{commented(MARK)}\n\n{filled_in(INHIBITIONS, text, {'target': settings.target, 'fleet': settings.fleet})}"
+def inhibitions(settings: Settings = DEFAULTS) -> str:
+    """The inhibitions for Alertmanager."""
+    text = (SOURCE / INHIBITIONS).read_text(encoding="utf-8")
+    filled = filled_in(INHIBITIONS, text, {"target": settings.target, "fleet": settings.fleet})
+    return "\n".join([*comment(MARK), "", filled])
 
 
 def dashboards(settings: Settings = DEFAULTS) -> dict[str, str]:
@@ -44,7 +43,46 @@ def dashboards(settings: Settings = DEFAULTS) -> dict[str, str]:
     }
 
 
-def shipped(source: Path = SOURCE) -> Mapping[str, str]:
+def shipped() -> dict[str, str]:
     """What stands in the repository's folder ``rules/``, by path below it."""
-    text = inhibitions(source=source)
-    return rule_files(source=source) | ({INHIBITIONS: text} if text else {})
+    return {**rule_files(), INHIBITIONS: inhibitions()}
+
+
+def write_files(folder: Path, files: Mapping[str, str], *, force: bool) -> tuple[str, ...]:
+    """Write every file, each in whole or not at all; returns the paths of rules of ours that are gone.
+
+    A file of rules that was written before and is not wanted any more is removed: Prometheus would go on with it.
+
+    Args:
+        folder: where to write; made if it is missing.
+        files: text by path below the folder.
+        force: whether to replace files that this program did not write.
+
+    Raises:
+        ConfigError: a file of somebody else is in the way; nothing is written then.
+        RulesNotWritten: the file system refuses.
+    """
+    try:
+        paths = {name: folder / name for name in files}
+        foreign = [] if force else [path for path in paths.values() if path.exists() and not _is_ours(path)]
+        if foreign:
+            raise ConfigError(
+                f"{foreign[0]}: was not written by gpu-triage rules; choose another folder, or replace it with --force"
+            )
+        for name, text in files.items():
+            paths[name].parent.mkdir(parents=True, exist_ok=True)
+            write_file(paths[name], text.encode())
+            # Whatever the umask is: Prometheus runs as another user.
+            paths[name].chmod(0o644)
+        rules = (path for below in ("rules", "rules/compat") for path in (folder / below).glob("*.yml"))
+        gone = {path.relative_to(folder).as_posix() for path in rules if _is_ours(path)} - files.keys()
+        for name in gone:
+            (folder / name).unlink()
+    except OSError as error:
+        cause = error.strerror or str(error)
+        raise RulesNotWritten(f"{error.filename or folder}: {cause}; choose a folder that you may write to") from error
+    return tuple(sorted(gone))
+
+
+def _is_ours(path: Path) -> bool:
+    return path.is_file() and any(mark in path.read_bytes() for mark in _MARKS)

@@ -1,39 +1,75 @@
-"""Baselines on disk: read when they change, written in whole or not at all."""
+"""The baseline as a file: versioned JSON that people can read, edit and diff (``docs/baseline.schema.json``).
+
+What was not reported is left out. Each container of plain values stands on one line, so that a line is one fact.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import stat
-import tempfile
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from datetime import datetime, timezone
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Any, Final
 
-from gpu_triage.baseline.document import MOST_BYTES, decode, encode
-from gpu_triage.baseline.facts import HostFacts
-from gpu_triage.errors import BaselineError
+from gpu_triage.baseline.facts import GpuFacts, HostFacts, Name
+from gpu_triage.documents import (
+    AtMost,
+    Between,
+    Key,
+    Parsed,
+    Place,
+    parse_json,
+    read_file,
+    read_value,
+    reason_of,
+    write_file,
+)
+from gpu_triage.errors import BaselineError, DocumentError
 
-_MODE: Final = 0o644
-_REASONS: Final = {FileNotFoundError: "missing", NotADirectoryError: "missing", PermissionError: "no_permission"}
+MOST_BYTES: Final = 4 << 20  # a host of 64 GPUs that all know each other takes half of it
+_FORMAT: Final = "gpu-triage-baseline"
+_VERSION: Final = 1
+_MOST_GPUS: Final = 256
+_TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 
-Identity = tuple[int, int, int, int]
+FileIdentity = tuple[int, int, int, int]
+
+
+def _parse_time(text: str) -> float:
+    try:
+        return datetime.strptime(text, _TIME).replace(tzinfo=timezone.utc).timestamp()
+    except ValueError as error:
+        raise ValueError("write it as 2026-01-15T00:00:00Z") from error
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """A baseline.
+class _Host:
+    gpu_count: Annotated[int, Between(0, _MOST_GPUS)]
+    driver_version: Name | None = None
+    iommu_active: bool | None = None
 
-    Attributes:
-        facts: what it says.
-        sha256: of the file, in hexadecimal, as sha256sum prints it.
-    """
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    format: str
+    version: int
+    recorded: Annotated[float, Parsed(_parse_time)]
+    host: _Host
+    gpus: Annotated[tuple[GpuFacts, ...], AtMost(_MOST_GPUS)]
+    schema: Annotated[str | None, Key("$schema")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What a file says, and the SHA-256 of the file in hexadecimal, as sha256sum prints it."""
 
     facts: HostFacts
     sha256: str
 
 
-def read_baseline(path: Path) -> Recorded:
+def read_baseline(path: Path) -> Baseline:
     """The baseline in a file.
 
     Raises:
@@ -41,28 +77,21 @@ def read_baseline(path: Path) -> Recorded:
             ``unknown_version``; names the file and the next step.
     """
     try:
-        # A pipe would not return.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise BaselineError("not_a_file", f"{path}: is no file; name one that gpu-triage baseline write wrote")
-            with os.fdopen(descriptor, "rb", closefd=False) as file:
-                content = file.read(MOST_BYTES + 1)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise _failure(path, error, "cannot be read") from error
-    if len(content) > MOST_BYTES:
-        raise BaselineError("too_large", f"{path}: is larger than {MOST_BYTES >> 20} MiB; record the baseline anew")
-    try:
-        return Recorded(decode(content.decode("utf-8-sig")), hashlib.sha256(content).hexdigest())
-    except UnicodeDecodeError as error:
-        raise BaselineError("malformed", f"{path}: is not UTF-8 at byte {error.start}; save it as UTF-8") from error
-    except BaselineError as error:
-        raise BaselineError(error.reason, f"{path}: {error.detail}") from error
+        return _baseline(read_file(path, MOST_BYTES), str(path))
+    except DocumentError as error:
+        raise BaselineError(error.reason, str(error)) from error
 
 
-def identity_of(path: Path) -> Identity | None:
+def baseline_of(facts: HostFacts) -> Baseline:
+    """The baseline that a file with these facts would hold."""
+    return _baseline(encode(facts).encode(), "the baseline")
+
+
+def _baseline(content: bytes, file: str) -> Baseline:
+    return Baseline(decode(content, file), hashlib.sha256(content).hexdigest())
+
+
+def identity_of(path: Path) -> FileIdentity | None:
     """What changes when a file is replaced or written to; None where it cannot be told."""
     try:
         status = path.stat()
@@ -71,38 +100,79 @@ def identity_of(path: Path) -> Identity | None:
     return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
 
 
-def recorded(facts: HostFacts) -> Recorded:
-    """The baseline that a file with these facts would hold."""
-    text = encode(facts)
-    return Recorded(decode(text), hashlib.sha256(text.encode()).hexdigest())
-
-
 def write_baseline(path: Path, facts: HostFacts) -> None:
     """Write a file that replaces the one there is, atomically.
 
     Raises:
         BaselineError: ``missing`` (its folder), ``no_permission`` or ``io_error``.
     """
-    partial: str | None = None
+    steps = {"missing": "make its folder first", "no_permission": "check the path and its permissions"}
     try:
-        descriptor, partial = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(encode(facts))
-            file.flush()
-            os.fchmod(file.fileno(), _MODE)
-            os.fsync(file.fileno())
-        Path(partial).replace(path)
-        partial = None
+        write_file(path, encode(facts).encode())
     except OSError as error:
-        raise _failure(path, error, "cannot be written") from error
-    finally:
-        if partial is not None:
-            Path(partial).unlink(missing_ok=True)
+        reason = reason_of(error) if reason_of(error) in steps else "io_error"
+        step = steps.get(reason, "check the path and the disk")
+        raise BaselineError(reason, f"{path}: cannot be written: {error.strerror or error}; {step}") from error
 
 
-def _failure(path: Path, error: OSError, what: str) -> BaselineError:
-    reason = _REASONS.get(type(error), "io_error")
-    step = (
-        "make its folder first" if "written" in what and reason == "missing" else "check the path and its permissions"
-    )
-    return BaselineError(reason, f"{path}: {what}: {error.strerror or error}; {step}")
+def encode(facts: HostFacts) -> str:
+    """The file's text; ends with a newline."""
+    host = {name: getattr(facts, name) for name in ("gpu_count", "driver_version", "iommu_active")}
+    document = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "recorded": timestamp(facts.at),
+        "host": {name: value for name, value in host.items() if value is not None},
+        "gpus": [_plain(replace(gpu, peers=gpu.peers and dict(sorted(gpu.peers.items())))) for gpu in facts.gpus],
+    }
+    return f"{_pretty(document, '')}\n"
+
+
+def decode(content: bytes, file: str) -> HostFacts:
+    """The facts in a file's content; `file` is what messages call it.
+
+    Raises:
+        DocumentError: ``malformed``, or ``unknown_version``; says which key is wrong.
+    """
+    where = Place(file)
+    document = parse_json(content, file)
+    if not isinstance(document, dict) or document.get("format") != _FORMAT:
+        what = "is not a baseline" if not isinstance(document, dict) else f"format: is not {_FORMAT!r}"
+        raise where.error(f"{what}; write the file with gpu-triage baseline write")
+    version = read_value(Annotated[int, Between(1, 1 << 30)], document.get("version"), where.at("version"))
+    if version != _VERSION:
+        message = f"{where.at('version')}: is {version}, and this program reads {_VERSION}; record it anew"
+        raise DocumentError(message, reason="unknown_version")
+    found = read_value(_Content, document, where)
+    if len({gpu.uuid for gpu in found.gpus}) < len(found.gpus):
+        raise where.at("gpus").error("two of them have one uuid; keep one of them")
+    host = found.host
+    return HostFacts(found.recorded, host.gpu_count, host.driver_version, host.iommu_active, found.gpus)
+
+
+def timestamp(seconds: float) -> str:
+    """A time as the file writes it: ``2026-01-15T00:00:00Z``."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime(_TIME)
+
+
+def _plain(facts: Any) -> Any:
+    """Facts as JSON has them, without what was not reported."""
+    if isinstance(facts, Mapping):
+        return {key: _plain(each) for key, each in facts.items()}
+    if not is_dataclass(facts):
+        return list(facts) if isinstance(facts, tuple) else facts
+    found = {"pcie" if each.name == "link" else each.name: getattr(facts, each.name) for each in fields(facts)}
+    return {key: _plain(each) for key, each in found.items() if each is not None and each != ""}
+
+
+def _pretty(value: Any, indent: str) -> str:
+    """JSON with two spaces a level, in which a container of plain values takes one line."""
+    inner = f"{indent}  "
+    if isinstance(value, dict) and any(isinstance(each, (dict, list)) for each in value.values()):
+        lines = [f"{inner}{json.dumps(key)}: {_pretty(each, inner)}" for key, each in value.items()]
+    elif isinstance(value, list) and any(isinstance(each, (dict, list)) for each in value):
+        lines = [f"{inner}{_pretty(each, inner)}" for each in value]
+    else:
+        return json.dumps(value, ensure_ascii=False)
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    return f"{first}\n" + ",\n".join(lines) + f"\n{indent}{last}"

@@ -1,30 +1,49 @@
-"""``gpu-triage baseline``: its arguments, its output and its exit codes."""
+"""``gpu-triage baseline``: record what this host is like, and say what changed since.
+
+Both run the sampler for as long as it takes to read everything once: there is no second way of reading hardware.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
+from gpu_triage.baseline.compare import Comparison, changes
+from gpu_triage.baseline.facts import HostFacts
+from gpu_triage.baseline.file import Baseline, encode, read_baseline, timestamp, write_baseline
+from gpu_triage.baseline.meanings import meaning_of
+from gpu_triage.baseline.readings import GPU_SOURCES, HOST_SOURCES
 from gpu_triage.config import Config
-from gpu_triage.diagnosis import baseline
+from gpu_triage.errors import BaselineError
 from gpu_triage.log import configure
 from gpu_triage.machine import Machine
 from gpu_triage.options import OptionsCommand, serve_options
-from gpu_triage.options.looking import Surroundings, format_option, scenario_time, seconds_of, simulate_at_option
+from gpu_triage.options.one_shot import CommandWiring, format_option, scenario_time, simulate_at_option
 from gpu_triage.options.values import duration
+from gpu_triage.sampler.runner import Runner
+from gpu_triage.sampler.sampler import Sampler
 
-_WITHIN: Final = duration("1s", "1h")
 _OPTIONS: Final = frozenset({"sample.deadline", "path.procfs", "path.sysfs", "replay", "simulate", "config.file"})
 
 
-def baseline_command(surroundings: Surroundings[Machine]) -> click.Group:
+class Present(NamedTuple):
+    """The host as it is, and what was still missing when time was up; None when nothing was."""
+
+    facts: HostFacts
+    lacks: str | None
+
+
+def baseline_command(wiring: CommandWiring[Machine]) -> click.Group:
     """The command ``baseline`` with ``write`` and ``diff``."""
-    flags = partial(_flags, surroundings)
+    flags = partial(_flags, wiring)
+    observe = partial(_observe, wiring)
 
     @click.group("baseline", short_help="Record this host while it is well, and what changed since.")
     def group() -> None:
@@ -36,50 +55,138 @@ def baseline_command(surroundings: Surroundings[Machine]) -> click.Group:
     @group.command("write", cls=OptionsCommand)
     @click.argument("file", required=False, type=Path)
     @flags
-    def write(*, config: Config, file: Path | None, within: str, simulate_at: str | None) -> int:
+    def write(*, config: Config, file: Path | None, within: float, simulate_at: float | None) -> int:
         """Record this host into FILE, or print what would be in it.
 
         Only a host that is whole and well is recorded: every GPU of its PCI bus answers, every NVLink is up.
         """
-        seconds = seconds_of("--within", within, _WITHIN)
-        with ExitStack() as stack:
-            machine = _open(surroundings, config, stack, simulate_at)
-            click.echo(baseline.record(machine, config, file, seconds), nl=False)
+        facts, lacks = observe(config, within, simulate_at, well=True)
+        if lacks is not None:
+            what = f"no baseline of a host that lacks {lacks}; mend that first, then record it"
+            raise BaselineError("not_whole", what)
+        if file is None:
+            click.echo(encode(facts), nl=False)
+            return 0
+        write_baseline(file, facts)
+        click.echo(f"{file}: {facts.gpu_count} GPUs, driver {facts.driver_version}")
         return 0
 
     @group.command("diff", cls=OptionsCommand)
     @click.argument("file", type=Path)
     @format_option(text="people", json="programs")
     @flags
-    def diff(*, config: Config, file: Path, form: str, within: str, simulate_at: str | None) -> int:
+    def diff(*, config: Config, file: Path, form: str, within: float, simulate_at: float | None) -> int:
         """Say what differs from the baseline in FILE, and what that means.
 
         Exit code 0: nothing. 1: something. 2: the file cannot be used, or the host cannot be looked at.
         """
-        seconds = seconds_of("--within", within, _WITHIN)
-        with ExitStack() as stack:
-            machine = _open(surroundings, config, stack, simulate_at)
-            found = baseline.differences(machine, config, file, seconds)
-            click.echo(baseline.as_json(*found) if form == "json" else baseline.as_text(*found), nl=False)
-        return 1 if found[2] else 0
+        recorded = read_baseline(file)
+        present = observe(config, within, simulate_at, well=False)
+        if present.facts.gpu_count is None:
+            what = f"nothing to compare: this host lacks {present.lacks}; see gpu-triage check"
+            raise BaselineError("no_driver", what)
+        found = changes(recorded.facts, present.facts)
+        if form == "json":
+            click.echo(_as_json(recorded, present.lacks, found))
+        else:
+            click.echo("\n".join(_lines(recorded, present.lacks, found)))
+        return 1 if found else 0
 
     return group
 
 
-def _flags(surroundings: Surroundings[Machine], command: Callable[..., int]) -> Callable[..., int]:
-    for decorate in (
-        serve_options(surroundings.switches, surroundings.of_scenario, lambda option: option.name in _OPTIONS),
-        simulate_at_option,
-        # A driver without persistence needs seconds to wake each GPU.
-        click.option(
-            "--within", metavar="DURATION", default="20s", show_default=True, help="How long reading it all may take."
-        ),
-    ):
-        command = decorate(command)
-    return command
+def _flags(wiring: CommandWiring[Machine], command: Callable[..., int]) -> Callable[..., int]:
+    # A driver without persistence needs seconds to wake each GPU.
+    within = click.option(
+        "--within",
+        metavar="DURATION",
+        type=duration("1s", "1h"),
+        default="20s",
+        show_default=True,
+        help="How long reading it all may take.",
+    )
+    options = serve_options(wiring.switches, wiring.of_scenario, lambda option: option.key in _OPTIONS)
+    return within(simulate_at_option(options(command)))
 
 
-def _open(surroundings: Surroundings[Machine], config: Config, stack: ExitStack, simulate_at: str | None) -> Machine:
+def _observe(
+    wiring: CommandWiring[Machine], config: Config, within_seconds: float, simulate_at: float | None, *, well: bool
+) -> Present:
+    """The host as soon as all was read, and was well if that is asked for; or when the real time is up."""
     begin = scenario_time(simulate_at, config)
     configure("error", config.log_format)
-    return surroundings.open_machine(config, stack, begin)
+    quick = Config(
+        sample_fast_seconds=0.2,
+        sample_medium_seconds=1.0,
+        sample_deadline_seconds=config.sample_deadline_seconds,
+        collectors={"xid": False},
+    )
+    latest: list[Present] = []
+    ended = threading.Event()
+    with ExitStack() as stack:
+        machine = wiring.open_machine(config, stack, begin)
+        runner = Runner(machine.clock, quick)
+        sampler = Sampler(machine, quick, runner.lane, GPU_SOURCES, HOST_SOURCES)
+
+        def look() -> None:
+            if not ended.is_set():
+                lacks = sampler.view.lacks(well=well)
+                latest[:] = [Present(sampler.view.facts(machine.clock.now().wall), lacks)]
+                if lacks is None:
+                    ended.set()
+
+        runner.start(sampler, look, lambda _cause: ended.set())
+        ended.wait(within_seconds)
+        runner.stop()
+    if not latest:
+        raise BaselineError("no_answer", f"the host did not answer within {within_seconds:g} s; see gpu-triage check")
+    return latest[0]
+
+
+def _lines(recorded: Baseline, lacks: str | None, found: tuple[Comparison, ...]) -> Iterator[str]:
+    """The differences for people."""
+    since = f"the baseline of {timestamp(recorded.facts.at)}"
+    if lacks is not None:
+        yield f"not all could be read: it lacks {lacks}"
+    if not found:
+        yield f"this host is as in {since}"
+        return
+    yield f"{len(found)} {'difference' if len(found) == 1 else 'differences'} from {since}"
+    subject: str | None = None
+    explained: set[str] = set()
+    for change in found:
+        if _subject(change) != subject:
+            subject = _subject(change)
+            yield from ("", subject)
+        yield f"  {change.field}: {change.was} -> {change.now}"
+        # Once: the eighth GPU's slot means what the first one's does.
+        if (meaning := meaning_of(change)) not in explained:
+            yield f"    {meaning}"
+            explained.add(meaning)
+
+
+def _subject(change: Comparison) -> str:
+    if change.gpu is None:
+        return "host"
+    gpu = change.gpu.latest
+    return f"GPU {gpu.pci_bus_id or 'without address'} {gpu.uuid} {gpu.name}".rstrip()
+
+
+def _as_json(recorded: Baseline, lacks: str | None, found: tuple[Comparison, ...]) -> str:
+    """The differences for programs."""
+    document = {
+        "format": "gpu-triage-baseline-diff",
+        "version": 1,
+        "equal": not found,
+        "baseline": {"recorded": timestamp(recorded.facts.at), "sha256": recorded.sha256},
+        "lacks": lacks,
+        "changes": [_as_object(change) for change in found],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _as_object(change: Comparison) -> dict[str, str]:
+    whose = {}
+    if change.gpu is not None:
+        whose = {"uuid": change.gpu.latest.uuid, "pci_bus_id": change.gpu.latest.pci_bus_id}
+    return {"field": change.field, **whose, "was": change.was, "now": change.now, "meaning": meaning_of(change)}

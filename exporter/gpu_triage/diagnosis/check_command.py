@@ -9,34 +9,26 @@ from contextlib import ExitStack
 import click
 
 from gpu_triage.config import Config
-from gpu_triage.diagnosis.codes import Severity
-from gpu_triage.diagnosis.looking import MEASURE, PATIENCE, Opened, applies, look
-from gpu_triage.diagnosis.machine_readable import render_json, render_junit
-from gpu_triage.diagnosis.report import Report
-from gpu_triage.diagnosis.text import render_text
+from gpu_triage.diagnosis.findings.table import Severity
+from gpu_triage.diagnosis.measure import MEASURE, applies, measure
+from gpu_triage.diagnosis.report.machine_readable import render_json, render_junit
+from gpu_triage.diagnosis.report.text import render_text
 from gpu_triage.log import configure
+from gpu_triage.machine import Machine
 from gpu_triage.options import OptionsCommand, serve_options
-from gpu_triage.options.looking import (
-    Surroundings,
-    for_option,
-    format_option,
-    measuring_time,
-    scenario_time,
-    seconds_of,
-    simulate_at_option,
-)
-
-_DEFAULT_FOR = "10s"
+from gpu_triage.options.one_shot import CommandWiring, for_option, format_option, scenario_time, simulate_at_option
+from gpu_triage.options.values import duration
 
 
-def check_command(surroundings: Surroundings[Opened]) -> click.Command:
+def check_command(wiring: CommandWiring[Machine]) -> click.Command:
     """The command, for the group."""
 
     @click.command("check", cls=OptionsCommand, short_help="Say what is wrong with this host, and what to do.")
-    @for_option(_DEFAULT_FOR)
+    @for_option("10s", MEASURE)
     @click.option(
         "--patience",
         metavar="DURATION",
+        type=duration("1s", "10m"),
         default="30s",
         show_default=True,
         help="How long to wait for the driver's first answer; opening GPUs takes seconds each without persistence.",
@@ -51,16 +43,15 @@ def check_command(surroundings: Surroundings[Opened]) -> click.Command:
     )
     @simulate_at_option
     @click.option("--verbose", "-v", is_flag=True, help="Log to stderr what the sampler says.")
-    @serve_options(surroundings.switches, surroundings.of_scenario, applies)
+    @serve_options(wiring.switches, wiring.of_scenario, applies)
     def check(
         *,
         config: Config,
-        measure_for: str | None,
-        watch_for: str | None,
-        patience: str,
+        seconds: float,
+        patience: float,
         form: str,
         fail_on: str,
-        simulate_at: str | None,
+        simulate_at: float | None,
         verbose: bool,
     ) -> int:
         """Measure this host for some seconds and say what is wrong with it, in the order of the playbook.
@@ -72,27 +63,16 @@ def check_command(surroundings: Surroundings[Opened]) -> click.Command:
         could not be looked at, or, without any report, the options cannot be used, 70 a fault of this program.
         """
         begin = scenario_time(simulate_at, config)
-        seconds = measuring_time(measure_for, watch_for, _DEFAULT_FOR, MEASURE)
-        deadline = seconds_of("--patience", patience, PATIENCE)
         configure(config.log_level if verbose else "critical", config.log_format)
         with ExitStack() as stack:
-            report = look(surroundings.open_machine(config, stack, begin), config, seconds, deadline).report
+            report = measure(wiring.open_machine(config, stack, begin), config, seconds, patience).report
         severity = Severity(fail_on)
-        _write(report, form, severity)
+        if form == "text":
+            # Colours are for a terminal whose user does not mind them (https://no-color.org).
+            coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+            click.echo(render_text(report), nl=False, color=coloured)
+        else:
+            click.echo(render_json(report) if form == "json" else render_junit(report, severity), nl=False)
         return report.exit_code(severity)
 
     return check
-
-
-def _write(report: Report, form: str, fail_on: Severity) -> None:
-    if form == "json":
-        click.echo(render_json(report), nl=False)
-    elif form == "junit":
-        click.echo(render_junit(report, fail_on), nl=False)
-    else:
-        click.echo(render_text(report), nl=False, color=wants_colour())
-
-
-def wants_colour() -> bool:
-    """Whether stdout is a terminal whose user does not mind colours (https://no-color.org)."""
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

@@ -3,107 +3,114 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
 
-from gpu_triage.collectors.contract import GpuLabels
-from gpu_triage.collectors.judgement import JudgedGpu, JudgementReading, PresentFinding
 from gpu_triage.config import Config
-from gpu_triage.diagnosis import thresholds
-from gpu_triage.diagnosis.evidence import Evidence
-from gpu_triage.diagnosis.findings import Finding
-from gpu_triage.diagnosis.ladder import Case, bottleneck_of
-from gpu_triage.diagnosis.obstacles import obstacle
-from gpu_triage.diagnosis.past import ClassMemory, WorkMemory
-from gpu_triage.diagnosis.report import Report, Subject, findings_of, report_of
-from gpu_triage.diagnosis.verdicts import Verdict
-from gpu_triage.diagnosis.view import GpuView, HostView, view_of
+from gpu_triage.diagnosis.bottleneck.memory import GpuMemory
+from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.diagnosis.evidence.history import MetricHistory
+from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.diagnosis.findings.table import CHECKS, EXPLAINED_BY
+from gpu_triage.diagnosis.findings.verdicts import Verdict
+from gpu_triage.diagnosis.judges.clocks import judge_clocks
+from gpu_triage.diagnosis.judges.health import judge_health
+from gpu_triage.diagnosis.judges.links import judge_links
+from gpu_triage.diagnosis.judges.repeat_offenders import judge_repeat_offenders
+from gpu_triage.diagnosis.judges.work import judge_work
+from gpu_triage.diagnosis.report.report import Report, Subject, report_of
+from gpu_triage.gpu.identity import GPU_INFO
 from gpu_triage.machine import Moment
+from gpu_triage.sampler.outcomes import OutcomeStore
+from gpu_triage.subjects import judgement
+from gpu_triage.subjects.contract import GpuLabels
+from gpu_triage.subjects.judgement import JudgedGpu, JudgementReading, PresentFinding
+from gpu_triage.subjects.metric import Sample
+
+_JUDGES: Final = (judge_health, judge_repeat_offenders, judge_clocks, judge_links, judge_work)
+_ORDER: Final = {check.code: place for place, check in enumerate(CHECKS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the last minute means. Immutable.
-
-    Attributes:
-        at: when it was made.
-        report: the verdict.
-        host: the evidence behind it.
-    """
+    """What the last minute means: the verdict, and the evidence behind it. Immutable."""
 
     at: Moment
     report: Report
-    host: HostView
-
-
-@dataclass(slots=True)
-class _GpuMemory:
-    work: WorkMemory = field(default_factory=WorkMemory)
-    classes: ClassMemory = field(default_factory=ClassMemory)
-
-
-@dataclass(slots=True)
-class _FindingMemory:
-    """A finding that is or was there: since when (Unix seconds), and when it was last seen (monotonic seconds)."""
-
-    since: float
-    seen_at: float
+    host: HostEvidence
 
 
 class HostJudge:
     """Judges a host again and again, and remembers what no single look tells.
 
-    Args:
-        subject: what is judged.
-        longest_gap_seconds: between two judgements; what lies between two that are further apart was judged by nobody.
+    What lies between two judgements that are further apart than `longest_gap_seconds` was judged by nobody.
     """
 
     def __init__(self, subject: Subject, longest_gap_seconds: float = thresholds.WINDOW_SECONDS) -> None:
         self._subject = subject
         self._longest_gap_seconds = longest_gap_seconds
-        self._gpus: dict[str, _GpuMemory] = {}
-        self._findings: dict[tuple[str, str], _FindingMemory] = {}
+        self._gpus: dict[str, GpuMemory] = {}
+        # By subject and code: since when (Unix seconds), and when it was last seen (monotonic seconds).
+        self._findings: dict[tuple[str, str], tuple[float, float]] = {}
 
-    def judge(self, evidence: Evidence, error: str | None = None) -> Judgement:
-        """What the evidence means.
-
-        Args:
-            evidence: over the window.
-            error: the driver's named error, if the evidence does not tell.
-        """
-        now = evidence.at
-        host = view_of(evidence)
-        memories = {_key(gpu): self._gpus.get(_key(gpu)) or _GpuMemory() for gpu in host.gpus}
-        # A GPU that the exporter no longer knows takes its memory with it.
-        self._gpus = memories
-        classes = {}
-        for gpu in host.gpus:
-            memory = memories[_key(gpu)]
-            case = Case(gpu, host, memory.work.note(gpu, now.monotonic), memory.classes.name)
-            settled = memory.classes.settle(bottleneck_of(case), case, now, self._longest_gap_seconds)
-            classes[gpu] = settled, memory.classes
-        found = findings_of(host, {gpu: bottleneck for gpu, (bottleneck, _) in classes.items()})
-        report = report_of(
-            self._subject, host, classes, self._dated(found, now), obstacle(evidence, error or host.driver_error)
-        )
-        return Judgement(now, report, host)
+    def judge(self, host: HostEvidence, error: str | None = None) -> Judgement:
+        """What the evidence means; `error` is the driver's named error, if the evidence does not tell."""
+        memories = {gpu: self._gpus.get(_key(gpu)) or GpuMemory() for gpu in host.gpus}
+        # A GPU that the exporter no longer knows takes its memory with it; one that is not asked for a while does not.
+        known = {info.labels["uuid"] for info in host.series(GPU_INFO)}
+        self._gpus = {key: memory for key, memory in self._gpus.items() if key in known}
+        self._gpus |= {_key(gpu): memory for gpu, memory in memories.items()}
+        bottlenecks = {gpu: memory.judge(gpu, host, self._longest_gap_seconds) for gpu, memory in memories.items()}
+        found = sorted((f for judge in _JUDGES for f in judge(host, bottlenecks)), key=lambda f: _ORDER[f.check.code])
+        found = self._completed(found, host.at)
+        return Judgement(host.at, report_of(self._subject, host, bottlenecks, memories, found, error=error), host)
 
     def interrupt(self) -> None:
         """Count no class for the time from the last judgement to the next: one in between failed."""
         for memory in self._gpus.values():
-            memory.classes.interrupt()
+            memory.interrupt()
 
-    def _dated(self, found: list[Finding], now: Moment) -> list[Finding]:
-        if not self._subject.continuous:
-            return found
-        dated = []
+    def _completed(self, found: list[Finding], now: Moment) -> list[Finding]:
+        """The findings, each with its beginning and with the code of another one that it follows from."""
+        present = {(finding.subject, finding.check.code) for finding in found}
+        completed = []
         for finding in found:
             key = (finding.uuid or finding.subject, finding.check.code)
-            known = self._findings.setdefault(key, _FindingMemory(now.wall, now.monotonic))
-            known.seen_at = now.monotonic
-            dated.append(replace(finding, since=known.since))
+            since = self._findings.get(key, (now.wall, 0.0))[0]
+            self._findings[key] = since, now.monotonic
+            causes = EXPLAINED_BY.get(finding.check.code, ())
+            cause = next((code for code in causes if (finding.subject, code) in present), "")
+            completed.append(replace(finding, explained_by=cause, since=since if self._subject.continuous else None))
         kept_since = now.monotonic - thresholds.SAME_FINDING_SECONDS
-        self._findings = {key: each for key, each in self._findings.items() if each.seen_at >= kept_since}
-        return dated
+        self._findings = {key: each for key, each in self._findings.items() if each[1] >= kept_since}
+        return completed
+
+
+class DaemonJudge:
+    """Judges what a sampler publishes at each round of the medium tier. The sampler's thread calls it.
+
+    The `latest` judgement, None before the first, may be read from any thread.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.subject = subject_of(config, continuous=True)
+        self.latest: Judgement | None = None
+        seconds = max(thresholds.WINDOW_SECONDS, thresholds.WINDOW_ROUNDS * config.sample_medium_seconds)
+        self._history = MetricHistory(seconds)
+        self._judge = HostJudge(self.subject, longest_gap_seconds=seconds)
+
+    def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
+        """Judge what is published now; returns what that adds to it."""
+        self._history.note(store, now)
+        self.latest = self._judge.judge(self._history.evidence(now))
+        return judgement.render(_reading(self.latest.report))
+
+    def interrupt(self) -> None:
+        """Note that a judgement failed: no time counts until the next."""
+        self._judge.interrupt()
 
 
 def subject_of(config: Config, *, continuous: bool) -> Subject:
@@ -113,37 +120,24 @@ def subject_of(config: Config, *, continuous: bool) -> Subject:
     return Subject(config.simulate or platform.node() or "this host", None, continuous)
 
 
-def window_seconds(config: Config) -> float:
-    """How far back the judge looks."""
-    return max(thresholds.WINDOW_SECONDS, thresholds.WINDOW_ROUNDS * config.sample_medium_seconds)
+def _key(gpu: GpuEvidence) -> str:
+    return gpu.uuid or f"index {gpu.gpu}"
 
 
-def reading_of(report: Report) -> JudgementReading:
-    """What the collector `judge` publishes of a report."""
-    return JudgementReading(
-        gpus=tuple(
-            JudgedGpu(GpuLabels(gpu.gpu, gpu.uuid), gpu.bottleneck.name, gpu.seconds, _state(gpu.verdict))
-            for gpu in report.gpus
-        ),
-        host_verdict=_state(report.verdict),
-        findings=tuple(_present_findings(report)),
-    )
-
-
-def _present_findings(report: Report) -> list[PresentFinding]:
-    """Each subject and code once, since the first of them."""
+def _reading(report: Report) -> JudgementReading:
+    """What the collector `judge` publishes: of findings, each subject and code once, since the first of them."""
     present: dict[tuple[GpuLabels | None, str], PresentFinding] = {}
     for finding in sorted(report.findings, key=lambda each: each.since or 0.0):
         labels = None if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
         check = finding.check
         facts = PresentFinding(labels, check.code, check.severity.value, check.action.value, finding.since or 0.0)
         present.setdefault((labels, check.code), facts)
-    return list(present.values())
+    gpus = tuple(
+        JudgedGpu(GpuLabels(gpu.gpu, gpu.uuid), gpu.bottleneck.name, gpu.seconds, _state(gpu.verdict))
+        for gpu in report.gpus
+    )
+    return JudgementReading(gpus, _state(report.verdict), tuple(present.values()))
 
 
 def _state(verdict: Verdict) -> str | None:
     return None if verdict is Verdict.NOT_READ else verdict.value
-
-
-def _key(gpu: GpuView) -> str:
-    return gpu.uuid or f"index {gpu.gpu}"

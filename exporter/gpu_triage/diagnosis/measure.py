@@ -1,39 +1,74 @@
-"""Runs the daemon's own sampler for a few seconds, and has the judge say what that means."""
+"""Looks at a host once: runs the daemon's own sampler for some seconds, and has the judge say what that means."""
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from pathlib import Path
+from typing import Final, Protocol, runtime_checkable
 
-from gpu_triage.collectors.registry import GPU_COLLECTORS, HOST_COLLECTORS
+import click
+
 from gpu_triage.config import Config
-from gpu_triage.diagnosis.evidence import History
-from gpu_triage.diagnosis.judge import HostJudge, Judgement
-from gpu_triage.diagnosis.report import Subject
+from gpu_triage.diagnosis.evidence.history import MetricHistory
+from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.judge import HostJudge, Judgement, subject_of
 from gpu_triage.machine import Clock, Machine, Moment
+from gpu_triage.options import Option
+from gpu_triage.options.values import duration
+from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.sampler.incident_store import path_in
 from gpu_triage.sampler.lanes import InlineLane
-from gpu_triage.sampler.runner import Runner, SteppedClock
+from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 
-Progress = Callable[[float, float], None]
-"""Told how many seconds of how many have been measured."""
+MEASURE: Final = duration("2s", "1h")
+_SECTIONS: Final = frozenset({"Expectations", "Collectors", "Kubernetes", "Paths", "Simulation", "Configuration file"})
+_UNIT_STATE_DIRECTORY: Final = Path("/var/lib/gpu-triage")
+"""Where the exporter keeps its ledger of incidents when systemd runs it as deploy/systemd does."""
 
-_ROUNDS: Final = 4
-"""Rounds of the medium tier that a measurement should see: counters need two, and one may be late."""
-
-_MOST_ROUNDS: Final = 60
-"""And those that it keeps, however long it takes."""
-
-_NO_ANSWER: Final = "no_answer"
-"""The error of a driver that has said nothing yet."""
-
+_ROUNDS: Final = 4  # rounds of the medium tier that a measurement should see: counters need two, and one may be late
+_MOST_ROUNDS: Final = 60  # and those that it keeps, however long it takes
 _GRACE_SECONDS: Final = 5.0
 _PROGRESS_SECONDS: Final = 0.25
 
 
-class _Observer:
+@runtime_checkable
+class SteppedClock(Clock, Protocol):
+    """A clock that stands still until it is advanced."""
+
+    def advance(self, seconds: float) -> None:
+        """Move on."""
+
+
+def applies(option: Option) -> bool:
+    """Whether an option of the daemon means something to a look at the host."""
+    return (option.section in _SECTIONS or option.key == "sample.deadline") and option.key != "baseline.from-host"
+
+
+def measure(machine: Machine, config: Config, seconds: float, patience_seconds: float = 30.0) -> Judgement:
+    """The judgement of a machine; on a stepped clock as fast as it goes, else with a line of progress on a terminal.
+
+    Args:
+        machine: to measure.
+        config: as for the daemon.
+        seconds: how long, from the first answer of everything on.
+        patience_seconds: how long to wait for that answer; past it, what answers is measured without the rest.
+    """
+    subject = subject_of(config, continuous=False)
+    if not machine.simulated and config.state_directory is None and os.access(path_in(_UNIT_STATE_DIRECTORY), os.R_OK):
+        config = replace(config, state_directory=_UNIT_STATE_DIRECTORY)
+    # A medium tier that is fast enough for so short a measurement.
+    fast = min(config.sample_fast_seconds, seconds / _ROUNDS)
+    medium = max(fast, min(config.sample_medium_seconds, seconds / _ROUNDS))
+    config = replace(config, sample_fast_seconds=fast, sample_medium_seconds=medium)
+    run = _step if isinstance(machine.clock, SteppedClock) else _watch
+    return HostJudge(subject).judge(*run(machine, config, seconds, patience_seconds).evidence())
+
+
+class _Measurement:
     """Follows a sampler from its first answer to the end. `note` runs on the sampler's thread."""
 
     def __init__(self, sampler: Sampler, clock: Clock, seconds: float, patience_seconds: float) -> None:
@@ -47,7 +82,7 @@ class _Observer:
         self._started_at = self._now.monotonic
         self._began_at: float | None = None
         self._noted_at: float | None = None
-        self._history = History(seconds)
+        self._history = MetricHistory(seconds)
 
     def note(self) -> None:
         """Take in a publication."""
@@ -55,95 +90,61 @@ class _Observer:
             return
         self._now = self._clock.now()
         now = self._now.monotonic
-        if self._began_at is None and self._settled(now):
-            self._began_at = now
+        patient = now - self._started_at < self._patience_seconds
         if self._began_at is None:
-            return
+            if patient and self._sampler.waiting_for() is not None:
+                return
+            self._began_at = now
         self.measured_seconds = now - self._began_at
-        ends = self.measured_seconds >= self._seconds or self.blocked is not None
+        ends = self.measured_seconds >= self._seconds or self._driver_error is not None
         if ends or self._noted_at is None or now - self._noted_at >= self._seconds / _MOST_ROUNDS:
             self._history.note(self._sampler.store, self._now)
             self._noted_at = now
         if ends:
             self.done.set()
 
-    def judgement(self, subject: Subject) -> Judgement:
-        """What was measured, judged."""
+    def evidence(self) -> tuple[HostEvidence, str | None]:
+        """What was measured, and the driver's named error."""
         began_at = self._now.monotonic if self._began_at is None else self._began_at
-        evidence = self._history.evidence(Moment(began_at + self.measured_seconds, self._now.wall))
-        return HostJudge(subject).judge(evidence, self.blocked)
+        end = Moment(began_at + self.measured_seconds, self._now.wall)
+        return self._history.evidence(end), self._driver_error
 
     @property
-    def blocked(self) -> str | None:
-        """Why the driver cannot be used, as far as it is known."""
+    def _driver_error(self) -> str | None:
         presence = self._sampler.presence
-        if presence is None or not presence.driver_known:
-            return _NO_ANSWER
-        return presence.driver_error
-
-    def _settled(self, now: float) -> bool:
-        return self._sampler.waiting_for() is None or now - self._started_at >= self._patience_seconds
+        return "no_answer" if presence is None or presence.driver_up is None else presence.driver_error
 
 
-def tuned(config: Config, seconds: float) -> Config:
-    """The configuration with a medium tier that is fast enough for so short a measurement."""
-    fast = min(config.sample_fast_seconds, seconds / _ROUNDS)
-    medium = max(fast, min(config.sample_medium_seconds, seconds / _ROUNDS))
-    return replace(config, sample_fast_seconds=fast, sample_medium_seconds=medium)
-
-
-def measure(
-    machine: Machine,
-    subject: Subject,
-    config: Config,
-    seconds: float,
-    *,
-    patience_seconds: float,
-    progress: Progress,
-) -> Judgement:
-    """Measure a machine in real time, and judge it.
-
-    Args:
-        machine: to measure.
-        subject: what it is called.
-        config: as for the daemon.
-        seconds: how long, from the first answer of everything on.
-        patience_seconds: how long to wait for that answer; past it, what answers is measured without the rest.
-        progress: called a few times a second.
-    """
-    config = tuned(config, seconds)
+def _watch(machine: Machine, config: Config, seconds: float, patience_seconds: float) -> _Measurement:
     runner = Runner(machine.clock, config)
     sampler = Sampler(machine, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
-    observer = _Observer(sampler, machine.clock, seconds, patience_seconds)
-    runner.start(sampler, observer.note, lambda _cause: observer.done.set())
+    measurement = _Measurement(sampler, machine.clock, seconds, patience_seconds)
+    runner.start(sampler, measurement.note, lambda _cause: measurement.done.set())
     ends_at = machine.clock.now().monotonic + patience_seconds + seconds + _GRACE_SECONDS
+    shown = sys.stderr.isatty()
     try:
-        while not observer.done.wait(_PROGRESS_SECONDS) and machine.clock.now().monotonic < ends_at:
-            progress(observer.measured_seconds, seconds)
+        while not measurement.done.wait(_PROGRESS_SECONDS) and machine.clock.now().monotonic < ends_at:
+            if shown:
+                line = f"\rmeasuring, {measurement.measured_seconds:.0f} of {seconds:.0f} s "
+                click.echo(line, nl=False, err=True)
     finally:
         runner.stop()
-    return observer.judgement(subject)
+    if shown:
+        click.echo("\r\x1b[K", nl=False, err=True)
+    return measurement
 
 
-def measure_stepped(
-    machine: Machine,
-    clock: SteppedClock,
-    subject: Subject,
-    config: Config,
-    seconds: float,
-    *,
-    patience_seconds: float,
-) -> Judgement:
-    """Measure a machine on a stepped clock, as fast as it goes; arguments as `measure`."""
-    config = tuned(config, seconds)
-    sampler = Sampler(machine, config, lambda _name: InlineLane(machine.clock), GPU_COLLECTORS, HOST_COLLECTORS)
-    observer = _Observer(sampler, machine.clock, seconds, patience_seconds)
+def _step(machine: Machine, config: Config, seconds: float, patience_seconds: float) -> _Measurement:
+    clock = machine.clock
+    assert isinstance(clock, SteppedClock)  # noqa: S101 - the caller looked
+    sampler = Sampler(machine, config, lambda name: InlineLane(clock, name), GPU_COLLECTORS, HOST_COLLECTORS)
+    measurement = _Measurement(sampler, clock, seconds, patience_seconds)
     while True:
         sampler.step()
         sampler.publish()
-        observer.note()
-        if observer.done.is_set():
+        measurement.note()
+        if measurement.done.is_set():
             break
         clock.advance(config.sample_fast_seconds)
     sampler.close(lambda condition: condition())
-    return observer.judgement(subject)
+    return measurement

@@ -9,65 +9,49 @@ from typing import Final
 
 import click
 
-from gpu_triage.diagnosis.codes import CHECKS
-from gpu_triage.diagnosis.text import printable
+from gpu_triage.diagnosis.findings.table import CHECKS
+from gpu_triage.diagnosis.report.text import printable
 from gpu_triage.handbook.pages import UnknownPage, alert_names, find, summary_of
 from gpu_triage.handbook.terminal import render_terminal
-from gpu_triage.hardware.xid_codes import XID_CODES
+from gpu_triage.xid.codes import XID_CODES
 
 _WIDEST: Final = 100
 _NARROWEST: Final = 40
 _PLAYBOOK: Final = "\nThe playbook has the steps, and how to drain and reset: gpu-triage explain playbook\n"
 
 
-def explain_command() -> click.Command:
-    """The command, for the group."""
+@click.command("explain", short_help="Print the runbook of an alert, a finding or an Xid.")
+@click.argument("name", nargs=-1)
+@click.option("--list", "list_all", is_flag=True, help="List every alert with its finding, and all Xid codes.")
+def explain_command(*, name: tuple[str, ...], list_all: bool) -> int:
+    """Print what an alert, a finding or an Xid means, and what to do about it.
 
-    @click.command("explain", short_help="Print the runbook of an alert, a finding or an Xid.")
-    @click.argument("name", nargs=-1)
-    @click.option("--list", "list_all", is_flag=True, help="List every alert with its finding, and all Xid codes.")
-    def explain(*, name: tuple[str, ...], list_all: bool) -> int:
-        """Print what an alert, a finding or an Xid means, and what to do about it.
+    \b
+      gpu-triage explain GpuLost          the runbook of an alert
+      gpu-triage explain gpu.lost         a finding of gpu-triage check
+      gpu-triage explain 79               an Xid; xid-79 and "xid 79" are the same
+      gpu-triage explain playbook         what to ask in which order
+      gpu-triage explain xids             every Xid code
+      gpu-triage explain metrics          every metric; "configuration" has every option
 
-        \b
-          gpu-triage explain GpuLost          the runbook of an alert
-          gpu-triage explain gpu.lost         a finding of gpu-triage check
-          gpu-triage explain 79               an Xid; xid-79 and "xid 79" are the same
-          gpu-triage explain playbook         what to ask in which order
-          gpu-triage explain xids             every Xid code
-          gpu-triage explain metrics          every metric; "configuration" has every option
-
-        Case does not matter. A running exporter serves the same pages under /runbooks/.
-        """  # noqa: D301 - click reads the backspace: as it stands
-        if bool(name) == list_all:
-            raise click.UsageError("give one alert, finding or Xid, or --list")
-        if list_all:
-            _write(_listing())
-            return 0
-        word = " ".join(name)
-        try:
-            page = find(word)
-        except UnknownPage as unknown:
-            near = f"; did you mean {', '.join(unknown.nearest)}?" if unknown.nearest else ""
-            raise click.UsageError(f"no alert, finding or Xid {printable(word[:80])!r}{near}") from unknown
-        more = "" if "playbook.md" not in page.text else _PLAYBOOK
-        _write(render_terminal(page.text, _columns(), styled=_wants_colour()) + more)
-        return 0
-
-    return explain
+    Case does not matter. A running exporter serves the same pages under /runbooks/.
+    """  # noqa: D301 - click reads the backspace: as it stands
+    if bool(name) == list_all:
+        raise click.UsageError("give one alert, finding or Xid, or --list")
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    click.echo(_listing() if list_all else _page(" ".join(name), styled=colour), nl=False, color=colour)
+    return 0
 
 
-def _columns() -> int:
-    return max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size((_WIDEST, 24)).columns))
-
-
-def _wants_colour() -> bool:
-    # As `check` decides it, without loading what it measures with.
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-
-
-def _write(text: str) -> None:
-    click.echo(text, nl=False, color=_wants_colour())
+def _page(word: str, *, styled: bool) -> str:
+    try:
+        page = find(word)
+    except UnknownPage as unknown:
+        near = f"; did you mean {', '.join(unknown.nearest)}?" if unknown.nearest else ""
+        raise click.UsageError(f"no alert, finding or Xid {printable(word[:80])!r}{near}") from unknown
+    columns = shutil.get_terminal_size((_WIDEST, 24)).columns
+    more = _PLAYBOOK if "playbook.md" in page.text else ""
+    return render_terminal(page.text, max(_NARROWEST, min(_WIDEST, columns)), styled=styled) + more
 
 
 def _listing() -> str:

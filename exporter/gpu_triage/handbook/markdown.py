@@ -1,36 +1,74 @@
-"""Reads the handbook's Markdown; the only place that talks to markdown-it."""
+"""Reads the handbook's Markdown, and renders it as HTML; the only place that talks to markdown-it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from markdown_it.tree import SyntaxTreeNode as Node
 
-__all__ = ["Token", "parse", "plain_text", "served_address", "slug"]
+__all__ = ["Node", "read", "render_html", "served_address"]
 
 _OUTSIDE: Final = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
-_SERVED: Final = {"playbook.md": "playbook", "xids.md": "xids", "METRICS.md": "metrics"} | {
+_SERVED: Final = {
+    "playbook.md": "playbook",
+    "xids.md": "xids",
+    "METRICS.md": "metrics",
     "configuration.md": "configuration",
     "README.md": "./",
 }
 
 
-def parse(text: str) -> Sequence[Token]:
-    """The blocks of a page: CommonMark with tables; raw HTML is text."""
-    return MarkdownIt("commonmark", {"html": False}).enable("table").parse(text)
+def _parser() -> MarkdownIt:
+    """CommonMark with tables; raw HTML is text."""
+    return MarkdownIt("commonmark", {"html": False, "xhtmlOut": False}).enable("table")
 
 
-def slug(heading: str) -> str:
-    """The anchor of a heading's text, as code hosts make it."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+def read(text: str) -> Sequence[Node]:
+    """The blocks of a page."""
+    return Node(_parser().parse(text)).children
 
 
-def plain_text(inline: Token) -> str:
-    """The text of a block without its markup."""
-    return "".join(each.content for each in inline.children or () if each.type in {"text", "code_inline"})
+def render_html(text: str) -> str:
+    """The page's body: headings have anchors, a table scrolls by itself.
+
+    Links between pages are relative to ``/runbooks/``; a link to what is not served is plain text.
+    """
+    parser = _parser()
+    # A table wider than a phone scrolls in its own box, and the page stays where it is.
+    parser.add_render_rule("table_open", lambda *_: '<div class="wide" tabindex="0"><table>\n')
+    parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    tokens = parser.parse(text)
+    for at, token in enumerate(tokens):
+        if token.type == "heading_open":
+            token.attrSet("id", _slug(tokens[at + 1]))
+        elif token.type == "th_open":
+            token.attrSet("scope", "col")
+        elif token.type == "fence":
+            token.info = ""
+        elif token.children is not None:
+            token.children = list(_with_served_links(token.children))
+    return str(parser.renderer.render(tokens, parser.options, {}))
+
+
+def _slug(heading: Token) -> str:
+    """The anchor of a heading, as code hosts make it."""
+    text = "".join(each.content for each in heading.children or () if each.type in {"text", "code_inline"})
+    return re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
+
+
+def _with_served_links(inline: Sequence[Token]) -> Iterator[Token]:
+    linked = False
+    for token in inline:
+        if token.type == "link_open":
+            address = served_address(str(token.attrs["href"]))
+            linked = address is not None
+            token.attrs = {"href": address or "", "rel": "noreferrer"}
+        if linked or token.type not in {"link_open", "link_close"}:
+            yield token
 
 
 def served_address(target: str) -> str | None:
@@ -45,8 +83,6 @@ def served_address(target: str) -> str | None:
     name = path.rpartition("/")[2]
     if name.startswith("Gpu") and name.endswith(".md"):
         page: str | None = name.removesuffix(".md")
-    elif name == "README.md" and "rules/" in path:
-        page = None
     else:
-        page = _SERVED.get(name)
+        page = None if "rules/" in path else _SERVED.get(name)
     return None if page is None else f"{page}#{anchor}" if anchor else page

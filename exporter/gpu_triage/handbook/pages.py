@@ -3,53 +3,52 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
-from gpu_triage.diagnosis.codes import BY_CODE, Check, xid_check
-from gpu_triage.handbook.index import first_sentence
-from gpu_triage.handbook.words import FATAL_IN_TEXT, KINDS, meaning_of
-from gpu_triage.hardware.xid_codes import UNLISTED_ACTION, UNLISTED_MEANING, XID_CODES, XidKind
+from gpu_triage.diagnosis.findings.table import BY_CODE, Check, xid_check
+from gpu_triage.xid.codes import UNLISTED_ACTION, UNLISTED_MEANING, XID_CODES, XidCode, XidKind
 
 INDEX: Final = "index"
 PLAYBOOK: Final = "playbook"
 XIDS: Final = "xids"
 METRICS: Final = "metrics"
 CONFIGURATION: Final = "configuration"
+_OWN_PAGES: Final = (PLAYBOOK, XIDS, METRICS, CONFIGURATION)
 
-_HANDBOOK: Final = Path(__file__).resolve().parent
-_RUNBOOKS: Final = _HANDBOOK / "runbooks"
+FATAL_IN_TEXT: Final = (
+    "The kernel log says Fatal or Nonfatal after the code. A Nonfatal error is a ticket: the GPU goes on working."
+)
+_URGENCIES: Final[Mapping[XidKind, str]] = MappingProxyType(
+    {
+        XidKind.PAGE: "pages a person: the GPU must not go on",
+        XidKind.TICKET: "a ticket for the working day",
+        XidKind.APPLICATION: "a matter of the job: a program caused it",
+        XidKind.INFORMATION: "context only: nobody is told",
+    }
+)
+
+HANDBOOK: Final = Path(__file__).resolve().parent
+_RUNBOOKS: Final = HANDBOOK / "runbooks"
 _COMMENT: Final = re.compile(r"^<!--.*?-->\n?", re.MULTILINE | re.DOTALL)
-_TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 _XID: Final = re.compile(r"(?:xid)?[ ._#-]?(\d{1,4})")
 _UNLISTED_ALERT: Final = "GpuXidUnlisted"
 _LONGEST_WORD: Final = 64
 """Nothing in the handbook has a longer name; a longer word is not worth comparing with all names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
-    """One page.
+class Page(NamedTuple):
+    """One page: its heading, and its Markdown, in which links lead to other pages by their file names."""
 
-    Attributes:
-        name: what finds it, and its address under ``/runbooks/``.
-        title: its heading.
-        text: Markdown; links lead to other pages by their file names, as in the repository.
-    """
-
-    name: str
     title: str
     text: str
 
 
 class UnknownPage(LookupError):
-    """No page has this name.
-
-    Attributes:
-        nearest: names like it, the most similar first; may be empty.
-    """
+    """No page has this name; `nearest` are those like it, the most similar first."""
 
     def __init__(self, word: str, nearest: tuple[str, ...]) -> None:
         super().__init__(f"no alert, finding or Xid {word!r}")
@@ -61,9 +60,20 @@ def alert_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in _RUNBOOKS.glob("Gpu*.md")))
 
 
+def first_sentence(text: str) -> str:
+    """The first sentence under a page's title."""
+    return " ".join(text.split("\n\n")[1].split()).split(". ")[0].removesuffix(".") + "."
+
+
 def summary_of(alert: str) -> str:
     """The first sentence of an alert's runbook."""
     return first_sentence(_file(_RUNBOOKS / f"{alert}.md"))
+
+
+def meaning_of(xid: XidCode) -> str:
+    """Its meaning as a sentence without a full stop, with the GPUs that report it."""
+    since = f", on {xid.since}" if xid.since else ""
+    return f"{xid.meaning[:1].upper()}{xid.meaning[1:]}{since}"
 
 
 def find(word: str) -> Page:
@@ -75,22 +85,22 @@ def find(word: str) -> Page:
         UnknownPage: nothing has that name.
     """
     plain = " ".join(word.split()).removesuffix(".md").casefold()
-    for name in (*alert_names(), PLAYBOOK, XIDS, METRICS, CONFIGURATION, INDEX):
-        if plain == name.casefold():
-            return _named(name)
-    number = _XID.fullmatch(plain)
-    if number is not None:
-        return _xid_page(int(number[1]))
-    check = BY_CODE.get(plain)
-    if check is not None:
-        return _finding_page(check)
-    raise UnknownPage(word, _nearest(plain))
+    own = {name.casefold(): name for name in (*alert_names(), *_OWN_PAGES, INDEX)}
+    if plain in own:
+        text = _own_page(own[plain])
+    elif number := _XID.fullmatch(plain):
+        text = _xid_page(int(number[1]))
+    elif check := BY_CODE.get(plain):
+        text = _finding_page(check)
+    else:
+        raise UnknownPage(word, _nearest(plain))
+    return Page(text.partition("\n")[0].removeprefix("# "), text)
 
 
 def _nearest(plain: str) -> tuple[str, ...]:
     if len(plain) > _LONGEST_WORD:
         return ()
-    names = {name.casefold(): name for name in (*BY_CODE, *alert_names(), PLAYBOOK, XIDS, METRICS, CONFIGURATION)}
+    names = {name.casefold(): name for name in (*BY_CODE, *alert_names(), *_OWN_PAGES)}
     # Whoever leaves out "Gpu" still means the alert.
     names |= {name.casefold().removeprefix("gpu"): name for name in alert_names()}
     found = get_close_matches(plain, names, n=5, cutoff=0.55)
@@ -98,61 +108,52 @@ def _nearest(plain: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names[each] for each in found))[:5]
 
 
-def _named(name: str) -> Page:
+def _own_page(name: str) -> str:
     if name in {METRICS, CONFIGURATION}:
         # Here and not above: only these two pages need the options and their values.
-        from gpu_triage.reference import catalogue_specs, configuration_markdown, metrics_markdown  # noqa: PLC0415
+        from gpu_triage.reference import configuration_markdown, metrics_markdown  # noqa: PLC0415
 
-        text = metrics_markdown(catalogue_specs()) if name == METRICS else configuration_markdown()
-        return _page(name, text)
+        return metrics_markdown() if name == METRICS else configuration_markdown()
     if name in {PLAYBOOK, XIDS}:
-        return _page(name, _file(_HANDBOOK / f"{name}.md"))
-    return _page(name, _file(_RUNBOOKS / ("README.md" if name == INDEX else f"{name}.md")))
-
-
-def _page(name: str, text: str) -> Page:
-    title = _TITLE.search(text)
-    return Page(name, title[1] if title else name, text)
+        return _file(HANDBOOK / f"{name}.md")
+    return _file(_RUNBOOKS / ("README.md" if name == INDEX else f"{name}.md"))
 
 
 def _file(path: Path) -> str:
     return _COMMENT.sub("", path.read_text(encoding="utf-8"))
 
 
-def _finding_page(check: Check) -> Page:
+def _finding_page(check: Check) -> str:
     head = (
         f"# Finding {check.code}\n\n"
         f"{check.advice.meaning}\n\n"
         f"- **Do now:** {check.advice.decision}\n"
         f"- **Severity:** {check.severity.value}\n"
     )
-    return _before_runbook(check.code, head, check.runbook)
+    return _before_runbook(head, check.runbook)
 
 
-def _xid_page(number: int) -> Page:
+def _xid_page(number: int) -> str:
     xid = XID_CODES.get(number)
     if xid is None:
         head = (
             f"# Xid {number}\n\n"
             f"The driver reported Xid {number}: {UNLISTED_MEANING}.\n\n"
             f"- **Do now:** {UNLISTED_ACTION}\n"
-            f"- **Urgency:** {KINDS[XidKind.TICKET]}\n"
+            f"- **Urgency:** {_URGENCIES[XidKind.TICKET]}\n"
         )
-        return _before_runbook(f"xid-{number}", head, _UNLISTED_ALERT)
+        return _before_runbook(head, _UNLISTED_ALERT)
     fatal = f"- **Fatal or Nonfatal:** {FATAL_IN_TEXT}\n" if xid.fatal_in_text else ""
     head = (
         f"# Xid {number}\n\n"
         f"{meaning_of(xid)}.\n\n"
         f"- **Do now:** {xid.action}\n"
-        f"- **Urgency:** {KINDS[xid.kind]}\n"
+        f"- **Urgency:** {_URGENCIES[xid.kind]}\n"
         f"{fatal}"
         "- **All codes:** [Xid codes](../xids.md)\n"
     )
-    return _before_runbook(f"xid-{number}", head, xid_check(str(number)).runbook)
+    return _before_runbook(head, xid_check(str(number)).runbook)
 
 
-def _before_runbook(name: str, head: str, runbook: str) -> Page:
-    title = head.partition("\n")[0].removeprefix("# ")
-    if not runbook:
-        return Page(name, title, head)
-    return Page(name, title, f"{head}\n---\n\n{_file(_RUNBOOKS / f'{runbook}.md')}")
+def _before_runbook(head: str, runbook: str) -> str:
+    return f"{head}\n---\n\n{_file(_RUNBOOKS / f'{runbook}.md')}" if runbook else head

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Final
 
 import click
 
-from gpu_triage.handbook.markdown import Token, parse, plain_text
+from gpu_triage.handbook.markdown import Node, read
 
 _INDENT: Final = "    "
 _GAP: Final = "  "
@@ -23,75 +24,52 @@ def render_terminal(text: str, width: int, *, styled: bool = True) -> str:
         width: columns; only commands and words that are longer go beyond it.
         styled: whether to mark headings, emphasis and code by weight and colour.
     """
-    page = "\n".join(_blocks(parse(text), width)).strip("\n") + "\n"
+    page = "\n".join(_blocks(read(text), width)).strip("\n") + "\n"
     return page if styled else click.unstyle(page)
 
 
-def _blocks(tokens: Sequence[Token], width: int) -> Iterator[str]:
+def _blocks(nodes: Sequence[Node], width: int) -> Iterator[str]:
     """Lines of a page; an empty one between blocks."""
-    at = 0
-    while at < len(tokens):
-        token = tokens[at]
-        end = _end_of(tokens, at)
-        inner = tokens[at + 1 : end]
-        if token.type == "heading_open":
-            yield from _heading(plain_text(inner[0]), int(token.tag[1]), width)
-        elif token.type == "paragraph_open":
-            yield from wrapped(_words(inner[0]), width)
-            yield from ("",) if not token.hidden else ()
-        elif token.type == "fence":
-            yield from (f"{_INDENT}{line}".rstrip() for line in token.content.splitlines())
+    for node in nodes:
+        yield from _lines(node, width)
+        if not node.hidden:  # a paragraph of a list without empty lines
             yield ""
-        elif token.type in {"bullet_list_open", "ordered_list_open"}:
-            yield from _list(inner, width, numbered=token.type.startswith("ordered"))
-            yield ""
-        elif token.type == "table_open":
-            yield from _table(inner, width)
-            yield ""
-        elif token.type == "hr":
-            yield from ("-" * width, "")
-        at = end + 1
 
 
-def _end_of(tokens: Sequence[Token], at: int) -> int:
-    """Index of the token that closes the one at this index; the same index for one that stands alone."""
-    depth = 0
-    for index in range(at, len(tokens)):
-        depth += tokens[index].nesting
-        if depth == 0:
-            return index
-    return at
+def _lines(node: Node, width: int) -> Iterator[str]:
+    if node.type == "heading":
+        yield from _heading(click.unstyle(_styled(node)), int(node.tag[1]), width)
+    elif node.type == "paragraph":
+        yield from _wrapped(_styled(node).split(), width)
+    elif node.type == "fence":
+        yield from (f"{_INDENT}{line}".rstrip() for line in node.content.splitlines())
+    elif node.type in {"bullet_list", "ordered_list"}:
+        yield from _list(node, width)
+    elif node.type == "table":
+        yield from _table(node, width)
+    elif node.type == "hr":
+        yield "-" * width
 
 
 def _heading(text: str, level: int, width: int) -> Iterator[str]:
-    lines = list(wrapped(text.split(), width))
+    lines = list(_wrapped(text.split(), width))
     yield from (click.style(line, bold=True) for line in lines)
     if level <= 2:  # noqa: PLR2004 - a page's title and its sections
         yield ("=" if level == 1 else "-") * max(map(len, lines), default=0)
-    yield ""
 
 
-def _list(tokens: Sequence[Token], width: int, *, numbered: bool) -> Iterator[str]:
-    at = number = 0
-    while at < len(tokens):
-        end = _end_of(tokens, at)
-        number += 1
-        mark = f"{number}. " if numbered else "- "
-        lines = list(_blocks(tokens[at + 1 : end], width - len(mark)))
+def _list(node: Node, width: int) -> Iterator[str]:
+    for number, item in enumerate(node.children, 1):
+        mark = f"{number}. " if node.type == "ordered_list" else "- "
+        lines = list(_blocks(item.children, width - len(mark)))
         while lines and not lines[-1]:
             lines.pop()
         for nth, line in enumerate(lines):
             yield f"{mark if nth == 0 else ' ' * len(mark)}{line}".rstrip()
-        at = end + 1
 
 
-def _table(tokens: Sequence[Token], width: int) -> Iterator[str]:
-    rows: list[list[list[str]]] = []
-    for at, token in enumerate(tokens):
-        if token.type == "tr_open":
-            rows.append([])
-        elif token.type in {"th_open", "td_open"}:
-            rows[-1].append(_words(tokens[at + 1]))
+def _table(node: Node, width: int) -> Iterator[str]:
+    rows = [[_styled(cell).split() for cell in row.children] for part in node.children for row in part.children]
     widths = _column_widths(rows, width)
     yield from _row(rows[0], widths)
     yield _GAP.join("-" * columns for columns in widths)
@@ -100,9 +78,8 @@ def _table(tokens: Sequence[Token], width: int) -> Iterator[str]:
 
 
 def _row(cells: list[list[str]], widths: list[int]) -> Iterator[str]:
-    wraps = [list(wrapped(words, columns)) for words, columns in zip(cells, widths, strict=True)]
-    for nth in range(max(map(len, wraps), default=0)):
-        parts = [lines[nth] if nth < len(lines) else "" for lines in wraps]
+    wraps = (_wrapped(words, columns) for words, columns in zip(cells, widths, strict=True))
+    for parts in zip_longest(*wraps, fillvalue=""):
         padded = (part + " " * (columns - _length(part)) for part, columns in zip(parts, widths, strict=True))
         yield _GAP.join(padded).rstrip()
 
@@ -121,7 +98,7 @@ def _column_widths(rows: list[list[list[str]]], width: int) -> list[int]:
     return widths
 
 
-def wrapped(words: Sequence[str], width: int) -> Iterator[str]:
+def _wrapped(words: Sequence[str], width: int) -> Iterator[str]:
     """The words on lines of at most this width; a longer word has a line of its own."""
     line: list[str] = []
     used = 0
@@ -139,21 +116,14 @@ def _length(text: str) -> int:
     return len(click.unstyle(text))
 
 
-def _words(inline: Token) -> list[str]:
-    """The words of a block, each with its own style, so that lines can be broken between them."""
-    text, bold = "", False
-    for token in inline.children or ():
-        if token.type in {"strong_open", "strong_close"}:
-            bold = token.type == "strong_open"
-        elif token.type in {"softbreak", "hardbreak"}:
-            text += " "
-        elif token.type in {"text", "code_inline"}:
-            code = token.type == "code_inline"
-            text += " ".join(_styled(word, code=code, bold=bold) for word in token.content.split(" "))
-    return text.split()
-
-
-def _styled(word: str, *, code: bool, bold: bool) -> str:
-    if not word or not (code or bold):
-        return word
-    return click.style(word, fg="cyan" if code else None, bold=bold or None)
+def _styled(node: Node, *, bold: bool = False) -> str:
+    """The text of a block, each word with its own style, so that lines can be broken between them."""
+    if node.type in {"softbreak", "hardbreak"}:
+        return " "
+    if node.type in {"text", "code_inline"}:
+        colour = "cyan" if node.type == "code_inline" else None
+        if not (colour or bold):
+            return node.content
+        words = node.content.split(" ")
+        return " ".join(click.style(word, fg=colour, bold=bold or None) if word else "" for word in words)
+    return "".join(_styled(child, bold=bold or node.type == "strong") for child in node.children)

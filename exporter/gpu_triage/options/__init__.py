@@ -6,9 +6,9 @@ Each option is declared once, in `table`; its flag, variable, file key, help and
 from __future__ import annotations
 
 from gpu_triage.options.command import OptionsCommand, serve_options, version_option
+from gpu_triage.options.option import Option
 from gpu_triage.options.run import run_cli
-from gpu_triage.options.sources import build_config
-from gpu_triage.options.table import CollectorSwitch, Option, all_options, options_markdown
+from gpu_triage.options.table import CollectorSwitch, all_options, options_markdown
 from gpu_triage.options.values import split_listen_address, unix_socket_path
 
 __all__ = [
@@ -16,7 +16,6 @@ __all__ = [
     "Option",
     "OptionsCommand",
     "all_options",
-    "build_config",
     "options_markdown",
     "run_cli",
     "serve_options",

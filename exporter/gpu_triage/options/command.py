@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Callable, Iterable
+from copy import copy
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from gpu_triage import __version__
-from gpu_triage.given import Given
-from gpu_triage.options.sources import ScenarioOptions, build_config, no_options
-from gpu_triage.options.table import all_options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from gpu_triage.options.table import CollectorSwitch, Option
+from gpu_triage.options.option import Option
+from gpu_triage.options.sources import ScenarioOptions, config_in, no_options, use_file, use_scenario
+from gpu_triage.options.table import CONFIG_FILE, SIMULATE, CollectorSwitch, all_options
 
 T = TypeVar("T")
 _HELP_COLUMNS = 100
-
-
-class OptionFlag(click.Option):
-    """A flag that knows the option it stands for; its value stays text until the option's kind reads it."""
-
-    def __init__(self, *args: Any, option: Option, **attributes: Any) -> None:
-        super().__init__(*args, **attributes)
-        self.option = option
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str]:  # noqa: ARG002 - click's signature
-        """How the flag is written, and what it does with its default and environment variable."""
-        option = self.option
-        return option.synopsis, f"{option.help}  [default: {option.default}; env: {option.variable}]"
 
 
 class OptionsCommand(click.Command):
@@ -51,14 +35,19 @@ class OptionsCommand(click.Command):
             error.ctx = error.ctx or ctx
             raise
 
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """As click, the configuration file first: it may name the scenario, whose options it overrules."""
+        found = super().get_params(ctx)
+        return sorted(found, key=lambda each: not isinstance(each, Option) or each.key != CONFIG_FILE)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write each option once, under its section; the command's own beside them under "Options"."""
         sections: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
+        for parameter in super().get_params(ctx):
             # The usage line names the arguments, and newer versions of click give them a record too.
             record = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
             if record is not None:
-                section = parameter.option.section if isinstance(parameter, OptionFlag) else "Options"
+                section = parameter.section if isinstance(parameter, Option) else "Options"
                 sections.setdefault(section, []).append(record)
         for section, records in sections.items():
             with formatter.section(section):
@@ -91,44 +80,26 @@ def serve_options(
         applies: which options have a flag here. The others are still read from the environment and the file, which
             a host's commands share.
     """
-    options = all_options(switches)
-    flagged = tuple(option for option in options if applies(option))
+    callbacks = {CONFIG_FILE: use_file, SIMULATE: use_scenario(of_scenario)}
+    # Each command has its own: whether one has a flag differs.
+    options = [copy(option) for option in all_options(switches)]
+    for option in options:
+        option.flagged = applies(option)
+        option.callback = callbacks.get(option.key)
+    names = {option.name for option in options}
 
     def decorate(function: Callable[..., T]) -> Callable[..., T]:
         @wraps(function)
         def with_config(**parameters: Any) -> T:
-            flags: dict[str, Given] = {}
-            for option in flagged:
-                value = parameters.pop(_parameter_name(option))
-                if value is not None and value != ():
-                    flags[option.name] = _given_by_flag(option, value)
-            return function(config=build_config(options, flags, os.environ, of_scenario), **parameters)
+            config = config_in(click.get_current_context(), os.environ)
+            return function(config=config, **{key: each for key, each in parameters.items() if key not in names})
 
-        decorated: Callable[..., T] = with_config
-        for option in reversed(flagged):  # click lists the decorator applied last first
-            decorated = _flag_of(option)(decorated)
-        return decorated
+        # As click.option would: a command turns the list around.
+        inner = getattr(function, "__click_params__", ())
+        with_config.__click_params__ = [*inner, *reversed(options)]  # type: ignore[attr-defined]  # set by click's own decorators too
+        return with_config
 
     return decorate
-
-
-def _parameter_name(option: Option) -> str:
-    return option.variable.lower()
-
-
-def _flag_of(option: Option) -> Callable[[Callable[..., T]], Callable[..., T]]:
-    name = _parameter_name(option)
-    if option.on_off:
-        flags = f"{option.flag}/{option.negative_flag}"
-        return click.option(flags, name, cls=OptionFlag, option=option, default=None)
-    return click.option(option.flag, name, cls=OptionFlag, option=option, default=None, type=str, multiple=option.many)
-
-
-def _given_by_flag(option: Option, value: object) -> Given:
-    if isinstance(value, bool):
-        return Given(("true" if value else "false",), option.flag if value else option.negative_flag)
-    texts = tuple(map(str, value)) if isinstance(value, tuple) else (str(value),)
-    return Given(texts, option.flag)
 
 
 def version_option() -> Callable[[Callable[..., T]], Callable[..., T]]:

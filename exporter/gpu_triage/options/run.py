@@ -1,4 +1,4 @@
-"""Runs the command line and turns what goes wrong into one line and an exit code."""
+"""Runs the command line and turns what goes wrong into a line and an exit code."""
 
 from __future__ import annotations
 
@@ -6,16 +6,13 @@ import errno
 import os
 import sys
 import traceback
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 import click
 
-from gpu_triage.errors import BaselineError, ConfigError, GpuTriageError, RecordingError, ScenarioError
-from gpu_triage.options.command import OptionFlag
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from gpu_triage.errors import BaselineError, DocumentError, GpuTriageError
+from gpu_triage.options.option import Option
 
 PROGRAM = "gpu-triage"
 EXIT_FAILED = 1
@@ -32,8 +29,9 @@ def run_cli(command: click.Command, argv: Sequence[str]) -> int:
 
     The code is what the command returns if that is a number, else 0; 2 for arguments or a configuration that
     cannot be used, 1 for another failure this program raises on purpose, 130 after an interrupt. Every such
-    failure is one line on stderr. A reader that closes stdout early is no failure worth a word. 70 is an output that
-    cannot be written, or a fault of this program, whose traceback is then on stderr.
+    failure is one line on stderr; a document has one for each of its mistakes. A reader that closes stdout early is
+    no failure worth a word. 70 is an output that cannot be written, or a fault of this program, whose traceback is
+    then on stderr.
     """
     try:
         result = command.main(args=list(argv), prog_name=PROGRAM, standalone_mode=False)
@@ -48,19 +46,16 @@ def run_cli(command: click.Command, argv: Sequence[str]) -> int:
     return result if isinstance(result, int) else 0
 
 
-def _drop_stdout() -> None:
-    # What is still buffered would raise again when the interpreter flushes it at exit.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
 def _explain(error: Exception) -> int:
     if isinstance(error, click.ClickException):
         return _report_click(error)
+    if isinstance(error, DocumentError):
+        return max(_report(problem, EXIT_USAGE) for problem in error.problems)
     if isinstance(error, GpuTriageError):
-        usage = isinstance(error, (BaselineError, ConfigError, RecordingError, ScenarioError))
-        return _report(str(error), EXIT_USAGE if usage else EXIT_FAILED)
+        return _report(str(error), EXIT_USAGE if isinstance(error, BaselineError) else EXIT_FAILED)
     if isinstance(error, OSError) and error.filename is None and error.errno in _NO_OUTPUT:
-        _drop_stdout()
+        # What is still buffered would raise again when the interpreter flushes it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if error.errno == errno.EPIPE:
             return EXIT_FAILED
         return _report(f"the output cannot be written: {error.strerror}; make room, or send it elsewhere", EXIT_BROKEN)
@@ -79,12 +74,10 @@ def _report(message: str, code: int) -> int:
 
 
 def _report_click(error: click.ClickException) -> int:
-    # A group called with nothing shows its help; that is an answer, not a message to be put on one line.
     if type(error).__name__ == "NoArgsIsHelpError":
-        error.show()
+        error.show()  # a group called with nothing: an answer, not a message to be put on one line
         return EXIT_USAGE
-    code = EXIT_USAGE if isinstance(error, click.UsageError) else EXIT_FAILED
-    return _report(_explained(error), code)
+    return _report(_explained(error), EXIT_USAGE if isinstance(error, click.UsageError) else EXIT_FAILED)
 
 
 def _explained(error: click.ClickException) -> str:
@@ -92,21 +85,25 @@ def _explained(error: click.ClickException) -> str:
     help_command = f"{context.command_path if context else PROGRAM} --help"
     flags = _flags(context)
     if isinstance(error, click.NoSuchOption):
-        close = get_close_matches(error.option_name, flags, n=1)
-        right = f"did you mean {close[0]}?" if close else f"{help_command} lists them"
-        return f"no such option {error.option_name}; {right}"
-    command_name = getattr(error, "command_name", None)  # since click 8.4; before, click's own words serve
-    if command_name is not None and context is not None and isinstance(context.command, click.Group):
-        close = get_close_matches(command_name, context.command.list_commands(context), n=1)
-        right = f"did you mean {close[0]}?" if close else f"{help_command} lists them"
-        return f"no such command {command_name}; {right}"
+        return f"no such option {error.option_name}; {_nearest(error.option_name, flags, help_command)}"
+    command = getattr(error, "command_name", None)  # since click 8.4; before, click's own words serve
+    if command is not None and context is not None and isinstance(context.command, click.Group):
+        return f"no such command {command}; {_nearest(command, context.command.list_commands(context), help_command)}"
+    if isinstance(error, click.BadParameter) and error.param is not None and "; " in error.message:
+        return f"{error.param.opts[0]}: {error.message}"
     message = error.format_message().rstrip(".")
     parameter = flags.get(error.option_name) if isinstance(error, click.BadOptionUsage) else None
-    if isinstance(parameter, OptionFlag):
-        return f"{message}; write {parameter.option.synopsis}"
+    if isinstance(parameter, Option):
+        return f"{message}; write {parameter.synopsis}"
     return f"{message}; {help_command} shows what is right"
+
+
+def _nearest(name: str, known: Iterable[str], help_command: str) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f"did you mean {close[0]}?" if close else f"{help_command} lists them"
 
 
 def _flags(context: click.Context | None) -> dict[str, click.Parameter]:
     parameters = context.command.get_params(context) if context is not None else []
-    return {flag: each for each in parameters for flag in (*each.opts, *each.secondary_opts)}
+    flagged = (each for each in parameters if not isinstance(each, Option) or each.flagged)
+    return {flag: each for each in flagged for flag in (*each.opts, *each.secondary_opts)}

@@ -1,24 +1,20 @@
-"""From flags, environment variables and a file to one checked Config."""
+"""From flags, environment variables, a file and a scenario, as click has them, to one checked Config."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-from gpu_triage.config import Config
+import click
+
+from gpu_triage.config import Config, Setting
+from gpu_triage.documents import Keyed, Parsed, Place, parse_yaml, raised_as, read_file, read_value, suggestion
 from gpu_triage.errors import ConfigError
-from gpu_triage.given import Given
 from gpu_triage.options.combinations import refuse_useless_combinations
-from gpu_triage.options.file import options_in_file
-from gpu_triage.options.table import CONFIG_FILE, SIMULATE, VARIABLE_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gpu_triage.options.table import Option
+from gpu_triage.options.option import VARIABLE_PREFIX, Option, settings_of, source_of
+from gpu_triage.options.table import SIMULATE
 
 # Kubernetes describes every Service of the namespace to every container, in variables named after it, and a
 # Service called gpu-triage or gpu-triage-exporter is likely.
@@ -26,113 +22,143 @@ _OTHERS_PREFIX = "GPU_TRIAGE_EXPORTER_"
 _SERVICE_VARIABLE = re.compile(
     r"GPU_TRIAGE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
+_OVERRULED = (("baseline.file", "baseline.from-host"),)
+"""Two ways to say one thing: where an operator says the first, a scenario's second does not count."""
 
+_SCENARIO = "gpu_triage.scenario"
 
-ScenarioOptions = Callable[[str], "Mapping[str, Given]"]
+ScenarioOptions = Callable[[str], Mapping[str, Setting]]
 """Tells the options that a scenario brings, by its name or path."""
 
 
-def no_options(_scenario: str) -> Mapping[str, Given]:
+def no_options(_scenario: str) -> Mapping[str, Setting]:
     """No options, whatever the scenario."""
     return {}
 
 
-def build_config(
-    options: Sequence[Option],
-    flags: Mapping[str, Given],
-    environment: Mapping[str, str],
-    of_scenario: ScenarioOptions = no_options,
+def use_file(ctx: click.Context, option: click.Parameter, path: str | None) -> None:
+    """Let a configuration file say what neither a flag nor a variable says: click's callback of its option."""
+    if path is not None and isinstance(option, Option):
+        _add(ctx, {**settings_of(ctx), **_settings_in_file(path, _options_of(ctx.command))})
+
+
+def use_scenario(of_scenario: ScenarioOptions) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+    """A callback of click's that lets the scenario it is called with say what nothing else says."""
+
+    def use(ctx: click.Context, _option: click.Parameter, scenario: str | None) -> str | None:
+        if scenario is not None:
+            settings = of_scenario(scenario)
+            _refuse_unknown_settings(settings, _options_of(ctx.command))
+            ctx.meta[_SCENARIO] = settings
+            _add(ctx, {**settings, **settings_of(ctx)})
+        return scenario
+
+    return use
+
+
+def _add(ctx: click.Context, settings: Mapping[str, Setting]) -> None:
+    settings_of(ctx).update(settings)
+    texts = ((option, settings[option.key].texts) for option in _options_of(ctx.command) if option.key in settings)
+    ctx.default_map = {option.name or "": list(found) if option.multiple else found[-1] for option, found in texts}
+
+
+def _options_of(command: click.Command) -> tuple[Option, ...]:
+    return tuple(each for each in command.params if isinstance(each, Option))
+
+
+def _settings_in_file(path: str, options: Sequence[Option]) -> dict[str, Setting]:
+    """What the file says as text, which each option's own type reads, by the keys of options; "" says nothing."""
+    tree: dict[str, Any] = {}
+    for option in options:
+        if option.field is not None:
+            *sections, last = option.key.split(".")
+            table = tree
+            for section in sections:
+                table = table.setdefault(section, {})
+            table[last] = Annotated[tuple[str, ...], Parsed(_texts if option.multiple else _text)]
+    with raised_as(ConfigError):
+        found = read_value(_hint(tree), parse_yaml(read_file(path), path), Place(path))
+    return {key: Setting(texts, f"{path}: {key}") for key, texts in _flat(found)}
+
+
+def _hint(tree: Mapping[str, Any]) -> Keyed:
+    return Keyed({key: _hint(each) if isinstance(each, dict) else each for key, each in tree.items()})
+
+
+def _flat(tree: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
+    for key, each in tree.items():
+        if isinstance(each, dict):
+            yield from _flat(each, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", each
+
+
+def _text(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, str):
+        raise ValueError("write one value")  # noqa: TRY004 - a mistake in the file, not a bug
+    return (str(value),)
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    each = value if isinstance(value, list) else [value]
+    if not each or not all(isinstance(text, str) for text in each):
+        raise ValueError("write a value or a list of values")
+    return tuple(map(str, each))
+
+
+def config_in(ctx: click.Context, environment: Mapping[str, str]) -> Config:
+    """The checked configuration that a command was called with.
+
+    Raises:
+        ConfigError: a variable that is not an option, or a combination that makes no sense. The message names the
+            source and says what would be right.
+    """
+    options = _options_of(ctx.command)
+    _refuse_unknown_variables(environment, options)
+    unset = (None, click.core.ParameterSource.DEFAULT)
+    given = [option for option in options if ctx.get_parameter_source(option.name or "") not in unset]
+    sources = {option.key: source_of(ctx, option) for option in given}
+    for key, overruled in _OVERRULED:
+        scenario = ctx.meta.get(_SCENARIO, {}).get(overruled)
+        if key in sources and scenario is not None and sources.get(overruled) == scenario.source:
+            del sources[overruled]
+    values = [(option, ctx.params[option.name or ""]) for option in given if option.key in sources]
+    return _checked(options, values, sources, Config())
+
+
+def config_of_scenario(options: Sequence[Option], settings: Mapping[str, Setting], base: Config) -> Config:
+    """The checked configuration: `base` with what a scenario says.
+
+    Raises:
+        ConfigError: as `config_in`, or a value cannot be used.
+    """
+    _refuse_unknown_settings(settings, options)
+    values = [(option, option.read(settings[option.key])) for option in options if option.key in settings]
+    return _checked(options, values, {key: setting.source for key, setting in settings.items()}, base)
+
+
+def _checked(
+    options: Sequence[Option], values: Sequence[tuple[Option, Any]], sources: Mapping[str, str], base: Config
 ) -> Config:
-    """The checked configuration: flag beats environment variable beats file key beats scenario beats default.
-
-    Args:
-        options: every option there is.
-        flags: what the command line gave, by option name.
-        environment: the process's environment; an empty variable counts as not set.
-        of_scenario: tells the options of the scenario that is to be simulated, if one is.
-
-    Raises:
-        ConfigError: a value, key or variable that cannot be used, or a combination that makes no sense. The
-            message is one line that names the source and says what would be right.
-    """
-    given = {**options_in_environment(environment, options), **flags}
-    if CONFIG_FILE in given:
-        by_name = {option.name: option for option in options}
-        path = str(_parsed(by_name[CONFIG_FILE], given[CONFIG_FILE]))
-        given = {**options_in_file(path, options), **given}
-    if SIMULATE in given:
-        given = {**known_options(of_scenario(given[SIMULATE].texts[-1]), options), **given}
-    return config_of(options, given)
-
-
-def known_options(given: Mapping[str, Given], options: Sequence[Option]) -> Mapping[str, Given]:
-    """What a scenario gives, as it is.
-
-    Raises:
-        ConfigError: something in it is no option that a scenario can set.
-    """
-    names = [option.name for option in options if option.field is not None and option.name != SIMULATE]
-    for name, value in given.items():
-        if name not in names:
-            close = get_close_matches(name, names, n=1)
-            right = f"did you mean {close[0]}?" if close else "gpu-triage serve --help lists them"
-            raise ConfigError(f"{value.source}: is no option that a scenario can set; {right}")
-    return given
-
-
-def config_of(options: Sequence[Option], given: Mapping[str, Given], base: Config | None = None) -> Config:
-    """The checked configuration: `base` (the defaults, if None) with what was given.
-
-    Raises:
-        ConfigError: as `build_config`.
-    """
-    config = _config_of(options, given, base or Config())
-    refuse_useless_combinations(config, given, options)
+    chosen = {option.field: value for option, value in values if option.field and option.collector is None}
+    collectors = {option.collector: value for option, value in values if option.collector is not None}
+    config = replace(base, collectors={**base.collectors, **collectors}, **chosen)
+    refuse_useless_combinations(config, sources, options)
     return config
 
 
-def options_in_environment(environment: Mapping[str, str], options: Sequence[Option]) -> dict[str, Given]:
-    """What the environment gives, by option name; several values of one option are separated by commas.
+def _refuse_unknown_settings(settings: Mapping[str, Setting], options: Sequence[Option]) -> None:
+    keys = [option.key for option in options if option.field is not None and option.key != SIMULATE]
+    for key, setting in settings.items():
+        if key not in keys:
+            right = suggestion(key, keys, "gpu-triage serve --help lists them")
+            raise ConfigError(f"{setting.source}: is not an option that a scenario can set; {right}")
 
-    Raises:
-        ConfigError: a variable with the program's prefix is no option and none of Kubernetes' making.
-    """
-    by_variable = {option.variable: option for option in options}
-    given: dict[str, Given] = {}
-    for variable, text in sorted(environment.items()):
-        option = by_variable.get(variable)
-        if option is not None:
-            if text:
-                texts = tuple(part.strip() for part in text.split(",")) if option.many else (text,)
-                given[option.name] = Given(texts, f"environment variable {variable}")
-        elif variable.startswith(VARIABLE_PREFIX) and not _belongs_to_others(variable):
-            close = get_close_matches(variable, by_variable, n=1)
-            right = f"did you mean {close[0]}?" if close else "--help lists them"
+
+def _refuse_unknown_variables(environment: Mapping[str, str], options: Sequence[Option]) -> None:
+    known = [option.variable for option in options]
+    for variable in sorted(environment):
+        others = variable.startswith(_OTHERS_PREFIX) or _SERVICE_VARIABLE.fullmatch(variable)
+        if variable.startswith(VARIABLE_PREFIX) and variable not in known and not others:
+            right = suggestion(variable, known, "--help lists them")
             raise ConfigError(f"unknown environment variable {variable}; {right}")
-    return given
-
-
-def _belongs_to_others(variable: str) -> bool:
-    return variable.startswith(_OTHERS_PREFIX) or _SERVICE_VARIABLE.fullmatch(variable) is not None
-
-
-def _config_of(options: Sequence[Option], given: Mapping[str, Given], base: Config) -> Config:
-    chosen: dict[str, Any] = {}  # each value's type is its option's kind's; a test compares them with Config's
-    collectors: dict[str, bool] = {}
-    for option in options:
-        if option.name not in given or option.field is None:
-            continue
-        value = _parsed(option, given[option.name])
-        if option.collector is not None:
-            collectors[option.collector] = bool(value)
-        else:
-            chosen[option.field] = value
-    return replace(base, collectors={**base.collectors, **collectors}, **chosen)
-
-
-def _parsed(option: Option, given: Given) -> object:
-    try:
-        parsed = tuple(option.kind.parse(text) for text in given.texts)
-    except ValueError as error:
-        raise ConfigError(f"{given.source}: {error}") from error
-    return parsed if option.many else parsed[0]

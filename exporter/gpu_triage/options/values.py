@@ -1,16 +1,18 @@
-"""The kinds of value an option may have: how the text is read, what is refused, and how the value is shown.
+"""The types of value an option may have: how the text is read, what is refused, and how the value is shown.
 
-Flags, environment variables and the file all bring text, so that one parser and one message serve all three.
-Every parser raises ValueError with ``<what is wrong>; <what would be right>``.
+Flags, environment variables and the file all bring text, so that one type and one message serve all three.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from gpu_triage.documents import quoted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +23,7 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 _WHOLE_NUMBER = re.compile(r"[0-9]{1,9}")
 _URL_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^\[\]:/]*)):(?P<port>[0-9]{1,5})")
+_METRIC_PATTERN = re.compile(r"[a-z0-9_*?\[\]]+")
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,253}")
 _MAX_PORT = 65535
 _UNIX = "unix:"
@@ -28,24 +31,75 @@ _LONGEST_UNIX_PATH = 107
 _LONGEST_SHOWN = 60
 
 
-@dataclass(frozen=True, slots=True)
-class ValueKind:
-    """One kind of value.
+class TextType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3, and not before
+    """A type whose values `parse` reads from text, or raises ValueError saying what would be right.
 
-    Attributes:
-        metavar: what the help calls it, in capitals.
-        parse: the value of a text; raises ValueError saying what would be right.
-        show: the text of a value, as an operator would write it.
+    What `show` writes reads back to the same value; `name` is what the help calls a value.
     """
 
-    metavar: str
-    parse: Callable[[str], object]
-    show: Callable[[Any], str] = str
+    def __init__(self, name: str, parse: Callable[[str], object], show: Callable[[Any], str] = str) -> None:
+        self.name = name
+        self.parse = parse
+        self.show = show
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        """As click, at commas."""
+        return [text.strip() for text in rv.split(",")]
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As click: the value of a text."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
-def quoted(text: str) -> str:
-    """The text in quotes for a message: on one line, unprintable characters escaped, long text cut short."""
-    return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…")
+class Truth(click.types.BoolParamType):
+    """True or false, and no other word for them: ``yes`` and ``off`` mean different things to different readers."""
+
+    name = "true|false"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As click; YAML files and Helm charts spell it True as well."""
+        if isinstance(value, str) and value.lower() not in ("true", "false"):
+            self.fail(f"{quoted(value)} is invalid; write true or false", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+TRUTH = Truth()
+
+
+class PathType(click.Path):
+    """A path as click checks it, that is not empty; no file name holds a zero byte.
+
+    Whether it may be read is not asked: what lacks a right is told in the metrics and stops nothing.
+    """
+
+    def __init__(self, *, exists: bool = False, file_okay: bool = True, path_type: type[Path] | None = None) -> None:
+        super().__init__(exists=exists, file_okay=file_okay, readable=False, path_type=path_type)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As click."""
+        if not value or "\0" in str(value):
+            self.fail(f"{quoted(str(value))} is not a path", param, ctx)
+        found = super().convert(value, param, ctx)
+        # Click takes a device for a folder.
+        if not self.file_okay and not Path(str(value)).is_dir():
+            self.fail(f"{quoted(str(value))} is not a folder", param, ctx)
+        return found
+
+    def fail(self, message: str, param: click.Parameter | None = None, ctx: click.Context | None = None) -> NoReturn:
+        """As click, with what to do next."""
+        super().fail(f"{message.rstrip('.')}; name another one", param, ctx)
+
+
+DIRECTORY = PathType(exists=True, file_okay=False, path_type=Path)
+EXISTING_PATH = PathType(exists=True, path_type=Path)
+NEW_PATH = PathType(path_type=Path)
+"""A file or folder that may come to be later."""
+FILE_NAME = PathType()
 
 
 def parse_duration(text: str) -> float:
@@ -76,7 +130,7 @@ def show_duration(seconds: float) -> str:
     return f"{seconds}s"
 
 
-def duration(minimum: str, maximum: str) -> ValueKind:
+def duration(minimum: str, maximum: str) -> TextType:
     """A duration between two others, both written as text and both included."""
     lowest, highest = parse_duration(minimum), parse_duration(maximum)
 
@@ -86,55 +140,30 @@ def duration(minimum: str, maximum: str) -> ValueKind:
             raise ValueError(f"{quoted(text)} is out of range; write a duration from {minimum} to {maximum}")
         return seconds
 
-    return ValueKind("DURATION", parse, show_duration)
+    return TextType("DURATION", parse, show_duration)
 
 
-def whole_number(minimum: int, maximum: int) -> ValueKind:
-    """A whole number between two others, both included."""
+def whole_number(minimum: int, maximum: int) -> TextType:
+    """A whole number between two others, both included; click's own would take ``1_0`` and other scripts' digits."""
 
     def parse(text: str) -> int:
         if not _WHOLE_NUMBER.fullmatch(text) or not minimum <= int(text) <= maximum:
-            raise ValueError(f"{quoted(text)} will not do; write a whole number from {minimum} to {maximum}")
+            raise ValueError(f"{quoted(text)} is invalid; write a whole number from {minimum} to {maximum}")
         return int(text)
 
-    return ValueKind("NUMBER", parse)
+    return TextType("NUMBER", parse)
 
 
-def number_among(*choices: int) -> ValueKind:
+def number_among(*choices: int) -> TextType:
     """One of a few whole numbers."""
     by_text = {str(choice): choice for choice in choices}
 
     def parse(text: str) -> int:
         if text not in by_text:
-            raise ValueError(f"{quoted(text)} will not do; write one of {', '.join(by_text)}")
+            raise ValueError(f"{quoted(text)} is invalid; write one of {', '.join(by_text)}")
         return by_text[text]
 
-    return ValueKind("NUMBER", parse)
-
-
-def word_among(*choices: str) -> ValueKind:
-    """One of a few words; the help shows them all."""
-
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise ValueError(f"{quoted(text)} will not do; write one of {', '.join(choices)}")
-        return text
-
-    return ValueKind("|".join(choices), parse)
-
-
-def _parse_truth(text: str) -> bool:
-    lowered = text.lower()  # YAML files and Helm charts spell it True as well
-    if lowered not in ("true", "false"):
-        raise ValueError(f"{quoted(text)} will not do; write true or false")
-    return lowered == "true"
-
-
-def _show_truth(value: object) -> str:
-    return "true" if value else "false"
-
-
-TRUTH = ValueKind("true|false", _parse_truth, _show_truth)
+    return TextType("NUMBER", parse)
 
 
 def _parse_url_path(text: str) -> str:
@@ -150,7 +179,7 @@ def _parse_url_path(text: str) -> str:
     return text
 
 
-URL_PATH = ValueKind("PATH", _parse_url_path)
+URL_PATH = TextType("PATH", _parse_url_path)
 
 
 def split_listen_address(text: str) -> tuple[str, int]:
@@ -201,80 +230,36 @@ def _parse_listen_address(text: str) -> str:
     return text
 
 
-LISTEN_ADDRESS = ValueKind("ADDRESS", _parse_listen_address)
+LISTEN_ADDRESS = TextType("ADDRESS", _parse_listen_address)
 
 
-def _parse_directory(text: str) -> Path:
-    if not _exists(text) or not Path(text).is_dir():
-        raise ValueError(f"{quoted(text)} is no folder here; write the path it is mounted at")
-    return Path(text)
-
-
-def _parse_existing_path(text: str) -> Path:
-    if not _exists(text):
-        raise ValueError(f"{quoted(text)} does not exist here; write the path of a device or file that does")
-    return Path(text)
-
-
-def _exists(text: str) -> bool:
-    try:
-        return bool(text) and "\0" not in text and Path(text).exists()
-    except OSError:  # a name too long, a folder above it that may not be searched
-        return False
-
-
-DIRECTORY = ValueKind("PATH", _parse_directory)
-EXISTING_PATH = ValueKind("PATH", _parse_existing_path)
-
-
-def _parse_name(text: str) -> str:
+def _parse_scenario(text: str) -> str:
     if not text or not text.isprintable():
-        raise ValueError(f"{quoted(text)} will not do; write the name of a scenario or the path of its file")
+        raise ValueError(f"{quoted(text)} is invalid; write the name of a scenario or the path of its file")
     return text
 
 
-SCENARIO = ValueKind("SCENARIO", _parse_name)
-
-
-def _parse_file_name(text: str) -> str:
-    if not text or "\0" in text:
-        raise ValueError(f"{quoted(text)} will not do; write the path of a YAML file")
-    return text
-
-
-FILE_NAME = ValueKind("PATH", _parse_file_name)
-
-
-def _parse_baseline_name(text: str) -> Path:
-    if not text or "\0" in text:
-        raise ValueError(f"{quoted(text)} will not do; write the path of a file of gpu-triage baseline write")
-    return Path(text)
-
-
-RECORDING = ValueKind("PATH", _parse_existing_path)
-
-BASELINE = ValueKind("PATH", _parse_baseline_name)
-"""A file that may come to be later."""
-
-
-def _parse_folder_name(text: str) -> Path:
-    if not text or "\0" in text:
-        raise ValueError(f"{quoted(text)} will not do; write the path of a folder")
-    return Path(text)
-
-
-FOLDER_NAME = ValueKind("PATH", _parse_folder_name)
-"""A folder that may come to be later."""
+SCENARIO = TextType("SCENARIO", _parse_scenario)
 
 
 def _parse_socket(text: str) -> Path:
     if not text.startswith("/") or not text.isprintable():
         raise ValueError(
-            f"{quoted(text)} will not do; write the absolute path of the socket, "
+            f"{quoted(text)} is invalid; write the absolute path of the socket, "
             "such as /var/lib/kubelet/pod-resources/kubelet.sock"
         )
     return Path(text)
 
 
-SOCKET = ValueKind("PATH", _parse_socket)
+SOCKET = TextType("PATH", _parse_socket)
 """A Unix socket whose server may come to be later."""
+
+
+def _parse_metric_pattern(text: str) -> str:
+    if not _METRIC_PATTERN.fullmatch(text):
+        raise ValueError(f"{quoted(text)} is no metric; write a name, or a pattern such as gpu_nvlink_*")
+    return text
+
+
+METRIC_PATTERN = TextType("PATTERN", _parse_metric_pattern)
+"""Which metrics there are is checked where all are known."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_triage.recording.recorder import Recorder
+from gpu_triage.recording.recorder import HostRecorder
 from gpu_triage.recording.replay import replayed_machine
 
-__all__ = ["Recorder", "replayed_machine"]
+__all__ = ["HostRecorder", "replayed_machine"]

@@ -14,88 +14,79 @@ import stat
 import tarfile
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple
+from typing import IO, Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
 
-from gpu_triage.errors import RecordingError
+from gpu_triage.documents import Between, Place, parse_json, read_value
+from gpu_triage.errors import DocumentError, RecordingError
 
-FORMAT: Final = "gpu-triage-recording"
-VERSION: Final = 1
-
-MOST_BYTES: Final = 256 << 20
-"""Of one recording, unpacked."""
-MOST_LINES: Final = 1_000_000
-MOST_BLOB_BYTES: Final = 1 << 20
-"""Of what one call wrote to one place; the largest there is lists processes."""
-
+MOST_BYTES: Final = 256 << 20  # of one recording, unpacked
+_FORMAT: Final = "gpu-triage-recording"
+_VERSION: Final = 1
+_MOST_LINES: Final = 1_000_000
+_MOST_BLOB_BYTES: Final = 1 << 20  # of what one call wrote to one place; the largest there is lists processes
 _LEAST_TEXT: Final = 4
+_MOST_SECONDS: Final = 1e11  # beyond any clock
 _ARCHIVE: Final = ".tar.gz"
-_ABOUT, _NVML, _FILES, _KMSG = "recording.json", "nvml.jsonl", "files.jsonl", "kmsg"
-_PARTS: Final = (_ABOUT, _NVML, _FILES, _KMSG)
+_ABOUT, _NVML, _FILES, _KMSG = _PARTS = ("recording.json", "nvml.jsonl", "files.jsonl", "kmsg")
+_NOT_OURS: Final = "name what gpu-triage record wrote"
 
+T = TypeVar("T")
 Kind = Literal["file", "link", "folder", "gone"]
-_KINDS: Final[dict[str, Kind]] = {"file": "file", "link": "link", "folder": "folder", "gone": "gone"}
 
 
-class Answer(NamedTuple):
-    """What a call answered, from a time on.
-
-    Attributes:
-        seconds: since the recording began.
-        key: of the call.
-        code: what the function returned.
-        outs: what was in the memory it writes to afterwards; None where that had not changed.
-    """
+class NvmlAnswer(NamedTuple):
+    """What a call answered, from so many seconds after the recording's beginning on."""
 
     seconds: float
     key: str
     code: int
-    outs: tuple[bytes | None, ...]
+    outs: tuple[bytes | None, ...]  # what was in the memory it writes to afterwards; None where that had not changed
 
 
 class FileState(NamedTuple):
-    """A file, link or folder, from a time on.
-
-    Attributes:
-        seconds: since the recording began.
-        path: below the root, ``sys/…`` or ``proc/…``.
-        kind: what it is.
-        text: of a file, or the target of a link.
-    """
+    """A file, link or folder, from so many seconds after the recording's beginning on."""
 
     seconds: float
-    path: str
+    path: str  # below the root: ``sys/…`` or ``proc/…``
     kind: Kind
-    text: str
+    text: str  # of a file, or the target of a link
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recorded host.
+    """A recorded host."""
 
-    Attributes:
-        versions: of what recorded it (gpu_triage, python, nvidia_ml_py, kernel), for people.
-        monotonic, wall: the instant at which it began.
-        seconds: how long it lasted.
-        missing: NVML functions that the library did not have.
-        answers: in the order of time.
-        files: in the order of time.
-        kmsg: records of the kernel log, in its own format; None where it could not be read.
-    """
-
-    versions: Mapping[str, str]
-    monotonic: float
+    versions: Mapping[str, str]  # of what recorded it (gpu_triage, python, nvidia_ml_py, kernel), for people
+    monotonic: float  # the instant at which it began
     wall: float
-    seconds: float
-    missing: tuple[str, ...]
-    answers: tuple[Answer, ...]
+    seconds: float  # how long it lasted
+    missing: tuple[str, ...]  # NVML functions that the library did not have
+    answers: tuple[NvmlAnswer, ...]  # in the order of time
     files: tuple[FileState, ...]
-    kmsg: str | None
+    kmsg: str | None  # records of the kernel log, in its own format; None where it could not be read
 
 
-def make_room(path: Path) -> None:
+_Seconds = Annotated[float, Between(0, _MOST_SECONDS)]
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What ``recording.json`` says."""
+
+    format: str
+    version: int
+    versions: dict[str, str]
+    monotonic: _Seconds
+    wall: _Seconds
+    seconds: _Seconds
+    missing_functions: tuple[str, ...]
+    kmsg_readable: bool
+
+
+def prepare_target(path: Path) -> None:
     """Make sure, before there is a recording, that it can be written to this path; makes the folder.
 
     Raises:
@@ -121,11 +112,9 @@ def write_recording(recording: Recording, path: Path) -> None:
     Raises:
         RecordingError: it cannot be written there.
     """
-    make_room(path)
+    prepare_target(path)
     # A name that is no UTF-8 becomes an escape of JSON.
-    parts = {
-        name: text.encode("utf-8", "backslashreplace") for name, text in zip(_PARTS, _texts(recording), strict=True)
-    }
+    parts = {name: text.encode("utf-8", "backslashreplace") for name, text in _texts(recording)}
     try:
         if path.name.endswith(_ARCHIVE):
             with tarfile.open(path, "w:gz") as archive:
@@ -144,32 +133,10 @@ def _unwritable(path: Path, error: OSError) -> RecordingError:
     return RecordingError(f"{path}: cannot be written: {error.strerror or error}; name another place")
 
 
-def read_recording(path: Path) -> Recording:
-    """The recording in a folder or a ``.tar.gz``.
-
-    Raises:
-        RecordingError: it cannot be read, is too large, or is no recording; names the part and the line.
-    """
-    try:
-        parts = _parts_of_folder(path) if path.is_dir() else _parts_of_archive(path)
-    except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
-        why = getattr(error, "strerror", None) or error
-        raise RecordingError(f"{path}: cannot be read: {why}; name what gpu-triage record wrote") from error
-    lacking = [name for name in _PARTS if name not in parts]
-    if lacking:
-        raise RecordingError(f"{path}: has no {lacking[0]}; name what gpu-triage record wrote")
-    try:
-        return _recording({name: raw.decode("utf-8") for name, raw in parts.items()})
-    except UnicodeDecodeError as error:
-        raise RecordingError(f"{path}: is not UTF-8; record it anew") from error
-    except RecordingError as error:
-        raise RecordingError(f"{path}: {error}; record it anew") from error
-
-
-def _texts(recording: Recording) -> Iterator[str]:
+def _texts(recording: Recording) -> Iterator[tuple[str, str]]:
     about = {
-        "format": FORMAT,
-        "version": VERSION,
+        "format": _FORMAT,
+        "version": _VERSION,
         "versions": dict(recording.versions),
         "monotonic": recording.monotonic,
         "wall": recording.wall,
@@ -177,16 +144,12 @@ def _texts(recording: Recording) -> Iterator[str]:
         "missing_functions": list(recording.missing),
         "kmsg_readable": recording.kmsg is not None,
     }
-    yield json.dumps(about, indent=2) + "\n"
-    yield "".join(
-        json.dumps([round(each.seconds, 3), json.loads(each.key), each.code, *map(_packed, each.outs)]) + "\n"
-        for each in recording.answers
-    )
-    yield "".join(
-        json.dumps([round(each.seconds, 3), each.path, each.kind, each.text], ensure_ascii=False) + "\n"
-        for each in recording.files
-    )
-    yield recording.kmsg or ""
+    yield _ABOUT, json.dumps(about, indent=2) + "\n"
+    answers = ((round(s, 3), json.loads(key), code, *map(_packed, outs)) for s, key, code, outs in recording.answers)
+    yield _NVML, "".join(json.dumps(each) + "\n" for each in answers)
+    states = ((round(each.seconds, 3), *each[1:]) for each in recording.files)
+    yield _FILES, "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in states)
+    yield _KMSG, recording.kmsg or ""
 
 
 def _packed(raw: bytes | None) -> str | list[object] | None:
@@ -204,126 +167,129 @@ def _unpacked(packed: object) -> bytes | None:
         return None
     if isinstance(packed, list):
         text, size = packed
-        if not 0 <= size <= MOST_BLOB_BYTES:
+        if not 0 <= size <= _MOST_BLOB_BYTES:
             raise ValueError(f"an answer of {size} bytes")
         return str(text).encode().ljust(size, b"\0")
-    text = str(packed)
     unpack = zlib.decompressobj()
-    raw = unpack.decompress(b64decode(text, validate=True), MOST_BLOB_BYTES)
+    raw = unpack.decompress(b64decode(str(packed), validate=True), _MOST_BLOB_BYTES)
     if unpack.unconsumed_tail:
-        raise ValueError(f"an answer of more than {MOST_BLOB_BYTES} bytes")
+        raise ValueError(f"an answer of more than {_MOST_BLOB_BYTES} bytes")
     return raw
 
 
-def _parts_of_folder(path: Path) -> dict[str, bytes]:
-    parts = {}
+def read_recording(path: Path) -> Recording:
+    """The recording in a folder or a ``.tar.gz``.
+
+    Raises:
+        RecordingError: it cannot be read, is too large, or is no recording; names the part and the line.
+    """
+    parts: dict[str, str] = {}
     left = MOST_BYTES
+    try:
+        for name, file in _folder_parts(path) if path.is_dir() else _archive_parts(path):
+            raw = file.read(left + 1)
+            if len(raw) > left:
+                raise RecordingError(f"{path}: is larger than {MOST_BYTES >> 20} MiB; record a shorter watch")
+            left -= len(raw)
+            parts[name] = raw.decode("utf-8")
+        lacking = [name for name in _PARTS if name not in parts]
+        if lacking:
+            raise RecordingError(f"{path}: has no {lacking[0]}; {_NOT_OURS}")
+    except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
+        why = getattr(error, "strerror", None) or error
+        raise RecordingError(f"{path}: cannot be read: {why}; {_NOT_OURS}") from error
+    except UnicodeDecodeError as error:
+        raise RecordingError(f"{path}: is not UTF-8; record it anew") from error
+    try:
+        return _recording(parts)
+    except DocumentError as error:
+        raise RecordingError(f"{path}: {error}; record it anew") from error
+
+
+def _folder_parts(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     for name in _PARTS:
         part = path / name
-        if part.is_symlink() or not stat.S_ISREG(part.lstat().st_mode):
-            raise RecordingError(f"{part}: is no file; name what gpu-triage record wrote")
+        if not stat.S_ISREG(part.lstat().st_mode):
+            raise RecordingError(f"{part}: is no file; {_NOT_OURS}")
         with part.open("rb") as file:
-            parts[name] = _bounded(file.read(left + 1), left, path)
-        left -= len(parts[name])
-    return parts
+            yield name, file
 
 
-def _parts_of_archive(path: Path) -> dict[str, bytes]:
-    parts: dict[str, bytes] = {}
-    left = MOST_BYTES
+def _archive_parts(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     if not stat.S_ISREG(path.stat().st_mode):
         # Opening a pipe would wait for somebody who writes into it.
         raise OSError(errno.EINVAL, "is no file")
+    unseen = set(_PARTS)
     with tarfile.open(path, "r|gz") as archive:
-        for count, member in enumerate(archive):
+        for member in archive:
             name = member.name.removeprefix("recording/")
-            if count >= len(_PARTS) or name not in _PARTS or name in parts or not member.isreg():
-                raise RecordingError(f"{path}: holds {member.name[:80]!r}; name what gpu-triage record wrote")
-            file = archive.extractfile(member)
-            parts[name] = _bounded(file.read(left + 1) if file else b"", left, path)
-            left -= len(parts[name])
-    return parts
+            file = archive.extractfile(member) if name in unseen and member.isreg() else None
+            if file is None:
+                raise RecordingError(f"{path}: holds {member.name[:80]!r}; {_NOT_OURS}")
+            unseen.remove(name)
+            yield name, file
 
 
-def _bounded(raw: bytes, left: int, path: Path) -> bytes:
-    if len(raw) > left:
-        raise RecordingError(f"{path}: is larger than {MOST_BYTES >> 20} MiB; record a shorter watch")
-    return raw
+def _recording(parts: Mapping[str, str]) -> Recording:
+    document = parse_json(parts[_ABOUT].encode(), _ABOUT)
+    about = document if isinstance(document, dict) else {}
+    for key, right in (("format", _FORMAT), ("version", _VERSION)):
+        if about.get(key) != right:
+            raise RecordingError(f"{_ABOUT}: {key}: is {about.get(key)!r:.80}, and this program reads {right!r}")
+    found = read_value(_About, document, Place(_ABOUT))
+    kmsg = parts[_KMSG] if found.kmsg_readable else None
+    began = found.monotonic, found.wall
+    answers, files = tuple(_answers(parts)), tuple(_files(parts))
+    return Recording(found.versions, *began, found.seconds, found.missing_functions, answers, files, kmsg)
 
 
-def _recording(parts: dict[str, str]) -> Recording:
-    try:
-        about: dict[str, Any] = json.loads(parts[_ABOUT])
-        _check_format(about)
-        return Recording(
-            versions={str(name): str(version) for name, version in about["versions"].items()},
-            monotonic=_seconds(about["monotonic"]),
-            wall=_seconds(about["wall"]),
-            seconds=_seconds(about["seconds"]),
-            missing=tuple(map(str, about["missing_functions"])),
-            answers=tuple(_answers(parts)),
-            files=tuple(_file(line, where) for line, where in _lines(parts, _FILES)),
-            kmsg=parts[_KMSG] if about["kmsg_readable"] else None,
-        )
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-        raise RecordingError(f"{_ABOUT}: cannot be understood: {error!r:.80}") from error
-
-
-def _check_format(about: dict[str, Any]) -> None:
-    if about["format"] != FORMAT:
-        raise RecordingError(f"{_ABOUT}: format is not {FORMAT!r}")
-    if about["version"] != VERSION:
-        raise RecordingError(f"{_ABOUT}: version is {about['version']!r}, this program knows {VERSION}")
-
-
-def _lines(parts: dict[str, str], name: str) -> Iterator[tuple[str, str]]:
+def _rows(parts: Mapping[str, str], name: str, what: str, read: Callable[..., T]) -> Iterator[tuple[str, T]]:
+    """Each line's place and what is on it; `what` says what a line should be."""
     lines = parts[name].split("\n")
-    if len(lines) > MOST_LINES:
-        raise RecordingError(f"{name}: has more than {MOST_LINES} lines")
+    if len(lines) > _MOST_LINES:
+        raise RecordingError(f"{name}: has more than {_MOST_LINES} lines")
     for number, line in enumerate(lines, start=1):
         if line:
-            yield line, f"{name}: line {number}"
+            where = f"{name}: line {number}"
+            try:
+                row = read(*json.loads(line))
+            except (ValueError, TypeError, AttributeError, LookupError, RecursionError, zlib.error) as error:
+                raise RecordingError(f"{where}: is no {what}") from error
+            yield where, row
 
 
-def _answers(parts: dict[str, str]) -> Iterator[Answer]:
+def _answers(parts: Mapping[str, str]) -> Iterator[NvmlAnswer]:
     size = 0
-    for line, where in _lines(parts, _NVML):
-        answer = _answer(line, where)
+    for where, answer in _rows(parts, _NVML, "answer of NVML", _answer):
         size += sum(len(out) for out in answer.outs if out is not None)
         if size > MOST_BYTES:
             raise RecordingError(f"{where}: the answers are larger than {MOST_BYTES >> 20} MiB when unpacked")
         yield answer
 
 
-def _answer(line: str, where: str) -> Answer:
-    try:
-        seconds, key, code, *outs = json.loads(line)
-        return Answer(_seconds(seconds), _key(key), int(code), tuple(map(_unpacked, outs)))
-    except (ValueError, TypeError, AttributeError, LookupError, RecursionError, zlib.error) as error:
-        raise RecordingError(f"{where}: is no answer of NVML") from error
+def _answer(seconds: Any, key: Any, code: Any, *outs: object) -> NvmlAnswer:
+    if not isinstance(key, list) or not key or not isinstance(key[0], str):
+        raise TypeError(f"{key!r:.40} does not start with a function's name")
+    return NvmlAnswer(_time(seconds), json.dumps(key), int(code), tuple(map(_unpacked, outs)))
 
 
-def _key(raw: object) -> str:
-    if not isinstance(raw, list) or not raw or not isinstance(raw[0], str):
-        raise TypeError(f"{raw!r:.40} does not start with a function's name")
-    return json.dumps(raw)
+def _files(parts: Mapping[str, str]) -> Iterator[FileState]:
+    for where, state in _rows(parts, _FILES, "file of sysfs or procfs", _file):
+        root, *below = state.path.split("/")
+        inside = root in ("sys", "proc") and bool(below) and not {"", ".", ".."} & set(below)
+        if not inside or "\0" in state.path + state.text:
+            raise RecordingError(f"{where}: {state.path[:80]!r} is no place in sysfs or procfs")
+        yield state
 
 
-def _file(line: str, where: str) -> FileState:
-    try:
-        seconds, path, kind, text = json.loads(line)
-        state = FileState(_seconds(seconds), str(path), _KINDS[kind], str(text))
-        parts = state.path.split("/")
-    except (ValueError, TypeError, LookupError, RecursionError) as error:
-        raise RecordingError(f"{where}: is no file of sysfs or procfs") from error
-    inside = parts[0] in ("sys", "proc") and bool(parts[1:]) and not {"", ".", ".."} & set(parts)
-    if not inside or "\0" in state.path + state.text:
-        raise RecordingError(f"{where}: {state.path[:80]!r} is no place in sysfs or procfs")
-    return state
+def _file(seconds: Any, path: object, kind: Any, text: object) -> FileState:
+    if kind not in get_args(Kind):
+        raise ValueError(f"{kind!r:.40} is no kind of file")
+    return FileState(_time(seconds), str(path), kind, str(text))
 
 
-def _seconds(value: Any) -> float:
+def _time(value: Any) -> float:
     seconds = float(value)
-    if not 0 <= seconds < 1e11:  # noqa: PLR2004 - beyond any clock; NaN is not either
+    if not 0 <= seconds <= _MOST_SECONDS:  # NaN is not either
         raise ValueError(f"{value!r} is no time")
     return seconds

@@ -9,70 +9,51 @@ import ctypes
 import hashlib
 import json
 import re
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-EVENTS: Final = frozenset({"nvmlEventSetWait_v2", "nvmlEventSetWait"})
-"""Functions that tell a thing once."""
-
-GPM_GET: Final = "nvmlGpmMetricsGet"
-GPM_SAMPLES: Final = {"nvmlGpmSampleGet": (0,), "nvmlGpmMigSampleGet": (0, 1)}
-"""Functions that fill a sample, their last argument; and which arguments say whose."""
+EVENTS: Final = frozenset({"nvmlEventSetWait_v2", "nvmlEventSetWait"})  # functions that tell a thing once
+GPM_ALLOC: Final = "nvmlGpmSampleAlloc"
+GPM_FREE: Final = "nvmlGpmSampleFree"
+_GPM_GET: Final = "nvmlGpmMetricsGet"
+_GPM_SAMPLES: Final = {"nvmlGpmSampleGet": 1, "nvmlGpmMigSampleGet": 2}
+"""Functions that fill a sample, their last argument; and how many arguments before it say whose."""
 
 _DIGEST: Final = re.compile("#[0-9a-f]{16}")
-_LEAST_TIMESTAMP: Final = 10**12
-"""NVML tells times in microseconds since 1970; no count or size is as large."""
-
-GPM_ALLOC: Final = "nvmlGpmSampleAlloc"
-
-
-class Call(NamedTuple):
-    """A call.
-
-    Attributes:
-        key: the function, its numbers and handles, and what was in the memory it writes to, as text.
-        outs: the memory it writes to: ctypes objects.
-    """
-
-    key: str
-    outs: tuple[Any, ...]
+_LEAST_TIMESTAMP: Final = 10**12  # NVML tells times in microseconds since 1970; no count or size is as large
 
 
 class CallKeys:
     """Describes calls. Remembers of which GPU a GPM sample is: its address is another one in every process."""
 
     def __init__(self) -> None:
-        self._samples: dict[int, str] = {}
+        self._samples: dict[int | None, str] = {}
 
-    def describe(self, function: str, arguments: tuple[Any, ...]) -> Call:
-        """What identifies a call, before it is made."""
-        plain: list[object] = []
-        outs = []
-        for argument in arguments:
-            out = _memory_of(argument)
-            if out is None:
-                plain.append(_plain(argument))
-            else:
-                plain.append(ctypes.sizeof(out))
-                outs.append(out)
-        if function == GPM_GET and outs:
-            return Call(json.dumps([function, *self._gpm(outs[0])]), tuple(outs))
-        if function in GPM_SAMPLES:
-            whose = json.dumps([plain[i] for i in GPM_SAMPLES[function] if i < len(plain)])
-            address = _address(arguments[-1])
-            if address is not None:
+    def describe(self, function: str, arguments: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+        """What identifies a call, before it is made, and the memory that it writes to.
+
+        The key is JSON: the function, its numbers and handles, and a digest of what was in that memory.
+        """
+        memory = [_memory_of(argument) for argument in arguments]
+        outs = tuple(out for out in memory if out is not None)
+        values = [
+            _plain(argument) if out is None else ctypes.sizeof(out)
+            for argument, out in zip(arguments, memory, strict=True)
+        ]
+        if function in _GPM_SAMPLES:
+            whose = json.dumps(values[: _GPM_SAMPLES[function]])
+            if (address := _address(arguments[-1])) is not None:
                 self._samples[address] = whose
-            return Call(json.dumps([function, whose]), ())
-        if function == "nvmlGpmSampleFree":
-            self._samples.pop(_address(arguments[0]) or 0, None)
-            return Call(json.dumps([function]), ())
-        if outs:
-            plain.append(f"#{hashlib.sha256(b''.join(map(content, outs))).hexdigest()[:16]}")
-        return Call(json.dumps([function, *plain]), tuple(outs))
-
-    def _gpm(self, request: Any) -> tuple[object, ...]:
-        newer = _address(request.sample2)
-        metrics = [request.metrics[i].metricId for i in range(min(request.numMetrics, len(request.metrics)))]
-        return self._samples.get(newer or 0), metrics
+            return json.dumps([function, whose]), ()
+        if function == GPM_FREE:
+            self._samples.pop(_address(arguments[0]), None)
+            return json.dumps([function]), ()
+        if function == _GPM_GET and outs:
+            request = outs[0]
+            metrics = [request.metrics[i].metricId for i in range(min(request.numMetrics, len(request.metrics)))]
+            values = [self._samples.get(_address(request.sample2)), metrics]
+        elif outs:
+            values.append(f"#{hashlib.sha256(b''.join(map(content, outs))).hexdigest()[:16]}")
+        return json.dumps([function, *values]), outs
 
 
 def function_of(key: str) -> str:
@@ -112,12 +93,9 @@ def _memory_of(argument: Any) -> Any | None:
 def _plain(argument: Any) -> object:
     if argument is None or isinstance(argument, (int, float, str)):
         return argument
-    if isinstance(argument, bytes):
-        return argument.decode("utf-8", "replace")
-    address = _address(argument)
-    if address is not None:
+    if (address := _address(argument)) is not None:
         return f"@{address:x}"
-    value = getattr(argument, "value", None)
+    value = argument if isinstance(argument, bytes) else getattr(argument, "value", None)
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 

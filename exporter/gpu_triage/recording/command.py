@@ -9,31 +9,29 @@ from typing import Final
 
 import click
 
-from gpu_triage.collectors.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.config import Config
 from gpu_triage.log import configure
 from gpu_triage.machine import Machine
 from gpu_triage.options import OptionsCommand, serve_options
-from gpu_triage.options.looking import Surroundings, for_option, measuring_time
+from gpu_triage.options.one_shot import CommandWiring, for_option
 from gpu_triage.options.values import duration
-from gpu_triage.recording.bundle import Recording, make_room, write_recording
-from gpu_triage.recording.recorder import Recorder, local_masker
+from gpu_triage.recording.bundle import Recording, prepare_target, write_recording
+from gpu_triage.recording.recorder import HostRecorder, local_masker
+from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 
-_MEASURE: Final = duration("1s", "10m")
-_DEFAULT_FOR: Final = "10s"
 _OPTIONS: Final = frozenset({"path.procfs", "path.sysfs", "path.kmsg", "simulate", "config.file"})
 
 
-def record_command(surroundings: Surroundings[Machine]) -> click.Command:
+def record_command(wiring: CommandWiring[Machine]) -> click.Command:
     """The command ``record``."""
 
     @click.command("record", cls=OptionsCommand, short_help="Record this host for a bug report or a test.")
     @click.argument("target", type=Path, metavar="DIR|FILE.tar.gz")
-    @for_option(_DEFAULT_FOR)
-    @serve_options(surroundings.switches, surroundings.of_scenario, lambda option: option.name in _OPTIONS)
-    def record(*, config: Config, target: Path, measure_for: str | None, watch_for: str | None) -> int:
+    @for_option("10s", duration("1s", "10m"))
+    @serve_options(wiring.switches, wiring.of_scenario, lambda option: option.key in _OPTIONS)
+    def record(*, config: Config, target: Path, seconds: float) -> int:
         """Record this host for a bug report, or as a fixture of a test: gpu-triage serve --replay plays it.
 
         In it are: every answer of the driver (NVML) to what the exporter asks; the files of sysfs and procfs that
@@ -44,11 +42,10 @@ def record_command(surroundings: Surroundings[Machine]) -> click.Command:
 
         Look through it before you give it away: it is text.
         """
-        seconds = measuring_time(measure_for, watch_for, _DEFAULT_FOR, _MEASURE)
-        make_room(target)
+        prepare_target(target)
         configure("error", config.log_format)
         with ExitStack() as stack:
-            recording = record_host(surroundings.open_machine(config, stack, 0.0), config, seconds)
+            recording = record_host(wiring.open_machine(config, stack, 0.0), config, seconds)
         write_recording(recording, target)
         click.echo(f"{target}: {len(recording.answers)} answers of NVML, {len(recording.files)} states of files")
         return 0
@@ -58,7 +55,7 @@ def record_command(surroundings: Surroundings[Machine]) -> click.Command:
 
 def record_host(machine: Machine, config: Config, seconds: float) -> Recording:
     """A recording of a machine, the exporter's collectors running on it for so long, real time."""
-    recorder = Recorder(machine, local_masker())
+    recorder = HostRecorder(machine, local_masker())
     runner = Runner(machine.clock, config)
     sampler = Sampler(recorder.machine, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
     ended = threading.Event()

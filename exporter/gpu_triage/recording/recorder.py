@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import pwd
+import socket
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,45 +15,39 @@ from typing import Any, Final
 
 from gpu_triage import __version__
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.hardware.kmsg import KernelLog
-from gpu_triage.hardware.library_file import NAME, refuse_cut_short
 from gpu_triage.machine import Machine, NvmlLibrary
-from gpu_triage.recording.bundle import MOST_BYTES, Answer, Recording
+from gpu_triage.nvml.library_file import NAME, refuse_cut_short
+from gpu_triage.recording.bundle import MOST_BYTES, NvmlAnswer, Recording
 from gpu_triage.recording.calls import EVENTS, GPM_ALLOC, CallKeys, content
+from gpu_triage.recording.file_trace import FileTrace
 from gpu_triage.recording.masking import Masker
-from gpu_triage.recording.trace import FileTrace
+from gpu_triage.xid.kernel_log import KernelLog
 
 _PRIVATE_MEMBERS: Final = frozenset({"clusterUuid", "uuid", "serial", "ibGuid", "chassisSerialNumber"})
-_SERIALS: Final = "nvmlDeviceGetSerial"
-_DRIVER: Final = b"NVRM:"
 _MOST_ANSWERS: Final = 500_000
+_FIRST_UID_OF_PEOPLE: Final = 1000
 
-Note = Callable[[str, int, tuple[Any, ...], list[bytes], str], None]
 
-
-class Recorder:
+class HostRecorder:
     """Wraps a machine; run the exporter on `machine`, call `snapshot` now and then, and `finish` at the end.
 
-    Attributes:
-        machine: what the exporter is to run on.
+    Args:
+        machine: the host.
         masker: what makes the recording anonymous.
+        patience_seconds: how long reading one file may take; one that takes longer is left out.
     """
 
     def __init__(self, machine: Machine, masker: Masker, patience_seconds: float = 2.0) -> None:
-        """Begin a recording; a file that takes longer than `patience_seconds` to read is left out of it."""
-        self.masker = masker
+        self._masker = masker
         self._real = machine
         self._began = machine.clock.now()
-        self._keys = CallKeys()
         self._lock = threading.Lock()
-        self._answers: list[Answer] = []
+        self._answers: list[NvmlAnswer] = []
         self._last: dict[str, tuple[int, tuple[bytes | None, ...]]] = {}
-        self._missing: set[str] = set()
         self._bytes = 0
         self._files = FileTrace({"sys": machine.sysfs, "proc": machine.procfs}, masker, patience_seconds)
-        self.machine = replace(
-            machine, nvml=_RecordingNvml(machine.nvml, self._keys, self._note, self._missing.add), hotplug=False
-        )
+        self._nvml = _RecordingNvml(machine.nvml, self._note)
+        self.machine = replace(machine, nvml=self._nvml, hotplug=False)
 
     def snapshot(self) -> None:
         """Read again every file that was read so far, and keep what changed."""
@@ -61,13 +57,19 @@ class Recorder:
         """The recording; nothing is recorded any more."""
         self.snapshot()
         self._files.close()
+        versions = {
+            "gpu_triage": __version__,
+            "python": platform.python_version(),
+            "nvidia_ml_py": metadata.version("nvidia-ml-py"),
+            "kernel": platform.release(),
+        }
         with self._lock:
             return Recording(
-                versions=_versions(),
+                versions=versions,
                 monotonic=self._began.monotonic,
                 wall=self._began.wall,
                 seconds=self._seconds(),
-                missing=tuple(sorted(self._missing)),
+                missing=tuple(sorted(self._nvml.missing)),
                 answers=tuple(self._answers),
                 files=self._files.states(),
                 kmsg=self._kernel_log(),
@@ -76,9 +78,9 @@ class Recorder:
     def _seconds(self) -> float:
         return max(0.0, self._real.clock.now().monotonic - self._began.monotonic)
 
-    def _note(self, key: str, code: int, outs: tuple[Any, ...], before: list[bytes], function: str) -> None:
-        after = [_masked(self.masker, function, out, content(out)) for out in outs]
-        key = self.masker.data(key.encode()).decode()
+    def _note(self, function: str, key: str, code: int, outs: tuple[Any, ...], before: list[bytes]) -> None:
+        after = [_masked(self._masker, function, out) for out in outs]
+        key = self._masker.data(key.encode()).decode()
         answer = (code, tuple(None if new == old else new for new, old in zip(after, before, strict=True)))
         with self._lock:
             size = sum(map(len, after))
@@ -87,7 +89,7 @@ class Recorder:
                 return
             self._bytes += size
             self._last[key] = answer
-            self._answers.append(Answer(self._seconds(), key, *answer))
+            self._answers.append(NvmlAnswer(self._seconds(), key, *answer))
 
     def _kernel_log(self) -> str | None:
         """The driver's records; those of other facilities and drivers are none of a recording's business."""
@@ -97,8 +99,8 @@ class Recorder:
         lines = []
         try:
             for record in log.read():
-                if record.from_kernel and record.text.startswith(_DRIVER):
-                    text = self.masker.text(record.text.decode("ascii", "replace"))
+                if record.from_kernel and record.text.startswith(b"NVRM:"):
+                    text = self._masker.text(record.text.decode("ascii", "replace"))
                     lines.append(f"4,{record.sequence},{round(record.seconds * 1e6)},-;{text}\n")
         except HostReadFailed:
             return None
@@ -108,37 +110,26 @@ class Recorder:
 
 
 class _RecordingNvml:
-    """The NvmlLibrary seam of a machine that is recorded."""
+    """The NvmlLibrary seam of a machine that is recorded, and the library that it loads."""
 
-    def __init__(self, base: NvmlLibrary, keys: CallKeys, note: Note, miss: Callable[[str], None]) -> None:
+    def __init__(self, base: NvmlLibrary, note: Callable[[str, str, int, tuple[Any, ...], list[bytes]], None]) -> None:
+        self.missing: set[str] = set()
         self._base = base
-        self._keys = keys
         self._note = note
-        self._miss = miss
+        self._keys = CallKeys()
         self._library: object | None = None
 
     def load(self) -> object | None:
         """As NvmlLibrary; None, and so nothing recorded, where there is no library."""
         if self._library is None:
-            base = self._base.load()
-            if base is None:
-                refuse_cut_short()
-                try:
-                    base = ctypes.CDLL(NAME)
-                except OSError:
-                    return None
-            self._library = _RecordingLibrary(base, self._keys, self._note, self._miss)
-        return self._library
-
-
-class _RecordingLibrary:
-    """A loaded library whose functions are recorded."""
-
-    def __init__(self, base: object, keys: CallKeys, note: Note, miss: Callable[[str], None]) -> None:
-        self._base = base
-        self._keys = keys
-        self._note = note
-        self._miss = miss
+            self._library = self._base.load()
+        if self._library is None:
+            refuse_cut_short()
+            try:
+                self._library = ctypes.CDLL(NAME)
+            except OSError:
+                return None
+        return self
 
     def __getattr__(self, name: str) -> Any:
         """The function of this name.
@@ -149,9 +140,9 @@ class _RecordingLibrary:
         if name.startswith("_"):
             raise AttributeError(name)
         try:
-            function = getattr(self._base, name)
+            function = getattr(self._library, name)
         except AttributeError:
-            self._miss(name)
+            self.missing.add(name)
             raise
         if name == "nvmlErrorString":
             return function
@@ -161,40 +152,29 @@ class _RecordingLibrary:
             before = [content(out) for out in outs]
             code = int(function(*arguments))
             if name != GPM_ALLOC:
-                self._note(key, code, outs, before, name)
+                self._note(name, key, code, outs, before)
             return code
 
         return call
 
 
-def _masked(masker: Masker, function: str, out: Any, raw: bytes) -> bytes:
+def _masked(masker: Masker, function: str, out: Any) -> bytes:
     """What the library wrote, less what names a board or a host."""
-    if function == _SERIALS:
+    raw = content(out)
+    if function == "nvmlDeviceGetSerial":
         text, _, rest = raw.partition(b"\0")
         return masker.digits(text) + raw[len(text) :] if rest or text else raw
     if isinstance(out, ctypes.Structure):
         for name, *_ in out._fields_:
             if name in _PRIVATE_MEMBERS:
                 member = getattr(type(out), name)
-                private = raw[member.offset : member.offset + member.size]
-                raw = raw[: member.offset] + masker.noise(private) + raw[member.offset + member.size :]
+                end = member.offset + member.size
+                raw = raw[: member.offset] + masker.noise(raw[member.offset : end]) + raw[end:]
     return masker.data(raw)
-
-
-def _versions() -> dict[str, str]:
-    return {
-        "gpu_triage": __version__,
-        "python": platform.python_version(),
-        "nvidia_ml_py": metadata.version("nvidia-ml-py"),
-        "kernel": platform.release(),
-    }
 
 
 def local_masker() -> Masker:
     """A masker with a new key that knows the names of this host and its people."""
-    import pwd  # noqa: PLC0415 - only for a recording
-    import socket  # noqa: PLC0415 - as above
-
     name = socket.gethostname()
-    people = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid >= 1000]  # noqa: PLR2004 - the first of people
+    people = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid >= _FIRST_UID_OF_PEOPLE]
     return Masker(os.urandom(32), hosts=(name, name.split(".")[0]), users=people)

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 import threading
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any, Final
 
 from gpu_triage.errors import RecordingError
 from gpu_triage.machine import Clock, Machine, Moment, RealClock
-from gpu_triage.recording.bundle import Answer, FileState, Recording, read_recording
-from gpu_triage.recording.calls import EVENTS, GPM_ALLOC, CallKeys, fill, function_of, loose
+from gpu_triage.recording.bundle import FileState, NvmlAnswer, Recording, read_recording
+from gpu_triage.recording.calls import EVENTS, GPM_ALLOC, GPM_FREE, CallKeys, fill, function_of, loose
 
 _SUCCESS: Final = 0
 _NOT_SUPPORTED: Final = 3
@@ -22,20 +23,15 @@ _INSUFFICIENT_SIZE: Final = 7
 _TIMEOUT: Final = 10
 _LIBRARY_NOT_FOUND: Final = 12
 
-_ANSWERED_BY_ITSELF: Final = {"nvmlShutdown": _SUCCESS, "nvmlEventSetFree": _SUCCESS, "nvmlGpmSampleFree": _SUCCESS}
+_SUCCEED: Final = frozenset({"nvmlShutdown", "nvmlEventSetFree", GPM_FREE})
 """What is asked when the exporter ends, which may have been after the recording did."""
 
+_INIT: Final = "nvmlInitWithFlags"
 _FIRST_SAMPLE: Final = 0x7F5C_0000_0000
 
 
-class ReplayClock:
-    """Time as on the recorded host: it stands at the recording's beginning when this is made.
-
-    Args:
-        base: what moves it.
-        start: the instant at which the recording began.
-        arrive: called, by whoever asks for the time, with the seconds since then.
-    """
+class _ReplayClock:
+    """Time as on the recorded host, from `start` on. Whoever asks for it calls `arrive` with the seconds since then."""
 
     def __init__(self, base: Clock, start: Moment, arrive: Callable[[float], None]) -> None:
         self._base = base
@@ -45,7 +41,6 @@ class ReplayClock:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the recording began."""
         return max(0.0, self._base.now().monotonic - self._base_start.monotonic)
 
     def now(self) -> Moment:
@@ -56,35 +51,29 @@ class ReplayClock:
 
 
 class ReplayedNvml:
-    """The NvmlLibrary seam of a replayed machine."""
-
-    def __init__(self, recording: Recording, elapsed: Callable[[], float]) -> None:
-        self._library = _ReplayedLibrary(recording, elapsed)
-
-    def load(self) -> object:
-        """As NvmlLibrary."""
-        return self._library
-
-
-class _ReplayedLibrary:
-    """A library that answers what was recorded."""
+    """The NvmlLibrary seam of a replayed machine, and the library that it loads: it answers what was recorded."""
 
     def __init__(self, recording: Recording, elapsed: Callable[[], float]) -> None:
         self._elapsed = elapsed
         self._keys = CallKeys()
         self._lock = threading.Lock()
-        self._exact: dict[str, list[Answer]] = {}
-        self._loose: dict[str, list[Answer]] = {}
-        self._events: list[Answer] = []
+        self._exact: dict[str, list[NvmlAnswer]] = {}
+        self._loose: dict[str, list[NvmlAnswer]] = {}
+        self._events: list[NvmlAnswer] = []
+        self._functions = {*_SUCCEED, GPM_ALLOC, _INIT}
         for answer in recording.answers:
-            if function_of(answer.key) in EVENTS and answer.code == _SUCCESS:
+            function = function_of(answer.key)
+            self._functions.add(function)
+            if function in EVENTS and answer.code == _SUCCESS:
                 self._events.append(answer)
                 continue
             self._exact.setdefault(answer.key, []).append(answer)
             self._loose.setdefault(loose(answer.key), []).append(answer)
-        self._functions = {function_of(answer.key) for answer in recording.answers} | set(_ANSWERED_BY_ITSELF)
-        self._functions |= {GPM_ALLOC, "nvmlInitWithFlags"}
         self._next_sample = _FIRST_SAMPLE
+
+    def load(self) -> object:
+        """As NvmlLibrary."""
+        return self
 
     def __getattr__(self, name: str) -> Any:
         """The function of this name.
@@ -93,7 +82,7 @@ class _ReplayedLibrary:
             AttributeError: nobody asked it when this was recorded.
         """
         if name == "nvmlErrorString":
-            return _error_string
+            return lambda code: f"recorded error {getattr(code, 'value', code)}".encode()
         if name.startswith("_") or name not in self._functions:
             raise AttributeError(f"the recording has no {name}")
 
@@ -110,35 +99,23 @@ class _ReplayedLibrary:
             fill(outs[0], self._next_sample.to_bytes(8, "little"))
             return _SUCCESS
         if name in EVENTS:
-            return self._event(outs)
-        known = self._exact.get(key) or self._loose.get(loose(key))
-        if known is None:
-            if name == "nvmlInitWithFlags":
-                # Nothing was recorded of a library that was not there.
-                return _LIBRARY_NOT_FOUND
-            return _ANSWERED_BY_ITSELF.get(name, _NOT_SUPPORTED)
-        return _give(known[max(0, bisect_right(known, self._elapsed(), key=_seconds_of) - 1)], outs)
-
-    def _event(self, outs: tuple[Any, ...]) -> int:
-        """Each event once, when its time has come."""
-        if self._events and self._events[0].seconds <= self._elapsed():
+            if not self._events or self._events[0].seconds > self._elapsed():
+                return _TIMEOUT
             return _give(self._events.pop(0), outs)
-        return _TIMEOUT
+        known = self._exact.get(key) or self._loose.get(loose(key))
+        if known is not None:
+            return _give(known[max(0, bisect_right(known, self._elapsed(), key=lambda each: each.seconds) - 1)], outs)
+        if name == _INIT:
+            # Nothing was recorded of a library that was not there.
+            return _LIBRARY_NOT_FOUND
+        return _SUCCESS if name in _SUCCEED else _NOT_SUPPORTED
 
 
-def _seconds_of(answer: Answer) -> float:
-    return answer.seconds
-
-
-def _give(answer: Answer, outs: tuple[Any, ...]) -> int:
+def _give(answer: NvmlAnswer, outs: tuple[Any, ...]) -> int:
     for out, raw in zip(outs, answer.outs, strict=False):
         if raw is not None and not fill(out, raw):
             return _INSUFFICIENT_SIZE
     return answer.code
-
-
-def _error_string(code: int) -> bytes:
-    return f"recorded error {getattr(code, 'value', code)}".encode()
 
 
 class ReplayedTree:
@@ -146,9 +123,7 @@ class ReplayedTree:
 
     def __init__(self, states: tuple[FileState, ...], root: Path) -> None:
         self._root = root.resolve()
-        self._states = states
-        self._next = 0
-        self._lock = threading.Lock()
+        self._states = deque(states)
         for name in ("sys", "proc"):
             (self._root / name).mkdir()
         self.arrive(0.0)
@@ -159,16 +134,12 @@ class ReplayedTree:
         Raises:
             RecordingError: a file or link leads out of the recording.
         """
-        if self._next >= len(self._states) or self._states[self._next].seconds > seconds:
-            return
-        with self._lock:
-            while self._next < len(self._states) and self._states[self._next].seconds <= seconds:
-                state = self._states[self._next]
-                self._next += 1
-                try:
-                    self._apply(state)
-                except (OSError, RuntimeError, ValueError) as error:
-                    raise RecordingError(f"files.jsonl: {state.path[:120]!r} cannot be made: {error!r:.120}") from error
+        while self._states and self._states[0].seconds <= seconds:
+            state = self._states.popleft()
+            try:
+                self._apply(state)
+            except (OSError, RuntimeError, ValueError) as error:
+                raise RecordingError(f"files.jsonl: {state.path[:120]!r} cannot be made: {error!r:.120}") from error
 
     def _apply(self, state: FileState) -> None:
         # Links that were made before may lead anywhere: each place is looked at with all of them followed.
@@ -197,36 +168,30 @@ class ReplayedTree:
             raise RecordingError(f"files.jsonl: {path[:120]!r} leads out of the recording; do not trust this file")
 
 
-class ReplayedLog:
+class _ReplayedLog:
     """The recorded kernel log as of a time: a record appears when it was written, the last ones at the end."""
 
     def __init__(self, recording: Recording, path: Path) -> None:
         self._path = path
-        self._lines = (recording.kmsg or "").splitlines(keepends=True)
-        self._start = recording.monotonic
-        self._ends = recording.seconds
-        self._lock = threading.Lock()
+        self._lines = deque((recording.kmsg or "").splitlines(keepends=True))
+        self._recording = recording
         path.touch()
         self.arrive(0.0)
 
     def arrive(self, seconds: float) -> None:
         """Write on to a time, seconds since the recording began."""
-        if not self._lines:
-            return
-        with self._lock:
-            due = 0
-            while due < len(self._lines) and (seconds >= self._ends or self._written(self._lines[due]) <= seconds):
-                due += 1
-            if due:
-                with self._path.open("a", encoding="utf-8") as log:
-                    log.writelines(self._lines[:due])
-                del self._lines[:due]
+        due = []
+        while self._lines and (seconds >= self._recording.seconds or self._written(self._lines[0]) <= seconds):
+            due.append(self._lines.popleft())
+        if due:
+            with self._path.open("a", encoding="utf-8") as log:
+                log.writelines(due)
 
     def _written(self, line: str) -> float:
         """When a record was written, seconds since the recording began; what is no record is due at once."""
         fields = line.split(",", 3)
-        micros = fields[2] if len(fields) > 3 and fields[2].isdecimal() else "0"  # noqa: PLR2004 - see hardware/kmsg
-        return int(micros[:20]) / 1e6 - self._start
+        micros = fields[2] if len(fields) > 3 and fields[2].isdecimal() else "0"  # noqa: PLR2004 - see xid/kernel_log
+        return int(micros[:20]) / 1e6 - self._recording.monotonic
 
 
 @contextmanager
@@ -244,19 +209,20 @@ def replayed_machine(path: Path, *, clock: Clock | None = None) -> Iterator[Mach
     root = Path(tempfile.mkdtemp(prefix="gpu-triage-replayed-"))
     try:
         tree = ReplayedTree(recording.files, root)
-        kmsg = root / "kmsg"
-        log = ReplayedLog(recording, kmsg)
+        log = _ReplayedLog(recording, root / "kmsg")
+        lock = threading.Lock()
 
         def arrive(seconds: float) -> None:
-            tree.arrive(seconds)
-            log.arrive(seconds)
+            with lock:
+                tree.arrive(seconds)
+                log.arrive(seconds)
 
-        replayed = ReplayClock(clock or RealClock(), Moment(recording.monotonic, recording.wall), arrive)
+        replayed = _ReplayClock(clock or RealClock(), Moment(recording.monotonic, recording.wall), arrive)
         yield Machine(
             nvml=ReplayedNvml(recording, lambda: replayed.elapsed),
             sysfs=root / "sys",
             procfs=root / "proc",
-            kmsg=None if recording.kmsg is None else kmsg,
+            kmsg=None if recording.kmsg is None else root / "kmsg",
             clock=replayed,
             simulated=True,
         )

@@ -13,20 +13,27 @@ from pathlib import Path
 from typing import Final
 
 from gpu_triage.baseline.compare import compare
-from gpu_triage.baseline.document import timestamp
 from gpu_triage.baseline.facts import HostFacts, expected_p2p
-from gpu_triage.baseline.file import Identity, Recorded, identity_of, read_baseline, recorded, write_baseline
-from gpu_triage.collectors import baseline
-from gpu_triage.collectors.baseline import THE_HOST, BaselineReading
-from gpu_triage.collectors.contract import GpuLabels
-from gpu_triage.collectors.exporter import CollectorHealth
+from gpu_triage.baseline.file import (
+    Baseline,
+    FileIdentity,
+    baseline_of,
+    identity_of,
+    read_baseline,
+    timestamp,
+    write_baseline,
+)
 from gpu_triage.config import Config
 from gpu_triage.errors import BaselineError
-from gpu_triage.hardware.nvml import Device
-from gpu_triage.hardware.rounds import ExpectedLink
 from gpu_triage.machine import Clock, Moment
-from gpu_triage.sampler.lanes import Lane, LaneMaker
-from gpu_triage.sampler.view import HostView
+from gpu_triage.nvml.session import Device
+from gpu_triage.sampler.host_readings import HostReadings
+from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
+from gpu_triage.subjects import baseline
+from gpu_triage.subjects.baseline import THE_HOST, BaselineReading
+from gpu_triage.subjects.contract import GpuLabels
+from gpu_triage.subjects.exporter import CollectorHealth
+from gpu_triage.subjects.rounds import ExpectedLink
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +55,8 @@ class BaselineNews:
         duration_seconds: of the attempt.
     """
 
-    recorded: Recorded | None
-    identity: Identity | None = None
+    recorded: Baseline | None
+    identity: FileIdentity | None = None
     error: BaselineError | None = None
     missing: bool = False
     duration_seconds: float = 0.0
@@ -85,7 +92,7 @@ class BaselineWatch:
     ) -> None:
         self.enabled = config.baseline_file is not None or config.baseline_from_host
         self.lane: Lane = make_lane(baseline.NAME)
-        self.recorded: Recorded | None = None
+        self.recorded: Baseline | None = None
         self.expected = Expected()
         self.changed = False
         self._clock = clock
@@ -101,7 +108,7 @@ class BaselineWatch:
         self._reload = False
         self._compare_at = 0.0
         self._links: Mapping[str, ExpectedLink] = {}
-        self._identity: Identity | None = None
+        self._identity: FileIdentity | None = None
         self._error: BaselineError | None = None
         self._duration_seconds: float | None = None
         self._last_success_at: float | None = None
@@ -113,7 +120,7 @@ class BaselineWatch:
 
     def submit(self, now: float) -> None:
         """Start looking at the file if that is due."""
-        if not self.enabled or self.lane.busy_since is not None or (now < self._look_at and not self._reload):
+        if not self.enabled or (now < self._look_at and not self._reload) or not self.lane.ready():
             return
         self._look_at = now + self._interval_seconds
         identity = None if self._reload else self._identity
@@ -134,12 +141,12 @@ class BaselineWatch:
         same = facts is not None and self._candidate is not None and facts == replace(self._candidate, at=facts.at)
         if not same:
             self._candidate, self._candidate_since = facts, now
-        if facts is None or now - self._candidate_since < self._settled_seconds or self.lane.busy_since is not None:
+        if facts is None or now - self._candidate_since < self._settled_seconds or not self.lane.ready():
             return
         self._candidate, self.wants_facts = None, False
         path = self._path
         if path is None:
-            self._report(BaselineNews(recorded(facts)))
+            self._report(BaselineNews(baseline_of(facts)))
         else:
             self.lane.submit(lambda: self._write(path, facts))
 
@@ -186,7 +193,7 @@ class BaselineWatch:
             verdicts[key, verdict.field] = verdict.differs
         self._differs = verdicts
 
-    def compare(self, view: HostView, known: Iterable[str], now: Moment) -> None:
+    def compare(self, view: HostReadings, known: Iterable[str], now: Moment) -> None:
         """Learn the host, or compare it, if either is due; `known` are the keys of all GPUs ever seen."""
         if self.wants_facts:
             whole = view.lacks(well=True) is None
@@ -207,8 +214,7 @@ class BaselineWatch:
 
     def health(self, now: float, deadline_seconds: float) -> CollectorHealth:
         """How it fares."""
-        since = self.lane.busy_since
-        stuck = since is not None and now - since > deadline_seconds
+        stuck = overdue(self.lane.busy_since, now, deadline_seconds)
         return CollectorHealth(
             name=baseline.NAME,
             interval_seconds=self._interval_seconds,
@@ -221,9 +227,9 @@ class BaselineWatch:
         """What the baseline says that a GPU's link can do: the GPU's own entry, else its slot's."""
         return self._links.get(device.uuid) or self._links.get(device.pci_bus_id or device.uuid)
 
-    def _read(self, path: Path, identity: Identity | None, known: Recorded | None) -> None:
+    def _read(self, path: Path, identity: FileIdentity | None, known: Baseline | None) -> None:
         began = self._clock.now().monotonic
-        found: Recorded | None = None
+        found: Baseline | None = None
         error: BaselineError | None = None
         # Before reading: what changes meanwhile is read again.
         present = identity_of(path)
@@ -257,7 +263,7 @@ class BaselineWatch:
             log.info("baseline in use", extra={"fields": fields})
 
 
-def _links(baseline_: Recorded | None) -> Mapping[str, ExpectedLink]:
+def _links(baseline_: Baseline | None) -> Mapping[str, ExpectedLink]:
     """What each link can do, by the GPU's UUID and by its slot."""
     links = {}
     for gpu in baseline_.facts.gpus if baseline_ is not None else ():

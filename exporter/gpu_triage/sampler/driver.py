@@ -1,4 +1,4 @@
-"""The driver as a whole: tried until it answers, asked for GPUs that come and go, opened again when some are lost."""
+"""The driver as a whole: tried until it answers, asked how many GPUs it counts, opened again for GPUs that are back."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ from typing import Final
 
 from gpu_triage.config import Config
 from gpu_triage.errors import DriverReplaced, DriverUnavailable, HostReadFailed
-from gpu_triage.hardware.nvml import DriverVersions, Inventory, Session
-from gpu_triage.hardware.pci_bus import PciGpu, read_pci_gpus
-from gpu_triage.hardware.rounds import HostRound
-from gpu_triage.hardware.udev import BusEvents
+from gpu_triage.kernel.pci_bus import PciGpu, read_pci_gpus
+from gpu_triage.kernel.udev import BusEvents
 from gpu_triage.machine import Machine
-from gpu_triage.sampler.lanes import Lane
+from gpu_triage.nvml.session import CurrentCall, DriverVersions, Session
+from gpu_triage.sampler.lanes import Lane, Step, overdue
+from gpu_triage.subjects.rounds import HostRound
 
 log = logging.getLogger(__name__)
+
+DRIVER: Final = "driver"
+"""What looks at the driver are called where collectors are named."""
 
 RELEASED: Final = "released"
 """Why the driver and its GPUs do not answer after they were given back on request."""
 
+STALLED: Final = "stalled"
+"""Why a GPU, or the driver as a whole, does not answer that was asked and said nothing in time."""
+
 _FIRST_RETRY_SECONDS: Final = 1.0
 _LAST_RETRY_SECONDS: Final = 60.0
-_FIRST_REOPEN_SECONDS: Final = 15.0
-_LAST_REOPEN_SECONDS: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,30 +38,35 @@ class DriverLook:
 
     Attributes:
         bus: NVIDIA GPUs on the PCI bus; None where sysfs has none.
-        inventory: what NVML counts; None while it is unavailable.
+        count: how many GPUs NVML counts; None while it is unavailable.
         error: why it is; None when it is not.
         opened: whether this look initialised NVML, so that all earlier handles are dead.
     """
 
     bus: tuple[PciGpu, ...] | None
-    inventory: Inventory | None
+    count: int | None
     error: DriverUnavailable | None
     opened: bool
 
-    @property
-    def lent(self) -> frozenset[str]:
-        """Where on the bus the GPUs are that are set aside for virtual machines."""
-        return frozenset(gpu.bus_id for gpu in self.bus or () if gpu.lent)
-
 
 class DriverWatch:
-    """The NVML session and when to look at it. Only the sampler's thread calls it; the looks run in its lane."""
+    """The NVML session and when to look at it. Only the sampler's thread calls it; the looks run in its lane.
+
+    Attributes:
+        lane: where the looks run.
+        session: of NVML.
+        error: why NVML cannot be used; None while it can, and before the first look.
+        count: how many GPUs NVML counts; None while it is unavailable.
+        bus: NVIDIA GPUs on the PCI bus; None where sysfs has none.
+        looked: whether a look has ended.
+        replaced: that the driver was replaced underneath this process; None while it was not.
+    """
 
     def __init__(self, machine: Machine, config: Config, lane: Lane, report: Callable[[DriverLook], None]) -> None:
         self.lane = lane
         self.session = Session(machine.nvml)
         self.error: DriverUnavailable | None = None
-        self.inventory: Inventory | None = None
+        self.count: int | None = None
         self.bus: tuple[PciGpu, ...] | None = None
         self.looked = False
         self.replaced: DriverReplaced | None = None
@@ -68,8 +77,7 @@ class DriverWatch:
         self._look_at = 0.0
         self._retry_seconds = _FIRST_RETRY_SECONDS
         self._ending = False
-        self._reopen_at: float | None = None
-        self._reopen_seconds = _FIRST_REOPEN_SECONDS
+        self._reopen = False
         self._bus_changed = False
         self._let_go = False
         self._bus_event: Callable[[], bool] = BusEvents().seen if machine.hotplug else lambda: False
@@ -89,6 +97,11 @@ class DriverWatch:
         return own if given is None else min(own, given)
 
     @property
+    def lent(self) -> frozenset[str]:
+        """Where on the bus the GPUs are that are set aside for virtual machines."""
+        return frozenset(gpu.bus_id for gpu in self.bus or () if gpu.lent)
+
+    @property
     def ending_session(self) -> bool:
         """Whether NVML is being shut down right now, to be opened again or not: its handles are dead or dying."""
         return self._ending and self.lane.busy_since is not None
@@ -103,8 +116,7 @@ class DriverWatch:
 
         Between two sessions nobody is asked: where the next does not come, nobody answers.
         """
-        since = self.lane.busy_since
-        return self.ending_session and since is not None and now - since > deadline_seconds
+        return self.ending_session and overdue(self.lane.busy_since, now, deadline_seconds)
 
     @property
     def wants_closing(self) -> bool:
@@ -122,15 +134,18 @@ class DriverWatch:
 
     def submit_closing(self) -> None:
         """Shut NVML down in its lane, if that is idle."""
-        if self.lane.busy_since is None:
+        if self.lane.ready():
             self._ending = True
             self.lane.submit(self._give_back)
 
-    def wants_reopening(self, now: float) -> bool:
+    @property
+    def wants_reopening(self) -> bool:
         """Whether NVML should be initialised again, which needs all GPU lanes to be idle first."""
-        due = self._reopen_at is not None and now >= self._reopen_at
-        # NVML counts the GPUs that were there when it was initialised.
-        return self._open and (due or self._bus_changed)
+        return self._open and self._reopen
+
+    def reopen(self) -> None:
+        """Ask for NVML to be initialised again: a new session is known to see more."""
+        self._reopen = True
 
     def submit(self, now: float, *, reopen: bool, quiet: bool) -> None:
         """Start a look if one is due and the lane is idle.
@@ -142,23 +157,26 @@ class DriverWatch:
         """
         if self._bus_event():
             self._look_at = now
-        if self._let_go or self.lane.busy_since is not None or (now < self._look_at and not reopen):
+        if self._let_go or (now < self._look_at and not reopen) or not self.lane.ready():
             return
         self._look_at = now + self._interval_seconds
-        if reopen:
-            self._bus_changed = False
-            # Lost GPUs may stay lost: try less and less often.
-            self._reopen_at = None
-            self._reopen_seconds = min(2 * self._reopen_seconds, _LAST_REOPEN_SECONDS)
         opens = reopen or not self._open
+        if opens:
+            self._reopen = self._bus_changed = False
         self._ending = opens and quiet
         self.lane.submit(lambda: self._look(opens=opens, quiet=quiet))
+
+    def take_bus_change(self) -> bool:
+        """Whether cards came or went since the last call, and since NVML was last initialised."""
+        changed, self._bus_changed = self._bus_changed, False
+        return changed
 
     def take(self, look: DriverLook, now: float) -> None:
         """Take in what a look found."""
         self._bus_changed |= self.looked and look.bus != self.bus
-        self.looked = True
-        self.bus, self.inventory, self.error = look.bus, look.inventory, look.error
+        # The lane may be busy for longer, with what no GPU waits for.
+        self.looked, self._ending = True, False
+        self.bus, self.count, self.error = look.bus, look.count, look.error
         if look.error is not None:
             self.fail(look.error, now)
             return
@@ -170,16 +188,9 @@ class DriverWatch:
         if self._open and isinstance(error, DriverReplaced):
             self.replaced = error
         self._open = False
-        self.error, self.inventory = error, None
+        self.error, self.count = error, None
         self._look_at = now + self._retry_seconds
         self._retry_seconds = min(2 * self._retry_seconds, _LAST_RETRY_SECONDS)
-
-    def someone_is_gone(self, now: float, *, gone: bool) -> None:
-        """Say whether a GPU is lost or missing: initialising NVML again is the only way it can come back."""
-        if not gone:
-            self._reopen_at, self._reopen_seconds = None, _FIRST_REOPEN_SECONDS
-        elif self._reopen_at is None:
-            self._reopen_at = now + self._reopen_seconds
 
     def close(self) -> None:
         """Shut NVML down if it is up."""
@@ -189,28 +200,39 @@ class DriverWatch:
 
     def _look(self, *, opens: bool, quiet: bool) -> None:
         bus = self._read_bus()
-        inventory: Inventory | None = None
+        count: int | None = None
         error: DriverUnavailable | None = None
+        call = CurrentCall()
         try:
-            self.lane.mark()
+            self._mark(call)
             if opens and quiet:
                 # Also what a session that failed has left: while NVML has a user, opening it again changes nothing.
-                self.session.close()
+                self.session.close(call)
             if opens:
-                self.session.open()
-            self.lane.mark()
-            inventory = self.session.inventory()
+                self.session.open(call)
+            self._mark(call)
+            count = self.session.count(call)
         except DriverUnavailable as unavailable:
             error = unavailable
         except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
             error = DriverUnavailable("exception", traceback.format_exc())
         if error is not None and opens and quiet:
             # Only then: in a session that was in use, GPU lanes may have calls in flight.
-            self.session.close()
-        self._report(DriverLook(bus, inventory, error, opens))
+            self._mark(call)
+            self.session.close(call)
+        self._report(DriverLook(bus, count, error, opens))
+        if error is None:
+            # Last, and again until each is known: no GPU waits for what the driver is called.
+            self._mark(call)
+            self.session.read_versions(call)
+
+    def _mark(self, call: CurrentCall) -> None:
+        self.lane.mark(Step(DRIVER, call=call))
 
     def _give_back(self) -> None:
-        self.session.close()
+        call = CurrentCall()
+        self._mark(call)
+        self.session.close(call)
         error = DriverUnavailable(RELEASED, "NVML is shut down on request until it is acquired again")
         self._report(DriverLook(self.bus, None, error, opened=False))
 

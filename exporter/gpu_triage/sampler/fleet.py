@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from gpu_triage.collectors.contract import GpuLabels
 from gpu_triage.config import Config
-from gpu_triage.hardware.nvml import MAX_GPUS, Device, Inventory
-from gpu_triage.sampler.driver import RELEASED
+from gpu_triage.nvml.session import MAX_GPUS, DeniedDevice, Device, Identity
+from gpu_triage.sampler.driver import RELEASED, STALLED
 from gpu_triage.sampler.gpu import GpuRecord
-from gpu_triage.sampler.lanes import LaneMaker
+from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
 from gpu_triage.sampler.schedule import Schedule
+from gpu_triage.subjects.contract import GpuLabels
 
 log = logging.getLogger(__name__)
 
-STALLED: Final = "stalled"
 MISSING: Final = "missing"
 DRIVER_UNAVAILABLE: Final = "driver_unavailable"
 
@@ -30,12 +29,16 @@ _FORGOTTEN_SECONDS: Final = 60.0
 
 
 class Fleet:
-    """Records of GPUs by identity. Identity is the UUID: indices move when a GPU comes or goes."""
+    """Records of GPUs by identity. Identity is the UUID: indices move when a GPU comes or goes.
+
+    Lanes go by index, so that there are as many as GPUs: one that is gone holds none.
+    """
 
     def __init__(self, config: Config, make_lane: LaneMaker) -> None:
         self._config = config
         self._make_lane = make_lane
         self._records: dict[str, GpuRecord] = {}
+        self._lanes: dict[int, Lane] = {}
 
     def __iter__(self) -> Iterator[GpuRecord]:
         return iter(tuple(self._records.values()))
@@ -51,34 +54,75 @@ class Fleet:
         """The other GPUs that answer now: asking about a pair asks both."""
         return tuple(r.device for r in self if r is not record and r.device is not None and r.error is None)
 
-    def take(self, inventory: Inventory, now: float, *, opened: bool) -> tuple[str, ...]:
-        """Take in what NVML counts; returns the keys of the GPUs that are remembered no longer."""
-        present: set[str] = set()
-        before = {record.key: (record.labels, record.device is None) for record in self}
-        for device in inventory.devices:
-            # A second GPU under one UUID is not this GPU; nothing can be published for it.
-            if device.uuid not in present:
-                present.add(device.uuid)
-                self._see(device, now, opened=opened)
-        for denied in inventory.denied:
-            key = self._key_of_index(denied.index, present)
-            present.add(key)
-            record = self._records.get(key) or self._add(key, GpuLabels(str(denied.index), ""), now)
-            record.last_seen_at = now
-            record.device, record.absent_since = None, None
-            self.fail(record, denied.reason)
+    def count(self, count: int) -> None:
+        """Take in how many GPUs NVML counts: nobody needs more lanes."""
+        for index in [index for index in self._lanes if index >= count]:
+            self._lanes.pop(index).close()
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """All lanes in use."""
+        return tuple(self._lanes.values())
+
+    def lane_of(self, index: int) -> Lane:
+        """The lane of the GPU with this NVML index, whoever that is."""
+        if index not in self._lanes:
+            self._lanes[index] = self._make_lane(f"gpu-{index}")
+        return self._lanes[index]
+
+    def labels_by_index(self) -> Mapping[int, GpuLabels]:
+        """Labels of the GPUs that are there, by NVML index."""
+        return {int(record.labels.gpu): record.labels for record in self if record.lane is not None}
+
+    def end_session(self) -> None:
+        """Take in that all handles are dead: nobody is asked until NVML has said anew who is there."""
         for record in self:
-            if record.key in present:
-                continue
             record.device = None
-            record.absent_since = now if record.absent_since is None else record.absent_since
-            self.fail(record, MISSING)
-            self._park(record)
-        forgotten = self._forget_phantoms(now) + self._forget_surplus()
-        if opened or before != {record.key: (record.labels, record.device is None) for record in self}:
+
+    def admit(self, answers: Mapping[int, Identity], now: float) -> set[str]:
+        """Take in the GPUs that have said who they are; returns their keys.
+
+        Args:
+            answers: what was said of each NVML index in this session.
+            now: monotonic second.
+        """
+        before = self._seats()
+        present: set[str] = set()
+        for index in sorted(answers):
+            device = answers[index]
+            # A second GPU under one UUID is not this GPU; nothing can be published for it.
+            if isinstance(device, Device) and device.uuid not in present:
+                present.add(device.uuid)
+                self._see(device, now)
+        if before != self._seats():
             # Labels name indices and peers: what was read under other ones is read again.
             self._read_all_again()
-        return forgotten
+        return present
+
+    def conclude(self, present: set[str], denied: Iterable[DeniedDevice], now: float) -> tuple[str, ...]:
+        """Take in that everybody was asked; returns the keys of the GPUs that are remembered no longer.
+
+        Args:
+            present: keys of those who have said who they are.
+            denied: those of them that have not, and why.
+            now: monotonic second.
+        """
+        before = self._seats()
+        for one in denied:
+            key = self._key_of_index(one.index, present)
+            present.add(key)
+            record = self._records.get(key) or self._add(key, GpuLabels(str(one.index), ""), now)
+            record.device, record.lane = None, self.lane_of(one.index)
+            record.absent_since, record.last_seen_at = None, now
+            self.fail(record, one.reason)
+        for record in self:
+            if record.key not in present:
+                record.device, record.lane = None, None
+                record.absent_since = now if record.absent_since is None else record.absent_since
+                self.fail(record, MISSING)
+        if before != self._seats():
+            self._read_all_again()
+        return self._forget_phantoms(now) + self._forget_surplus()
 
     def forget_lent(self, lent: frozenset[str]) -> tuple[str, ...]:
         """Forget those that are gone from the driver because a virtual machine has them; returns their keys.
@@ -94,7 +138,12 @@ class Fleet:
     @property
     def idle(self) -> bool:
         """Whether no GPU is being asked."""
-        return all(record.lane.busy_since is None for record in self)
+        return all(lane.busy_since is None for lane in self._lanes.values())
+
+    def hangs(self, index: int, now: float, deadline_seconds: float) -> bool:
+        """Whether the GPU with this NVML index cannot be asked: a call does not return, or no thread can be had."""
+        lane = self._lanes.get(index)
+        return lane is not None and overdue(lane.busy_since or lane.refused_since, now, deadline_seconds)
 
     def find_stalls(self, now: float, deadline_seconds: float, *, no_session: bool) -> None:
         """Note who has not answered in time.
@@ -105,8 +154,8 @@ class Fleet:
             no_session: whether there is no session in which anybody could answer.
         """
         for record in self:
-            since = record.lane.busy_since
-            hangs = since is not None and now - since > deadline_seconds and record.device is not None
+            asked_in = None if record.device is None else record.lane
+            hangs = asked_in is not None and overdue(asked_in.busy_since, now, deadline_seconds)
             if hangs or (no_session and record.error is None):
                 self.fail(record, STALLED)
 
@@ -126,7 +175,7 @@ class Fleet:
             # Readings of pairs were made without it.
             self._read_all_again()
 
-    def _see(self, device: Device, now: float, *, opened: bool) -> None:
+    def _see(self, device: Device, now: float) -> None:
         record = self._records.get(device.uuid)
         labels = GpuLabels(str(device.index), device.uuid)
         if record is None:
@@ -141,11 +190,11 @@ class Fleet:
                 extra={"fields": {"uuid": device.uuid, "was": record.labels.gpu, "is": labels.gpu}},
             )
             record.labels = labels
-        if opened or record.device is None:
+        if record.device is None:
             # Within a session a handle stays good, and with it the memory of what is not supported.
             record.device = device
-        record.absent_since, record.pci_bus_id = None, device.pci_bus_id
-        record.last_seen_at, record.parked = now, False
+        record.lane, record.absent_since, record.pci_bus_id = self.lane_of(device.index), None, device.pci_bus_id
+        record.last_seen_at = now
 
     def _adopt(self, labels: GpuLabels) -> GpuRecord | None:
         """The record of a GPU that was denied so far, now that its UUID is known."""
@@ -156,8 +205,7 @@ class Fleet:
         return nameless
 
     def _add(self, key: str, labels: GpuLabels, now: float) -> GpuRecord:
-        lane, schedule = self._make_lane(f"gpu-{labels.gpu}"), Schedule(self._config)
-        record = GpuRecord(key, labels, lane, schedule, first_seen_at=now)
+        record = GpuRecord(key, labels, Schedule(self._config), first_seen_at=now)
         self._records[key] = record
         return record
 
@@ -168,16 +216,13 @@ class Fleet:
                 return record.key
         return _nameless_key(index)
 
+    def _seats(self) -> dict[str, tuple[GpuLabels, bool]]:
+        """Who is there, and under which index."""
+        return {record.key: (record.labels, record.device is None) for record in self}
+
     def _read_all_again(self) -> None:
         for record in self:
             record.schedule.all_due()
-
-    def _park(self, record: GpuRecord) -> None:
-        """Give up the thread of a GPU that is gone; it gets another when it comes back."""
-        if not record.parked and record.lane.busy_since is None:
-            record.lane.close()
-            record.lane = self._make_lane(f"gpu-{record.labels.gpu}")
-            record.parked = True
 
     def _forget_phantoms(self, now: float) -> tuple[str, ...]:
         """Forget GPUs that were never confirmed: seen in a few looks only, in a place where another GPU is now."""
@@ -201,7 +246,6 @@ class Fleet:
 
     def _forget(self, records: list[GpuRecord]) -> tuple[str, ...]:
         for record in records:
-            record.lane.close()
             del self._records[record.key]
         return tuple(record.key for record in records)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from gpu_triage.collectors import exporter, judgement
-from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector
 from gpu_triage.config import Config
 from gpu_triage.machine import Clock
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.sampler.schedule import interval_seconds
+from gpu_triage.subjects import exporter, judgement
+from gpu_triage.subjects.contract import AnyCollector, AnyGpuCollector
 
 
 class Freshness:

@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpu_triage.collectors.contract import AnyGpuCollector, GpuLabels
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable, HostReadFailed
-from gpu_triage.hardware.nvml import Device, DriverVersions
-from gpu_triage.hardware.nvml_inquiry import Inquiry
-from gpu_triage.hardware.rounds import ExpectedLink, GpuRound
 from gpu_triage.machine import Machine, Moment
-from gpu_triage.sampler.lanes import Lane
+from gpu_triage.nvml.inquiry import Inquiry
+from gpu_triage.nvml.session import Device, DriverVersions
+from gpu_triage.sampler.lanes import Lane, Step
 from gpu_triage.sampler.outcomes import Outcome, checked
 from gpu_triage.sampler.schedule import Schedule
+from gpu_triage.subjects.contract import AnyGpuCollector, GpuLabels
+from gpu_triage.subjects.rounds import ExpectedLink, GpuRound
 
 Reader = Callable[[GpuRound], Any]
 
@@ -28,8 +28,8 @@ class GpuRecord:
     Attributes:
         key: its UUID, or a stand-in for one whose identity was never told.
         labels: its index and UUID as published.
-        lane: where its rounds run.
         schedule: when its collectors are due.
+        lane: where its rounds run; None while it is missing.
         device: its handle in the present session; None when it is not enumerated.
         error: why it does not answer; None when it does.
         readers: its collectors' readers by name, with their running totals.
@@ -38,13 +38,12 @@ class GpuRecord:
         pci_bus_id: where it was when last seen, as sysfs writes it; None where nobody said.
         first_seen_at: monotonic second of the first look at the driver that found it.
         last_seen_at: of the last one.
-        parked: whether it is gone and its lane holds no thread.
     """
 
     key: str
     labels: GpuLabels
-    lane: Lane
     schedule: Schedule
+    lane: Lane | None = None
     device: Device | None = None
     error: str | None = None
     readers: dict[str, Reader] = field(default_factory=dict)
@@ -53,7 +52,6 @@ class GpuRecord:
     pci_bus_id: str | None = None
     first_seen_at: float = 0.0
     last_seen_at: float = 0.0
-    parked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,10 +84,11 @@ class GpuJob:
         machine: the seams.
         versions: of the driver.
         deadline_seconds: an answer that took longer is not published: nobody can say of when it is.
-        mark: to be called before each collector.
+        mark: to be called with each step.
         publish: takes each outcome.
         finish: takes the result.
         recorded_link: what the baseline says that the GPU's link can do; None without one.
+        whole: whether it asks so much that no answer at all means that the GPU does not answer.
     """
 
     key: str
@@ -100,10 +99,11 @@ class GpuJob:
     machine: Machine
     versions: DriverVersions
     deadline_seconds: float
-    mark: Callable[[], None]
+    mark: Callable[[Step], None]
     publish: Callable[[Outcome], None]
     finish: Callable[[GpuRoundResult], None]
     recorded_link: ExpectedLink | None = None
+    whole: bool = True
 
     def __call__(self) -> None:
         """Run the round. Ends early where the GPU or the driver is gone."""
@@ -112,8 +112,8 @@ class GpuJob:
         error: str | None = None
         driver: DriverUnavailable | None = None
         for collector, reader in self.collectors:
-            self.mark()
             inquiry = Inquiry(self.device)
+            self.mark(Step(collector.name, self.labels, inquiry.call))
             try:
                 self.publish(self._run(collector, reader, inquiry))
             except GpuUnavailable as gone:
@@ -124,10 +124,11 @@ class GpuJob:
             failures.update(inquiry.failures)
             if error is not None or driver is not None:
                 break
-        if error is None and not answered and failures:
+        if error is None and not answered and failures and self.whole:
             # It is there, but no question gets an answer: a lost device cgroup looks like this.
             error = failures.most_common(1)[0][0]
-        self.finish(GpuRoundResult(self.key, self.device, error, driver))
+        if self.whole or error is not None or driver is not None:
+            self.finish(GpuRoundResult(self.key, self.device, error, driver))
 
     def _run(self, collector: AnyGpuCollector, reader: Reader, inquiry: Inquiry) -> Outcome:
         began = self.machine.clock.now()

@@ -9,15 +9,15 @@ from typing import Any
 
 from prometheus_client import Metric
 
-from gpu_triage.catalogue import Sample
-from gpu_triage.collectors.contract import AnyHostCollector
 from gpu_triage.config import Config
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.hardware.rounds import HostRound
 from gpu_triage.machine import Machine
-from gpu_triage.sampler.lanes import Lane, LaneMaker
+from gpu_triage.sampler.lanes import Lane, LaneMaker, Step
 from gpu_triage.sampler.outcomes import HOST, Outcome, checked
 from gpu_triage.sampler.schedule import Schedule
+from gpu_triage.subjects.contract import AnyHostCollector
+from gpu_triage.subjects.metric import Sample
+from gpu_triage.subjects.rounds import HostRound
 
 HostReader = Callable[[HostRound], Any]
 
@@ -29,19 +29,19 @@ class HostJob:
     Attributes:
         collectors: what to run, with the reader of each.
         machine: the seams.
-        mark: to be called before each collector.
+        mark: to be called with each step.
         publish: takes each outcome.
     """
 
     collectors: tuple[tuple[AnyHostCollector, HostReader], ...]
     machine: Machine
-    mark: Callable[[], None]
+    mark: Callable[[Step], None]
     publish: Callable[[Outcome], None]
 
     def __call__(self) -> None:
         """Run the round."""
         for collector, reader in self.collectors:
-            self.mark()
+            self.mark(Step(collector.name))
             self.publish(self._run(collector, reader))
 
     def _run(self, collector: AnyHostCollector, reader: HostReader) -> Outcome:
@@ -113,19 +113,10 @@ class HostRounds:
         self._rounds = tuple(_HostLane(make_lane(name), Schedule(config), tuple(own)) for name, own in by_lane.items())
         self.lanes: tuple[Lane, ...] = tuple(one.lane for one in self._rounds)
 
-    def hanging(self, now: float, deadline_seconds: float) -> frozenset[str]:
-        """Names of the collectors in lanes that have been at one round for longer than the deadline."""
-        stuck = (
-            one.collectors
-            for one in self._rounds
-            if one.lane.busy_since is not None and now - one.lane.busy_since > deadline_seconds
-        )
-        return frozenset(collector.name for collectors in stuck for collector in collectors)
-
     def submit(self, now: float) -> None:
         """Start what is due in each lane that is idle."""
         for one in self._rounds:
-            due = () if one.lane.busy_since is not None else one.schedule.due(one.collectors, now)
+            due = one.schedule.due(one.collectors, now) if one.lane.ready() else ()
             if due:
                 pairs = tuple((collector, self._readers[collector.name]) for collector in due)
                 one.lane.submit(HostJob(pairs, self._machine, one.lane.mark, self._report))

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.collectors import incidents
-from gpu_triage.collectors.exporter import CollectorHealth
 from gpu_triage.config import Config
 from gpu_triage.errors import StateError
-from gpu_triage.hardware.boot import Boot, read_boot
-from gpu_triage.hardware.incident_file import read_memory, set_aside, write_memory
-from gpu_triage.hardware.incident_ledger import IncidentLedger, Memory
+from gpu_triage.host.boot import Boot, read_boot
+from gpu_triage.incidents import metrics as incidents
+from gpu_triage.incidents.file import read_memory, set_aside, write_memory
+from gpu_triage.incidents.ledger import IncidentLedger, Memory
 from gpu_triage.machine import Machine
-from gpu_triage.sampler.lanes import Lane, LaneMaker
+from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
+from gpu_triage.subjects.exporter import CollectorHealth
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +92,7 @@ class IncidentStore:
         if self._began_at is None:
             self._began_at = now
         saves = self._saves(ledger) and now >= self._save_at
-        if self.lane.busy_since is not None or (now < self._visit_at and not saves):
+        if (now < self._visit_at and not saves) or not self.lane.ready():
             return
         self._visit_at = now + self._interval_seconds
         self._save_at = now + _SAVE_SECONDS
@@ -100,7 +100,7 @@ class IncidentStore:
 
     def flush(self, ledger: IncidentLedger) -> None:
         """Save what has changed before the end, if that can start at once."""
-        if self._saves(ledger) and self.lane.busy_since is None:
+        if self._saves(ledger) and self.lane.ready():
             self._start(ledger, saves=True)
 
     def settled(self, now: float) -> bool:
@@ -129,8 +129,7 @@ class IncidentStore:
         """How it fares; empty where nothing is kept on disk."""
         if self._path is None or not self._writes:
             return ()
-        since = self.lane.busy_since
-        stuck = since is not None and now - since > self._deadline_seconds
+        stuck = overdue(self.lane.busy_since, now, self._deadline_seconds)
         health = CollectorHealth(
             name=incidents.NAME,
             interval_seconds=self._interval_seconds,

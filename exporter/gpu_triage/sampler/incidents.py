@@ -6,16 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from gpu_triage.collectors.contract import AnyGpuCollector
-from gpu_triage.collectors.ecc import ECC
-from gpu_triage.collectors.exporter import CollectorHealth
-from gpu_triage.collectors.identity import IDENTITY
-from gpu_triage.collectors.incidents import NO_GPU, GpuIncidents
-from gpu_triage.collectors.recovery import RECOVERY
 from gpu_triage.config import Config
-from gpu_triage.hardware.ecc import EccReading
-from gpu_triage.hardware.identity import IdentityReading
-from gpu_triage.hardware.incident_ledger import (
+from gpu_triage.gpu.ecc import ECC, EccReading
+from gpu_triage.gpu.identity import IDENTITY, IdentityReading
+from gpu_triage.gpu.recovery import RECOVERY, RecoveryReading
+from gpu_triage.incidents.ledger import (
     LOST,
     RESET,
     UNCORRECTED,
@@ -25,8 +20,7 @@ from gpu_triage.hardware.incident_ledger import (
     Recent,
     kind_of_xid,
 )
-from gpu_triage.hardware.recovery import RecoveryReading
-from gpu_triage.hardware.xid_ledger import CountedXid
+from gpu_triage.incidents.metrics import NO_GPU, GpuIncidents
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.fleet import Fleet
@@ -36,6 +30,9 @@ from gpu_triage.sampler.lanes import Lane, LaneMaker
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.sampler.resets import ResetWatch, Signs
 from gpu_triage.sampler.xid import XidWatch
+from gpu_triage.subjects.contract import AnyGpuCollector
+from gpu_triage.subjects.exporter import CollectorHealth
+from gpu_triage.xid.ledger import CountedXid
 
 Reading = TypeVar("Reading")
 
@@ -118,7 +115,7 @@ class IncidentWatch:
         most, given = self._ledger.most_gpus, self._machine.gpus_given
         if most is None:
             return None
-        own = most - _lent(driver)
+        own = most - len(driver.lent)
         return (own if given is None else min(own, given)) or None
 
     def observe(self, seen: Seen, now: Moment) -> None:
@@ -128,8 +125,8 @@ class IncidentWatch:
             self._resets.see_session(record, now.monotonic)
         if not self._file.settled(now.monotonic):
             return
-        if seen.driver.inventory is not None:
-            self._ledger.see_count(seen.driver.inventory.count + _lent(seen.driver))
+        if seen.driver.count is not None:
+            self._ledger.see_count(seen.driver.count + len(seen.driver.lent))
         if seen.xid.cards_known or seen.driver.error is not None:
             # Before, nobody knows whose they are.
             self._note_xids(seen.xid.take_counted(), now)
@@ -240,10 +237,6 @@ class IncidentWatch:
         for noted in (self._lost_noted, self._resets_noted, self._ecc_read_at):
             for gone in noted.keys() - known:
                 del noted[gone]
-
-
-def _lent(driver: DriverWatch) -> int:
-    return sum(gpu.lent for gpu in driver.bus or ())
 
 
 def _serial(record: GpuRecord, store: OutcomeStore) -> str:

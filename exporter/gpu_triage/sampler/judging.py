@@ -7,12 +7,12 @@ import traceback
 from collections.abc import Iterable
 from typing import Protocol
 
-from gpu_triage.catalogue import Sample
-from gpu_triage.collectors import judgement
-from gpu_triage.collectors.exporter import CollectorHealth
 from gpu_triage.machine import Clock, Moment
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
 from gpu_triage.sampler.schedule import is_due, next_due
+from gpu_triage.subjects import judgement
+from gpu_triage.subjects.exporter import CollectorHealth
+from gpu_triage.subjects.metric import Sample, declared_in
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class JudgeRounds:
         self._interval_seconds = interval_seconds
         self._due_at: float | None = None
         self._urgent: object = None
-        self._health = CollectorHealth(judgement.NAME, interval_seconds, None, None, None)
+        self._health = CollectorHealth(judgement.NAME, None, None, interval_seconds, None)
 
     @property
     def health(self) -> CollectorHealth:
@@ -67,14 +67,14 @@ class JudgeRounds:
         cause = ""
         samples: tuple[Sample, ...] = ()
         try:
-            samples = checked(self._judge.judge(store, now), frozenset(judgement.METRICS))
+            samples = checked(self._judge.judge(store, now), frozenset(declared_in(judgement.__name__)))
         except Exception:  # noqa: BLE001 - as in a collector: a bug here must not cost the readings
             cause = traceback.format_exc()
             self._judge.interrupt()
         seconds = self._clock.now().monotonic - began_at
         before = self._health
         last_success_at = before.last_success_at if cause else now.wall
-        self._health = CollectorHealth(judgement.NAME, self._interval_seconds, not cause, seconds, last_success_at)
+        self._health = CollectorHealth(judgement.NAME, not cause, seconds, self._interval_seconds, last_success_at)
         if cause:
             if before.success is not False:
                 log.error("the judge failed", extra={"fields": {"cause": cause}})

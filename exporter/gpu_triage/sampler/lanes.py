@@ -4,13 +4,36 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Protocol
 
 from gpu_triage.machine import Blocked, Clock
+from gpu_triage.nvml.session import CurrentCall
+from gpu_triage.subjects.contract import HOST_LABELS, GpuLabels
 
 Job = Callable[[], None]
 """Work for a lane; it must not raise."""
+
+
+def overdue(since: float | None, now: float, seconds: float) -> bool:
+    """Whether what began at `since` has lasted for longer than so many seconds; None has not begun."""
+    return since is not None and now - since > seconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One step of a job: the deadline is for each.
+
+    Attributes:
+        collector: whose step it is.
+        gpu: the GPU that is asked; HOST_LABELS where it is none in particular.
+        call: the function of NVML that is being called.
+    """
+
+    collector: str
+    gpu: GpuLabels = HOST_LABELS
+    call: CurrentCall = field(default_factory=CurrentCall)
 
 
 class Lane(Protocol):
@@ -20,11 +43,22 @@ class Lane(Protocol):
     def busy_since(self) -> float | None:
         """Monotonic second since which the present step of the job has been running; None when idle."""
 
-    def submit(self, job: Job) -> None:
-        """Start a job; only on an idle lane."""
+    @property
+    def step(self) -> Step:
+        """The present step, or the last one."""
 
-    def mark(self) -> None:
-        """Called by the job between two steps: the deadline is for each step."""
+    @property
+    def refused_since(self) -> float | None:
+        """Monotonic second since which it cannot have a thread; None while it has one or needs none."""
+
+    def ready(self) -> bool:
+        """Whether it takes a job now: it is idle, and has a thread or could start one."""
+
+    def submit(self, job: Job) -> None:
+        """Start a job; only on a lane that is ready."""
+
+    def mark(self, step: Step | None = None) -> None:
+        """Called by the job at the beginning of a step; without one, of the step that the lane is named after."""
 
     def close(self) -> None:
         """Take no more jobs."""
@@ -34,38 +68,63 @@ LaneMaker = Callable[[str], Lane]
 
 
 class ThreadLane:
-    """A lane with a thread of its own, started with its first job."""
+    """A lane with a thread of its own, started with its first job and replaced should it end."""
 
     def __init__(self, name: str, clock: Clock, on_idle: Callable[[], None]) -> None:
+        self.step = self._own_step = Step(name)
+        self._name = f"lane-{name}"
         self._clock = clock
         self._on_idle = on_idle
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._busy_since: float | None = None
-        # A thread stuck in the kernel cannot be ended; as a daemon it does not hold up the exit either.
-        self._thread = threading.Thread(target=self._run, name=f"lane-{name}", daemon=True)
+        self._thread: threading.Thread | None = None
+        self.refused_since: float | None = None
 
     @property
     def busy_since(self) -> float | None:
         """As Lane."""
-        return self._busy_since
+        since = self._busy_since
+        # A thread that ended with a job in hand finishes it no more.
+        return since if since is not None and self._alive() else None
+
+    def ready(self) -> bool:
+        """As Lane."""
+        return self.busy_since is None and (self._alive() or self._start())
 
     def submit(self, job: Job) -> None:
         """As Lane."""
         self.mark()
         self._jobs.put(job)
-        if not self._thread.is_alive():
-            self._thread.start()
 
-    def mark(self) -> None:
+    def mark(self, step: Step | None = None) -> None:
         """As Lane."""
+        self.step = step or self._own_step
         self._busy_since = self._clock.now().monotonic
 
     def close(self) -> None:
         """As Lane; the thread ends after its present job."""
         self._jobs.put(None)
 
-    def _run(self) -> None:
-        while (job := self._jobs.get()) is not None:
+    def _alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def _start(self) -> bool:
+        """Start a thread; says whether there is one now."""
+        self._jobs, self._busy_since = SimpleQueue(), None
+        # A thread stuck in the kernel cannot be ended; as a daemon it does not hold up the exit either.
+        thread = threading.Thread(target=self._run, args=(self._jobs,), name=self._name, daemon=True)
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError):
+            # pids.max, RLIMIT_NPROC or memory: it may be over in a moment.
+            if self.refused_since is None:
+                self.refused_since = self._clock.now().monotonic
+            return False
+        self._thread, self.refused_since = thread, None
+        return True
+
+    def _run(self, jobs: SimpleQueue[Job | None]) -> None:
+        while (job := jobs.get()) is not None:
             try:
                 job()
             finally:
@@ -76,7 +135,10 @@ class ThreadLane:
 class InlineLane:
     """A lane on a virtual clock: a job runs at once, and one that would hang keeps it busy until it would return."""
 
-    def __init__(self, clock: Clock) -> None:
+    refused_since: float | None = None
+
+    def __init__(self, clock: Clock, name: str = "") -> None:
+        self.step = self._own_step = Step(name)
         self._clock = clock
         self._since = 0.0
         self._until: float | None = None
@@ -88,6 +150,10 @@ class InlineLane:
             self._until = None
         return None if self._until is None else self._since
 
+    def ready(self) -> bool:
+        """As Lane."""
+        return self.busy_since is None
+
     def submit(self, job: Job) -> None:
         """As Lane."""
         self.mark()
@@ -96,8 +162,9 @@ class InlineLane:
         except Blocked as blocked:
             self._until = blocked.until
 
-    def mark(self) -> None:
+    def mark(self, step: Step | None = None) -> None:
         """As Lane."""
+        self.step = step or self._own_step
         self._since = self._clock.now().monotonic
 
     def close(self) -> None:

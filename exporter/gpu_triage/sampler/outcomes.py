@@ -8,8 +8,8 @@ from typing import Final
 
 from prometheus_client import Metric
 
-from gpu_triage.catalogue import MetricSpec, Sample
 from gpu_triage.machine import Moment
+from gpu_triage.subjects.metric import MetricSpec, Sample
 
 HOST: Final = ""
 """The subject of a collector that reads the host; GPUs are known by their key."""

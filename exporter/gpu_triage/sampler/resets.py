@@ -19,14 +19,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_triage.hardware.incident_ledger import Board
+from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.incidents.ledger import Board
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.gpu import GpuRecord
 
 _NOT_LOADED: Final = "driver_not_loaded"
 
-_ACTIONS_DONE_BY_A_RESET: Final = frozenset({1, 2, 4, 6, 7})
-"""Of nvmlDeviceGpuRecoveryAction_t: reset, reboot, drain and reset, reset of the bus, reboot of the system."""
+_ACTIONS_DONE_BY_A_RESET: Final = frozenset(
+    map(
+        GPU_RECOVERY_ACTION.value_of,
+        ("GPU reset", "node reboot", "drain and reset", "reset the bus", "reboot the system"),
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)

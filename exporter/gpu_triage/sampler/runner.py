@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
 from gpu_triage.config import Config
 from gpu_triage.machine import Clock
@@ -20,13 +20,6 @@ _ANSWERS_WITHIN_SECONDS: Final = 0.25
 
 _CLOSE_WITHIN_SECONDS: Final = 0.5
 _DEAD_AFTER_SECONDS: Final = 30.0
-
-
-class SteppedClock(Protocol):
-    """A clock that stands still until it is advanced."""
-
-    def advance(self, seconds: float) -> None:
-        """Move on."""
 
 
 class Runner:
@@ -68,7 +61,7 @@ class Runner:
         silence = self._clock.now().monotonic - published_at if published_at is not None else 0.0
         if silence > _DEAD_AFTER_SECONDS + self._interval_seconds:
             return f"the sampler has published nothing for {silence:.0f} s"
-        return None
+        return self._sampler.trouble if self._sampler else None
 
     def request_stop(self) -> None:
         """Begin no further round; from any thread or signal handler."""
@@ -94,14 +87,13 @@ class Runner:
         assert sampler is not None  # noqa: S101 - start() set it
         next_at = time.monotonic()
         while not self._stopping.is_set():
-            try:
-                sampler.step()
-                self._wait_for(lambda: self._stopping.is_set() or sampler.idle(), self._answers_within())
-                sampler.publish()
-                self._after_publish()
-            except Exception:
-                # Nothing here may end the sampling; what went wrong is in the log, what is stale shows its age.
-                log.exception("sampling failed")
+            # One by one: what cannot be started must not keep what came back from being published.
+            for part in (sampler.step, self._wait, sampler.publish, self._after_publish):
+                try:
+                    part()
+                except Exception:
+                    # Nothing here may end the sampling; what went wrong is in the log, what is stale shows its age.
+                    log.exception("sampling failed")
             if sampler.fatal is not None:
                 self._on_fatal(sampler.fatal)
                 return
@@ -112,5 +104,8 @@ class Runner:
                 next_at += late - late % self._interval_seconds
             self._stopping.wait(max(0.0, next_at - time.monotonic()))
 
-    def _answers_within(self) -> float:
-        return min(_ANSWERS_WITHIN_SECONDS, self._interval_seconds / 2)
+    def _wait(self) -> None:
+        """Wait for the answers of the round that was begun, for a while."""
+        sampler = self._sampler
+        within = min(_ANSWERS_WITHIN_SECONDS, self._interval_seconds / 2)
+        self._wait_for(lambda: self._stopping.is_set() or sampler is None or sampler.idle(), within)

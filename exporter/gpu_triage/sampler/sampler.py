@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from functools import partial
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
+from typing import Final
 
-from gpu_triage.catalogue import Sample
-from gpu_triage.collectors import baseline, exporter, incidents, judgement, presence, xid
-from gpu_triage.collectors.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, OwnSubject, runs
-from gpu_triage.collectors.exporter import CollectorHealth
-from gpu_triage.collectors.presence import PresenceReading
 from gpu_triage.config import Config
+from gpu_triage.gpu import presence
+from gpu_triage.gpu.presence import PresenceReading
+from gpu_triage.incidents import metrics as incidents
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.sampler.baseline import BaselineNews, BaselineWatch
-from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch
-from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, GONE, Fleet
+from gpu_triage.sampler.calls import CallWatch
 from gpu_triage.sampler.freshness import Freshness
-from gpu_triage.sampler.gpu import GpuJob, GpuRecord, GpuRoundResult, readers_of
+from gpu_triage.sampler.gpus import GpuNews, GpuRounds
 from gpu_triage.sampler.host import HostRounds
+from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.incident_store import IncidentNews
 from gpu_triage.sampler.incidents import IncidentWatch, Seen
 from gpu_triage.sampler.judging import JudgeRounds, StoreJudge
-from gpu_triage.sampler.lanes import Lane, LaneMaker
+from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
-from gpu_triage.sampler.schedule import interval_seconds
 from gpu_triage.sampler.status import Status
-from gpu_triage.sampler.view import HostView
 from gpu_triage.sampler.xid import XidNews, XidWatch
+from gpu_triage.subjects import baseline, exporter, judgement
+from gpu_triage.subjects.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, OwnSubject, runs
+from gpu_triage.subjects.exporter import CollectorHealth
+from gpu_triage.subjects.metric import Sample, declared_in
+from gpu_triage.xid import metrics as xid
 
 log = logging.getLogger(__name__)
 
-Report = Outcome | GpuRoundResult | DriverLook | XidNews | BaselineNews | IncidentNews
+NO_THREAD: Final = "no_thread"
+"""The error of a lane that cannot have a thread."""
+
+_WITHOUT_THREAD_SECONDS: Final = 30.0
+"""How long sampling may lack a thread before the exporter calls itself unhealthy."""
+
+Report = Outcome | GpuNews | XidNews | BaselineNews | IncidentNews
 
 
 class Sampler:
@@ -47,6 +54,7 @@ class Sampler:
         view: the host as facts; only for the thread that steps.
         presence: who was there at the last publication; None before the first.
         published_at: monotonic second of the last publication; None before the first.
+        trouble: why some of the sampling has not taken place for a while; None while all of it does.
     """
 
     def __init__(
@@ -73,16 +81,27 @@ class Sampler:
         self._judge = None if judge is None else JudgeRounds(judge, machine.clock, config.sample_medium_seconds)
         own = (exporter.NAME,) if judge is None else (exporter.NAME, judgement.NAME)
         self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, *own))
-        self._make_reader = {c.name: partial(c.reader, config) for c in self._gpu_collectors}
-        self._fleet = Fleet(config, make_lane)
-        self._driver = DriverWatch(machine, config, make_lane("driver"), self._reports.put)
+        self._calls = CallWatch(config.sample_deadline_seconds)
         self._host = HostRounds(machine, config, make_lane, self._host_collectors, self._reports.put)
+        self.status = Status(machine, config, self._gpu_collectors, self._host_collectors)
         self.freshness = Freshness(self.store, machine.clock, config, enabled, self._gpu_collectors)
-        self.view = HostView(self._fleet, self._driver, self.store)
+        self._gpus = GpuRounds(
+            machine,
+            config,
+            make_lane,
+            self._gpu_collectors,
+            self._reports.put,
+            xid=self._xid,
+            link_of=self._baseline.link_of,
+            freshness=self.freshness,
+            status=self.status,
+        )
+        self._fleet, self._driver = self._gpus.fleet, self._gpus.driver
+        self.view = HostReadings(self._fleet, self._driver, self.store)
         self._seen = Seen(self._fleet, self._driver, self.store, self._xid)
         self.presence: PresenceReading | None = None
         self.published_at: float | None = None
-        self.status = Status(machine, config, self._gpu_collectors, self._host_collectors)
+        self.trouble: str | None = None
 
     @property
     def judge_health(self) -> CollectorHealth | None:
@@ -92,8 +111,7 @@ class Sampler:
     @property
     def fatal(self) -> str | None:
         """Why this process must end for its supervisor to restart it; None while it need not."""
-        replaced = self._driver.replaced
-        return None if replaced is None else replaced.detail
+        return self._gpus.fatal
 
     def step(self) -> None:
         """Take in what came back and start what is due. Never waits."""
@@ -103,8 +121,7 @@ class Sampler:
         now = self._machine.clock.now().monotonic
         self._baseline.submit(now)
         self._incidents.submit(now)
-        if not ending_session:
-            self._submit_driver_and_gpus(now)
+        self._gpus.submit(now, ending_session=ending_session)
         self._xid.submit_kmsg(now)
         self._host.submit(now)
 
@@ -113,10 +130,7 @@ class Sampler:
         self._drain()
         now = self._machine.clock.now()
         deadline = self._config.sample_deadline_seconds
-        no_session = self._driver.session_overdue(now.monotonic, deadline)
-        self._fleet.find_stalls(now.monotonic, deadline, no_session=no_session)
-        gone = any(record.error in GONE for record in self._fleet)
-        self._driver.someone_is_gone(now.monotonic, gone=gone)
+        self._gpus.look_round(now.monotonic)
         self.freshness.expire(now.monotonic)
         pushed: tuple[CollectorHealth, ...] = ()
         if self._xid.enabled:
@@ -135,8 +149,18 @@ class Sampler:
             self._baseline.compare(self.view, [record.key for record in self._fleet], now)
             self._put_own(baseline, baseline.render(self._baseline.reading(self._labels_of)), now)
         own += self._incidents.health(now.monotonic)
-        hanging = self._host.hanging(now.monotonic, deadline)
-        exporter_reading = self.status.exporter(self._fleet, self._driver, hanging, pushed, own)
+        # That another process takes its time to look is no call that hangs.
+        calls = self._calls.look((lane for lane in self._lanes if lane is not self._gpus.search_lane), now.monotonic)
+        self.trouble = self._lacks_threads(now.monotonic)
+        exporter_reading = self.status.exporter(
+            self._fleet,
+            self._driver,
+            calls=calls,
+            hanging=self._calls.hanging(calls),
+            pushed=pushed,
+            own=own,
+            published_at=now.wall,
+        )
         self._put_own(presence, presence.render(self.presence), now)
         self._put_own(exporter, exporter.render(exporter_reading), now)
         if self._judge is not None:
@@ -146,8 +170,9 @@ class Sampler:
 
     def waiting_for(self) -> str | None:
         """What the first round still lacks; None once everything was sampled, or known to fail, once."""
-        if not self._driver.looked:
-            return "the first answer of the driver"
+        unknown = self._gpus.waiting_for(self._machine.clock.now().monotonic)
+        if unknown is not None:
+            return unknown
         if self._host_collectors and not self.status.noted(HOST):
             return "the first reading of the host"
         for record in self._fleet:
@@ -157,8 +182,9 @@ class Sampler:
 
     def idle(self) -> bool:
         """Whether every lane has finished what it was given."""
-        lanes = (*(record.lane for record in self._fleet), self._driver.lane, *self._own_lanes)
-        return all(lane.busy_since is None for lane in lanes)
+        # What lives outside the session and may take long is not waited for.
+        apart = (self._gpus.search_lane, self._incidents.lane)
+        return all(lane.busy_since is None for lane in self._lanes if lane not in apart)
 
     def close(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
         """End sampling and shut NVML down.
@@ -167,9 +193,10 @@ class Sampler:
             wait: waits until the given condition holds, at most as long as there is time; says whether it does.
         """
         self._incidents.flush()
-        for lane in (*(record.lane for record in self._fleet), *self._own_lanes, self._incidents.lane):
-            lane.close()
-        if wait(self.idle):
+        for lane in self._lanes:
+            if lane is not self._driver.lane:
+                lane.close()
+        if wait(self.idle) and self._driver.lane.ready():
             self._driver.lane.submit(self._end_session)
             wait(self.idle)
         else:
@@ -196,109 +223,52 @@ class Sampler:
         return self.presence, self.waiting_for(), None if heard is None else heard.samples
 
     @property
-    def _own_lanes(self) -> tuple[Lane, ...]:
-        return (*self._host.lanes, *self._xid.lanes, self._baseline.lane)
+    def _lanes(self) -> tuple[Lane, ...]:
+        own = (self._gpus.search_lane, self._baseline.lane, self._incidents.lane)
+        return (*self._gpus.lanes, *self._host.lanes, *self._xid.lanes, *own)
 
     def _end_session(self) -> None:
         # An event set outlives no session; all lanes are idle, so this one may free it.
         self._xid.close()
         self._driver.close()
 
-    def _submit_driver_and_gpus(self, now: float) -> None:
-        closing = self._driver.wants_closing
-        # While somebody's call hangs, the others cannot be made to wait for a session that cannot end.
-        reopening = self._driver.wants_reopening(now) and not self._call_hangs(now)
-        if closing or reopening:
-            # All handles die with the session, and the event set before it: no GPU may be asked meanwhile.
-            if not self._fleet.idle or not self._xid.let_go():
-                return
-            if closing:
-                self._driver.submit_closing()
-            else:
-                self._driver.submit(now, reopen=True, quiet=True)
-            return
-        # While NVML is down there is no event set to keep; with one, a session that failed could not be shut down.
-        quiet = self._fleet.idle and (self._driver.versions is not None or self._xid.let_go())
-        self._driver.submit(now, reopen=False, quiet=quiet)
-        for record in self._fleet:
-            self._submit_gpu(record, now)
-        present = (record.device for record in self._fleet if record.device is not None)
-        self._xid.submit_nvml(present, session=self._driver.versions is not None)
-
-    def _call_hangs(self, now: float) -> bool:
-        """Whether a call that uses the NVML session has been out for longer than the deadline."""
-        lanes = (*(record.lane for record in self._fleet), self._xid.session_lane, self._driver.lane)
-        since = [lane.busy_since for lane in lanes]
-        return any(at is not None and now - at > self._config.sample_deadline_seconds for at in since)
-
-    def _submit_gpu(self, record: GpuRecord, now: float) -> None:
-        versions = self._driver.versions
-        if record.device is None or versions is None or record.lane.busy_since is not None:
-            return
-        due = record.schedule.due(self._gpu_collectors, now)
-        if not due:
-            return
-        if any(interval_seconds(self._config, c.tier) == self._config.sample_slow_seconds for c in due):
-            # What is supported may change with MIG, ECC or the driver's mood: ask anew once in a while.
-            record.device.unsupported.clear()
-        record.rounds += 1
-        record.lane.submit(
-            GpuJob(
-                key=record.key,
-                labels=record.labels,
-                device=record.device,
-                peers=self._fleet.peers_of(record),
-                collectors=readers_of(record, due, self._make_reader),
-                machine=self._machine,
-                versions=versions,
-                deadline_seconds=self._config.sample_deadline_seconds,
-                mark=record.lane.mark,
-                publish=self._reports.put,
-                finish=self._reports.put,
-                recorded_link=self._baseline.link_of(record.device),
-            )
-        )
+    def _lacks_threads(self, now: float) -> str | None:
+        """Count the lanes that cannot have a thread; says so when that has lasted for a while."""
+        refused = [(lane.step.collector, lane.refused_since) for lane in self._lanes if lane.refused_since is not None]
+        self.status.count(exporter.NAME, (NO_THREAD,) * len(refused))
+        lasting = sorted({name for name, since in refused if overdue(since, now, _WITHOUT_THREAD_SECONDS)})
+        if not lasting:
+            return None
+        return f"no thread can be started to read {', '.join(lasting)}; raise pids.max (TasksMax in the systemd unit)"
 
     def _drain(self) -> None:
         now = self._machine.clock.now().monotonic
         while True:
-            try:
-                report = self._reports.get_nowait()
-            except Empty:
+            while not self._reports.empty():
+                self._take(self._reports.get_nowait(), now)
+            self._gpus.call_roll(now)
+            # On a virtual clock those who were asked have answered by now.
+            if self._reports.empty():
                 return
-            if isinstance(report, Outcome):
-                self._take_outcome(report)
-            elif isinstance(report, GpuRoundResult):
-                self._take_round(report, now)
-            elif isinstance(report, XidNews):
-                self.status.count(xid.NAME, report.failures)
-                self._xid.take(report)
-            elif isinstance(report, BaselineNews):
-                self._take_baseline(report)
-            elif isinstance(report, IncidentNews):
-                self.status.count(incidents.NAME, self._incidents.take(report, now))
-            else:
-                self._take_look(report, now)
+
+    def _take(self, report: Report, now: float) -> None:
+        if isinstance(report, Outcome):
+            self._take_outcome(report)
+        elif isinstance(report, XidNews):
+            self.status.count(xid.NAME, report.failures)
+            self._xid.take(report)
+        elif isinstance(report, BaselineNews):
+            self._take_baseline(report)
+        elif isinstance(report, IncidentNews):
+            self.status.count(incidents.NAME, self._incidents.take(report, now))
+        else:
+            self._gpus.take(report, now)
 
     def _take_outcome(self, outcome: Outcome) -> None:
         self.status.note(outcome)
         record = self._fleet.get(outcome.subject)
         if outcome.success and (outcome.subject == HOST or (record and record.device is not None)):
             self.store.put(outcome)
-
-    def _take_round(self, result: GpuRoundResult, now: float) -> None:
-        record = self._fleet.get(result.key)
-        if record is None or record.device is not result.device:
-            return
-        if result.driver is not None:
-            self._driver_failed(DriverLook(self._driver.bus, None, result.driver, opened=False), now)
-        elif result.error is not None:
-            self._fleet.fail(record, result.error)
-            self.freshness.withdraw(record.key)
-            # It is asked again, but not at the fast tier's pace.
-            record.schedule.defer(now + self._config.sample_medium_seconds)
-        else:
-            self._fleet.recover(record)
 
     def _take_baseline(self, news: BaselineNews) -> None:
         before = self._baseline.recorded
@@ -308,39 +278,10 @@ class Sampler:
             for record in self._fleet:
                 record.schedule.all_due()
 
-    def _take_look(self, look: DriverLook, now: float) -> None:
-        if look.error is not None or look.inventory is None:
-            self._driver_failed(look, now)
-            return
-        if self._driver.error is not None or not self._driver.looked:
-            log.info("driver answers", extra={"fields": {"gpus": look.inventory.count}})
-        self._driver.take(look, now)
-        self._forget(self._fleet.take(look.inventory, now, opened=look.opened))
-        for record in self._fleet:
-            if record.device is None:
-                self.freshness.withdraw(record.key)
-        self._forget(self._fleet.forget_lent(look.lent))
-
-    def _driver_failed(self, look: DriverLook, now: float) -> None:
-        error = look.error
-        if error is not None and (self._driver.error is None or self._driver.error.reason != error.reason):
-            log.warning("driver unavailable", extra={"fields": {"error": error.reason, "cause": error.detail}})
-        self._driver.take(look, now)
-        for record in self._fleet:
-            record.device = None
-            self._fleet.fail(record, RELEASED if self._driver.released else DRIVER_UNAVAILABLE)
-            self.freshness.withdraw(record.key)
-        self._forget(self._fleet.forget_lent(look.lent))
-
-    def _forget(self, keys: tuple[str, ...]) -> None:
-        for key in keys:
-            self.status.forget(key)
-            self.freshness.forget(key)
-
     def _labels_of(self, key: str) -> GpuLabels | None:
         record = self._fleet.get(key)
         return None if record is None else record.labels
 
     def _put_own(self, subject: OwnSubject, samples: Iterable[Sample], now: Moment) -> None:
-        name, rendered = subject.NAME, checked(samples, frozenset(subject.METRICS))
+        name, rendered = subject.NAME, checked(samples, frozenset(declared_in(subject.__name__)))
         self.store.put(Outcome(name, HOST, rendered, success=True, errors=(), duration_seconds=0.0, finished_at=now))

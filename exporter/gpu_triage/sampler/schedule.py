@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from gpu_triage.catalogue import Tier
-from gpu_triage.collectors.contract import AnyGpuCollector, AnyHostCollector
 from gpu_triage.config import Config
+from gpu_triage.subjects.contract import AnyGpuCollector, AnyHostCollector
+from gpu_triage.subjects.metric import Tier
 
 C = TypeVar("C", AnyGpuCollector, AnyHostCollector)
 

@@ -10,17 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpu_triage import __revision__, __version__
-from gpu_triage.collectors.contract import AnyGpuCollector, AnyHostCollector
-from gpu_triage.collectors.exporter import CollectorHealth, ExporterReading, WebConfigHealth
-from gpu_triage.collectors.identity import IDENTITY
-from gpu_triage.collectors.presence import GpuPresence, PresenceReading
 from gpu_triage.config import Config
+from gpu_triage.gpu.identity import IDENTITY
+from gpu_triage.gpu.presence import GpuPresence, PresenceReading
 from gpu_triage.machine import Machine
 from gpu_triage.sampler.baseline import Expected
-from gpu_triage.sampler.driver import DriverWatch
-from gpu_triage.sampler.fleet import STALLED, Fleet
+from gpu_triage.sampler.driver import STALLED, DriverWatch
+from gpu_triage.sampler.fleet import Fleet
+from gpu_triage.sampler.gpu import GpuRecord
+from gpu_triage.sampler.lanes import overdue
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.sampler.schedule import interval_seconds
+from gpu_triage.subjects.contract import AnyGpuCollector, AnyHostCollector
+from gpu_triage.subjects.exporter import CallInFlight, CollectorHealth, ExporterReading, WebConfigHealth
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +33,7 @@ _NAME_LABEL: Final = 2
 
 
 @dataclass(slots=True)
-class _Fate:
+class _LastRound:
     """The last round of one collector for one subject."""
 
     success: bool
@@ -60,15 +62,15 @@ class Status:
         self._gpu_collectors = gpu_collectors
         self._host_collectors = host_collectors
         self._errors: Counter[tuple[str, str]] = Counter()
-        self._fates: dict[str, dict[str, _Fate]] = {}
+        self._last_rounds: dict[str, dict[str, _LastRound]] = {}
         self._last_success_at: dict[str, float] = {}
 
     def note(self, outcome: Outcome) -> None:
         """Count an outcome, and log it where it turns from success to failure or back."""
         self.count(outcome.collector, outcome.errors)
-        fates = self._fates.setdefault(outcome.collector, {})
-        before = fates.get(outcome.subject)
-        fates[outcome.subject] = _Fate(outcome.success, outcome.duration_seconds)
+        rounds = self._last_rounds.setdefault(outcome.collector, {})
+        before = rounds.get(outcome.subject)
+        rounds[outcome.subject] = _LastRound(outcome.success, outcome.duration_seconds)
         if outcome.success:
             self._last_success_at[outcome.collector] = outcome.finished_at.wall
         if outcome.success != (before is None or before.success):
@@ -84,12 +86,12 @@ class Status:
 
     def forget(self, subject: str) -> None:
         """Forget how rounds of a GPU went that is remembered no longer."""
-        for fates in self._fates.values():
-            fates.pop(subject, None)
+        for rounds in self._last_rounds.values():
+            rounds.pop(subject, None)
 
     def noted(self, subject: str) -> bool:
         """Whether any collector has finished a round of this subject."""
-        return any(subject in fates for fates in self._fates.values())
+        return any(subject in rounds for rounds in self._last_rounds.values())
 
     def presence(
         self,
@@ -107,11 +109,11 @@ class Status:
         if self._driver_stalled(fleet, driver, now):
             error = STALLED
         return PresenceReading(
-            gpus=tuple(GpuPresence(r.labels, self._name_of(store, r.key), r.error) for r in fleet),
+            gpus=tuple(GpuPresence(r.labels, self._name_of(store, r.key), self._is_up(r, now), r.error) for r in fleet),
+            driver_up=error is None if driver.looked or error else None,
             driver_error=error,
-            driver_known=driver.looked or error is not None,
             versions=driver.versions,
-            nvml_count=driver.inventory.count if driver.inventory else None,
+            nvml_count=driver.count,
             pci_count=driver.due_on_bus,
             expected_count=recorded.gpu_count if count is None else count,
             expected_p2p=recorded.p2p if p2p is None else p2p,
@@ -122,23 +124,29 @@ class Status:
         self,
         fleet: Fleet,
         driver: DriverWatch,
-        hanging: frozenset[str] = frozenset(),
-        pushed: tuple[CollectorHealth, ...] = (),
-        own: tuple[CollectorHealth, ...] = (),
+        *,
+        calls: tuple[CallInFlight, ...],
+        hanging: frozenset[str],
+        pushed: tuple[CollectorHealth, ...],
+        own: tuple[CollectorHealth, ...],
+        published_at: float,
     ) -> ExporterReading:
         """This process, as the exporter collector renders it.
 
         Args:
             fleet: the GPUs.
             driver: the driver.
-            hanging: collectors of the host that do not come back.
+            calls: that take long.
+            hanging: collectors that have a call out for longer than the deadline.
             pushed: of collectors that are not polled, and that there are only with GPUs.
             own: of those that there always are.
+            published_at: Unix seconds of this publication.
         """
-        listed = [*(self._host_health(c, hanging) for c in self._host_collectors), *own]
+        listed = [_unless_hanging(self._health(c), hanging) for c in self._host_collectors]
+        listed += own
         if (len(fleet) or driver.due_on_bus) and not driver.released:
             # Without an NVIDIA device, or with none in hand on purpose, there is nothing for the others to fail at.
-            listed += [self._gpu_health(c, fleet) for c in self._gpu_collectors]
+            listed += [_unless_hanging(self._gpu_health(c, fleet), hanging) for c in self._gpu_collectors]
             listed += pushed
         return ExporterReading(
             version=__version__,
@@ -150,26 +158,21 @@ class Status:
             scrapes=self.scrapes,
             gpus_released=driver.released,
             web_config=self.web_config,
+            published_at=published_at,
+            calls=calls,
         )
 
     def _health(
         self, collector: AnyGpuCollector | AnyHostCollector, subjects: Collection[str] = (HOST,)
     ) -> CollectorHealth:
-        fates = [fate for subject, fate in self._fates.get(collector.name, {}).items() if subject in subjects]
+        rounds = [last for subject, last in self._last_rounds.get(collector.name, {}).items() if subject in subjects]
         return CollectorHealth(
             name=collector.name,
             interval_seconds=interval_seconds(self._config, collector.tier),
-            success=any(fate.success for fate in fates) if fates else None,
-            duration_seconds=max((fate.duration_seconds for fate in fates), default=None),
+            success=any(last.success for last in rounds) if rounds else None,
+            duration_seconds=max((last.duration_seconds for last in rounds), default=None),
             last_success_at=self._last_success_at.get(collector.name),
         )
-
-    def _host_health(self, collector: AnyHostCollector, hanging: frozenset[str]) -> CollectorHealth:
-        health = self._health(collector)
-        if health.success is None and collector.name in hanging:
-            # One that has worked tells by the age of its last success; this one would tell nothing.
-            return replace(health, success=False)
-        return health
 
     def _gpu_health(self, collector: AnyGpuCollector, fleet: Fleet) -> CollectorHealth:
         # What one that is gone answered last says nothing of now.
@@ -181,9 +184,15 @@ class Status:
 
     def _driver_stalled(self, fleet: Fleet, driver: DriverWatch, now: float) -> bool:
         """Whether NVML as a whole hangs: its lane is stuck, and no GPU answers past it."""
-        since = driver.lane.busy_since
-        stuck = since is not None and now - since > self._config.sample_deadline_seconds
+        stuck = overdue(driver.lane.busy_since, now, self._config.sample_deadline_seconds)
         return stuck and all(record.error is not None for record in fleet)
+
+    def _is_up(self, record: GpuRecord, now: float) -> bool | None:
+        """Whether a GPU answers; None if it has not been asked for so long that nobody knows: it lacks a thread."""
+        if record.error is not None:
+            return False
+        lane, deadline = record.lane, self._config.sample_deadline_seconds
+        return None if lane is not None and overdue(lane.refused_since, now, deadline) else True
 
     def _name_of(self, store: OutcomeStore, key: str) -> str:
         identity = store.get(IDENTITY.name, key)
@@ -201,3 +210,8 @@ class Status:
             log.info("collector works again", extra={"fields": fields})
         else:
             log.warning("collector failed", extra={"fields": fields})
+
+
+def _unless_hanging(health: CollectorHealth, hanging: frozenset[str]) -> CollectorHealth:
+    """The health of a collector; one whose call does not return fails, whatever it read before, or of other GPUs."""
+    return replace(health, success=False) if health.name in hanging else health

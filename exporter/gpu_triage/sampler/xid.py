@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_triage.collectors import xid
-from gpu_triage.collectors.contract import GpuLabels
-from gpu_triage.collectors.exporter import CollectorHealth
-from gpu_triage.collectors.xid import XidReading
 from gpu_triage.config import Config, collector_enabled
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.hardware.kmsg import KernelLog, KernelXids
-from gpu_triage.hardware.nvml import MAX_GPUS, Device
-from gpu_triage.hardware.nvml_events import XidEvents
-from gpu_triage.hardware.xid_events import CardFound, DriverLoaded, KernelNews, XidReport, XidSource
-from gpu_triage.hardware.xid_ledger import WINDOW_SECONDS, CountedXid
 from gpu_triage.machine import Machine
-from gpu_triage.sampler.lanes import Lane, LaneMaker
+from gpu_triage.nvml.events import XidEvents
+from gpu_triage.nvml.session import MAX_GPUS, Device
+from gpu_triage.sampler.lanes import Lane, LaneMaker, Step, overdue
 from gpu_triage.sampler.xid_owners import XidOwners
+from gpu_triage.subjects.contract import GpuLabels
+from gpu_triage.subjects.exporter import CollectorHealth
+from gpu_triage.xid import metrics as xid
+from gpu_triage.xid.events import CardFound, DriverLoaded, KernelNews, XidReport, XidSource
+from gpu_triage.xid.kernel_log import KernelLog, KernelXids
+from gpu_triage.xid.ledger import WINDOW_SECONDS, CountedXid
+from gpu_triage.xid.metrics import XidReading
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ class XidWatch:
 
     def submit_kmsg(self, now: float) -> None:
         """Start reading on in the kernel log if nobody does."""
-        if self.enabled and self._kernel is not None and now >= self._kernel_at and _idle(self._kmsg_lane):
+        if self.enabled and self._kernel is not None and now >= self._kernel_at and self._kmsg_lane.ready():
             kernel = self._kernel
             self._kmsg_lane.submit(lambda: self._read_kernel(kernel))
 
@@ -123,7 +123,7 @@ class XidWatch:
         self.cards_known |= session
         if not session:
             self.let_go()
-        elif _idle(self.session_lane):
+        elif self.session_lane.ready():
             self.session_lane.submit(lambda: self._take_events(devices))
 
     def let_go(self) -> bool:
@@ -131,7 +131,7 @@ class XidWatch:
         if not _idle(self.session_lane):
             return False
         self._heard[XidSource.NVML] = False
-        if self._events.open:
+        if self._events.open and self.session_lane.ready():
             self.session_lane.submit(self._events.close)
         return _idle(self.session_lane) and not self._events.open
 
@@ -222,11 +222,12 @@ class XidWatch:
         """Whether each source is heard: one whose lane is stuck is not."""
         deadline = self._config.sample_deadline_seconds
         return {
-            source: self._heard[source] and not (lane.busy_since is not None and now - lane.busy_since > deadline)
+            source: self._heard[source] and not overdue(lane.busy_since, now, deadline)
             for source, lane in zip((XidSource.KMSG, XidSource.NVML), self.lanes, strict=True)
         }
 
     def _read_kernel(self, kernel: KernelXids) -> None:
+        self._kmsg_lane.mark(Step(xid.NAME))
         began = self._clock.now()
         reports: tuple[KernelNews, ...] = ()
         failures: tuple[str, ...] = ()
@@ -247,6 +248,7 @@ class XidWatch:
         self._report(XidNews(XidSource.KMSG, reports, refusal is None, past_told, failures, took))
 
     def _take_events(self, devices: tuple[Device, ...]) -> None:
+        self.session_lane.mark(Step(xid.NAME, call=self._events.call))
         began = self._clock.now().monotonic
         failures: list[str] = []
         try:

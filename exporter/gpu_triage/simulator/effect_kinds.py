@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from gpu_triage.errors import ScenarioError
+from gpu_triage.documents import Tagged
 from gpu_triage.simulator import effects, host_effects, load, observer_effects
-from gpu_triage.simulator.schema import read_table
 
 GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "load": load.Load,
@@ -70,14 +69,5 @@ OBSERVER_EFFECTS: Final[dict[str, type[Any]]] = {
 """Effects on those who look; their events name no GPU, and only a history plays them."""
 
 
-def read_effect(table: dict[str, Any], where: str) -> Any:
-    """The effect that a table ``{ kind = …, … }`` describes: an instance of one of those classes.
-
-    Raises:
-        ScenarioError: the kind is unknown, or its keys are wrong.
-    """
-    kinds = GPU_EFFECTS | HOST_EFFECTS | OBSERVER_EFFECTS
-    kind = table.get("kind")
-    if kind not in kinds:
-        raise ScenarioError(f"{where}.kind: is {kind!r}; it should be one of {', '.join(sorted(kinds))}")
-    return read_table(kinds[kind], {key: value for key, value in table.items() if key != "kind"}, where)
+Effect = Annotated[Any, Tagged("kind", GPU_EFFECTS | HOST_EFFECTS | OBSERVER_EFFECTS)]
+"""A table ``{ kind = …, … }``: an instance of one of those classes."""

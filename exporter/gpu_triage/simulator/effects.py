@@ -7,12 +7,22 @@ An effect holds from its event's ``at`` to its ``until``; without ``until`` it s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from gpu_triage.simulator.schema import Amount, Between, Count, Matching, Ratio
+from gpu_triage.documents import Between, Matching
+from gpu_triage.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
+from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.gpu.topology import P2P_STATUSES
+from gpu_triage.pcie import Generation, Width
+from gpu_triage.simulator.gauges import PULSED_REASONS, PULSED_UTILIZATION
+from gpu_triage.simulator.model import ModelName
+from gpu_triage.simulator.schema import Amount, Count, Ratio, one_of
 
 PositiveAmount = Annotated[float, Between(0.001, 1e18)]
 Mhz = Annotated[int, Between(1, 20_000)]
+FabricState = Annotated[int, Between(0, max(GPU_FABRIC_STATE.states))]
+FabricHealth = Annotated[int, Between(0, max(GPU_FABRIC_HEALTH.states))]
+_HEALTHY: Final = GPU_FABRIC_HEALTH.value_of("healthy")
 NvlinkNumber = Annotated[int, Between(0, 17)]
 
 
@@ -78,16 +88,16 @@ class ApplicationClock:
 class Link:
     """The PCIe link runs at no more than this."""
 
-    width: Literal[1, 2, 4, 8, 16] | None = None
-    generation: Annotated[int, Between(1, 6)] | None = None
+    width: Width | None = None
+    generation: Generation | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SlotChange:
     """The slot is another one, as after a swap of the motherboard; the most it allows, and its NUMA node."""
 
-    width: Literal[1, 2, 4, 8, 16] | None = None
-    generation: Annotated[int, Between(1, 6)] | None = None
+    width: Width | None = None
+    generation: Generation | None = None
     node: Annotated[int, Between(-1, 63)] | None = None
 
 
@@ -158,14 +168,7 @@ class RetiredPages:
 class PeerToPeer:
     """Pairs with this GPU have this P2P status instead of ok."""
 
-    status: Literal[
-        "chipset_not_supported",
-        "gpu_not_supported",
-        "topology_not_supported",
-        "disabled_by_regkey",
-        "not_supported",
-        "unknown",
-    ]
+    status: Annotated[str, one_of(status for status in P2P_STATUSES.values() if status != "ok")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +232,14 @@ class ReplaceGpu:
     Jobs and room stay as they are; every other effect that began before ends with the old card.
     """
 
-    model: str
+    model: ModelName
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryAction:
-    """The driver asks for an action: 1 GPU reset, 2 node reboot, 3 drain, 4 drain and reset."""
+    """The driver asks for an action, a state of gpu_recovery_action."""
 
-    action: Annotated[int, Between(1, 7)]
+    action: Annotated[int, Between(1, max(GPU_RECOVERY_ACTION.states))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,12 +269,12 @@ class Fabric:
     """The NVSwitch fabric is not as it should be.
 
     Attributes:
-        state: 0 not supported, 1 not started, 2 in progress, 3 completed.
-        health: 0 not supported, 1 healthy, 2 unhealthy, 3 limited capacity.
+        state: a state of gpu_fabric_state; 0 where the driver says that there is no fabric.
+        health: a state of gpu_fabric_health; 0 where the driver gives no summary.
     """
 
-    state: Annotated[int, Between(0, 3)] = 3
-    health: Annotated[int, Between(0, 3)] = 1
+    state: FabricState = FABRIC_JOINED
+    health: FabricHealth = _HEALTHY
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +289,7 @@ class Pulses:
         seed: which random times.
     """
 
-    of: Literal["utilization", "sw_power_cap", "sw_thermal", "hw_thermal", "hw_power_brake", "hw_slowdown"]
+    of: Annotated[str, one_of((PULSED_UTILIZATION, *PULSED_REASONS))]
     milliseconds: Annotated[float, Between(1, 60_000)]
     per_minute: Annotated[float, Between(0.01, 600)]
     seed: Count = 1

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
-GPU_IDLE: Final = 0x1
-APPLICATIONS_CLOCKS: Final = 0x2
-SW_POWER_CAP: Final = 0x4
-HW_SLOWDOWN: Final = 0x8
-SW_THERMAL: Final = 0x20
-HW_THERMAL: Final = 0x40
-HW_POWER_BRAKE: Final = 0x80
+from gpu_triage.gpu.throttle import REASONS
+
+GPU_IDLE: Final = REASONS["idle"]
+APPLICATIONS_CLOCKS: Final = REASONS["applications_clocks"]
+SW_POWER_CAP: Final = REASONS["sw_power_cap"]
+HW_SLOWDOWN: Final = REASONS["hw_slowdown"]
+SW_THERMAL: Final = REASONS["sw_thermal"]
+HW_THERMAL: Final = REASONS["hw_thermal"]
+HW_POWER_BRAKE: Final = REASONS["hw_power_brake"]
 
 COUNTED_REASONS: Final = (SW_POWER_CAP, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE)
+
+SLOWED_BY_THE_BOARD: Final = HW_THERMAL | HW_POWER_BRAKE
+"""Reasons for which the driver gives HW_SLOWDOWN as well."""
+
+PULSED_UTILIZATION: Final = "utilization"
+PULSED_REASONS: Final = MappingProxyType(
+    {
+        name: bit | (HW_SLOWDOWN if bit & SLOWED_BY_THE_BOARD else 0)
+        for name, bit in REASONS.items()
+        if bit in (*COUNTED_REASONS, HW_SLOWDOWN)
+    }
+)
+"""What the effect `pulses` can pulse: kernels, and these throttle reasons by their names."""
 
 
 class Gauges(NamedTuple):

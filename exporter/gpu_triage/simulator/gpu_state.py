@@ -20,6 +20,8 @@ from gpu_triage.simulator.gauges import (
     HW_POWER_BRAKE,
     HW_SLOWDOWN,
     HW_THERMAL,
+    PULSED_REASONS,
+    PULSED_UTILIZATION,
     SW_POWER_CAP,
     SW_THERMAL,
     Gauges,
@@ -34,22 +36,13 @@ WARM_UP_SECONDS: Final = 300
 HISTORY_STEPS: Final = 22
 """Steps whose gauges are kept: what the driver's ring of samples reaches back to."""
 
-_PULSED: Final = {
-    "sw_power_cap": SW_POWER_CAP,
-    "sw_thermal": SW_THERMAL,
-    "hw_thermal": HW_THERMAL | HW_SLOWDOWN,
-    "hw_power_brake": HW_POWER_BRAKE | HW_SLOWDOWN,
-    "hw_slowdown": HW_SLOWDOWN,
-}
-"""Throttle reasons by the names that the effect `pulses` calls them."""
-
 _BUSY: Final = 0.005
 _BUSY_COUNTER: Final = 3
 _VIDEO_PHASE: Final = 4099
 """Steps by which the video engines wander behind the kernels."""
 _GOLDEN_RATIO: Final = (math.sqrt(5.0) - 1.0) / 2.0
 _CLOCK_GRAIN_MHZ: Final = 15
-_GENERATION_BYTES_PER_LANE: Final = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
+_GENERATION_BYTES_PER_LANE: Final = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9, 7: 15.125e9}
 
 
 class GpuState:
@@ -131,7 +124,7 @@ class GpuState:
         bits = self.gauges.reasons
         for train in self._pulses:
             if train.is_on(self.seconds):
-                bits |= _PULSED.get(train.of, 0)
+                bits |= PULSED_REASONS.get(train.of, 0)
         return bits
 
     def memory_busy_seconds(self) -> float:
@@ -182,7 +175,7 @@ class GpuState:
         """How long a reason held during a stretch of the present step."""
         if self.gauges.reasons & reason:
             return ends - begins
-        trains = [train for train in self._pulses if _PULSED.get(train.of, 0) & reason]
+        trains = [train for train in self._pulses if PULSED_REASONS.get(train.of, 0) & reason]
         held = sum(train.on_seconds(ends) - train.on_seconds(begins) for train in trains)
         if reason == SW_POWER_CAP and self._miscounts:
             held += self.timeline.conditions(self.index, self.gauges.step).miscounted_cap * (ends - begins)
@@ -192,7 +185,7 @@ class GpuState:
         """Busy time that pulses add to what a step's gauges tell, in a stretch of that step."""
         if not self._pulses:
             return 0.0
-        on = sum(t.on_seconds(ends) - t.on_seconds(begins) for t in self._pulses if t.of == "utilization")
+        on = sum(t.on_seconds(ends) - t.on_seconds(begins) for t in self._pulses if t.of == PULSED_UTILIZATION)
         return min(on, max(ends - begins, 0.0)) * (1.0 - gauges.utilization)
 
     def _enter(self, step: int) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpu_triage.collectors.registry import COLLECTOR_SWITCHES
 from gpu_triage.config import Config
 from gpu_triage.errors import ConfigError
-from gpu_triage.options.sources import config_of, known_options
+from gpu_triage.options.sources import config_of_scenario
 from gpu_triage.options.table import all_options
+from gpu_triage.registry import COLLECTOR_SWITCHES
+from gpu_triage.selection import Selection
 from gpu_triage.simulator.clocks import START_OF_TIME, VirtualClock
 from gpu_triage.simulator.observation import Observation
 from gpu_triage.simulator.openmetrics import write_openmetrics
@@ -78,10 +79,11 @@ def record_history(
         raise ConfigError(f"a history of {seconds:g} s in steps of {step_seconds:g} s has no two scrapes; ask for more")
     steps = math.floor(seconds / step_seconds + 1e-9) + 1
     labels = {"job": DEFAULT_JOB, "instance": scenario.name, **scenario.target.labels, **(target or {})}
-    recorder = SeriesRecorder(labels, steps)
+    used = config or history_config(scenario, step_seconds)
+    recorder = SeriesRecorder(labels, steps, Selection(used))
     clock = VirtualClock(wall=start_seconds)
     with simulated_machine(scenario, clock=clock, when_looked_at=True) as simulated:
-        observation = Observation(simulated, clock, config or history_config(scenario, step_seconds))
+        observation = Observation(simulated, clock, used)
         for step in range(steps):
             observation.scrape(step * step_seconds, step, recorder)
             if on_progress is not None:
@@ -110,4 +112,4 @@ def history_config(scenario: Scenario, step_seconds: float) -> Config:
         simulate=scenario.name,
     )
     options = all_options(COLLECTOR_SWITCHES)
-    return config_of(options, known_options(scenario.exporter_options, options), base)
+    return config_of_scenario(options, scenario.exporter_options, base)

@@ -13,10 +13,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final, TextIO
 
+from gpu_triage.documents import Place, read_value
 from gpu_triage.errors import ConfigError, HistoryNotWritten
 from gpu_triage.simulator.history import record_history, write_openmetrics
 from gpu_triage.simulator.scenario_file import load_scenario
-from gpu_triage.simulator.schema import Seconds, read_value
+from gpu_triage.simulator.schema import Seconds
 
 _LABEL: Final = re.compile(r"([a-zA-Z_][a-zA-Z0-9_]*)=(.*)", re.DOTALL)
 _LATEST: Final = 253_402_300_799
@@ -54,8 +55,8 @@ def write_history(request: HistoryRequest, now_seconds: float) -> None:
     Raises:
         GpuTriageError: a flag or the scenario cannot be used, or the output cannot be written.
     """
-    seconds = read_value(Seconds, request.history, "--history")
-    step_seconds = read_value(Seconds, request.step, "--step")
+    seconds = read_value(Seconds, request.history, Place("--history"))
+    step_seconds = read_value(Seconds, request.step, Place("--step"))
     start = _start(request.start, now_seconds - seconds, step_seconds)
     target = _target(request)
     if request.output is None and sys.stdout.isatty():
@@ -64,7 +65,7 @@ def write_history(request: HistoryRequest, now_seconds: float) -> None:
     # What befalls the simulated host is in the history; in the log of this command it would be an alarm.
     logging.disable(logging.CRITICAL)
     try:
-        # Opened first: that a file cannot be written is known before the work, not after.
+        # OpenedMachine first: that a file cannot be written is known before the work, not after.
         with _output(request.output) as stream:
             history = record_history(
                 scenario,

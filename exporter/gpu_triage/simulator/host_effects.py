@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
-from gpu_triage.simulator.schema import Amount, Count, CpuList, Matching, Ratio
+from gpu_triage.documents import Matching
+from gpu_triage.host.pressure import RESOURCES
+from gpu_triage.simulator.schema import Amount, Count, CpuList, Ratio, one_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Cpu:
 class Pressure:
     """Share of time that some, and all, tasks stall for a resource (PSI)."""
 
-    resource: Literal["cpu", "io", "memory"]
+    resource: Annotated[str, one_of(RESOURCES)]
     some: Ratio
     full: Ratio = 0.0
 

@@ -9,12 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from gpu_triage.host.cpu import MODES
+from gpu_triage.host.pressure import KINDS, RESOURCES
 from gpu_triage.simulator import host_effects
 from gpu_triage.simulator.conditions import Timeline, overlay
 from gpu_triage.simulator.scenario import Scenario, cpu_numbers
-
-CPU_MODES: Final = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
-"""The columns of /proc/stat, in its order."""
 
 _CALM_CPU: Final = host_effects.Cpu(user=0.0, nice=0.0, system=0.0, iowait=0.0, irq=0.0, softirq=0.0, steal=0.0)
 _FULL_CPU: Final = host_effects.Cpu(user=0.98, nice=0.0, system=0.02, iowait=0.0, irq=0.0, softirq=0.0, steal=0.0)
@@ -86,7 +85,7 @@ class HostState:
         segment = self._timeline.segment(seconds)
         for number, group in enumerate(self.cpu_groups):
             modes = _modes(_FULL_CPU) if group.saturated[segment] else self._plain(group.node, seconds)
-            rates |= {f"cpu.{number}.{mode}": modes[mode] for mode in CPU_MODES}
+            rates |= {f"cpu.{number}.{mode}": modes[mode] for mode in MODES}
         rates |= self._pressure_rates(seconds)
         rates |= self._disk_rates(seconds)
         rates |= self._network_rates(seconds)
@@ -124,12 +123,12 @@ class HostState:
         share = len(self._saturated(node, seconds)) / len(cpu_numbers(self._scenario.machine.node[node].cpus))
         if share >= 1.0:
             return full
-        plain = {mode: max(0.0, (mean[mode] - share * full[mode]) / (1.0 - share)) for mode in CPU_MODES}
+        plain = {mode: max(0.0, (mean[mode] - share * full[mode]) / (1.0 - share)) for mode in MODES}
         excess = max(1.0, sum(plain.values()))
         return {mode: value / excess for mode, value in plain.items()}
 
     def _pressure_rates(self, seconds: float) -> dict[str, float]:
-        rates = {f"psi.{resource}.{kind}": 0.0 for resource in ("cpu", "io", "memory") for kind in ("some", "full")}
+        rates = {f"psi.{resource}.{kind}": 0.0 for resource in RESOURCES for kind in KINDS}
         active = [effect for event, effect in self._timeline.host(host_effects.Pressure) if event.active(seconds)]
         for pressure in (*self._scenario.machine.pressure, *active):
             rates[f"psi.{pressure.resource}.some"] = pressure.some
@@ -185,5 +184,5 @@ class HostState:
 
 
 def _modes(cpu: host_effects.Cpu) -> dict[str, float]:
-    busy = {mode: float(getattr(cpu, mode) or 0.0) for mode in CPU_MODES if mode != "idle"}
-    return {mode: busy.get(mode, max(0.0, 1.0 - sum(busy.values()))) for mode in CPU_MODES}
+    busy = {mode: float(getattr(cpu, mode) or 0.0) for mode in MODES if mode != "idle"}
+    return {mode: busy.get(mode, max(0.0, 1.0 - sum(busy.values()))) for mode in MODES}

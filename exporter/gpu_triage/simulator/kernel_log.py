@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.hardware.xid_codes import XID_CODES
 from gpu_triage.simulator import effects, host_effects
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.scenario import Event, Gpu, Scenario
+from gpu_triage.xid.codes import XID_CODES
 
 _OFF_THE_BUS: Final = "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 _UNKNOWN_PROCESS: Final = "pid='<unknown>', name=<unknown>"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from gpu_triage.simulator.schema import Amount, Between, Ratio
+from gpu_triage.documents import Between
+from gpu_triage.simulator.schema import Amount, Ratio
 
 Intensity = Annotated[float, Between(0.0, 5.0)]
 BurstPeriod = Annotated[float, Between(2.0, 3600.0)]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from gpu_triage.errors import ScenarioError
-from gpu_triage.simulator.schema import Amount, Between, Count, Ratio, read_table, read_toml
+from gpu_triage.documents import Between, Parsed, Place, read_value
+from gpu_triage.pcie import Generation, Width
+from gpu_triage.simulator.schema import Amount, Count, Ratio, read_toml
 
 MODELS = Path(__file__).parent / "models"
 
@@ -74,9 +76,9 @@ class Thermal:
 class Pcie:
     """The card's own link."""
 
-    generation: Annotated[int, Between(1, 6)]
-    width: Literal[1, 2, 4, 8, 16]
-    idle_generation: Annotated[int, Between(1, 6)] = 1
+    generation: Generation
+    width: Width
+    idle_generation: Generation = 1
     byte_counter_bits: Literal[32, 64] = 64
 
 
@@ -113,14 +115,28 @@ class GpuModel:
     idle_noise: Ratio = 0.02
 
 
-def load_model(name: str, where: str) -> GpuModel:
-    """The model in ``models/<name>.toml``; `where` names the key that asks for it.
+def known_model(name: str) -> str:
+    """The name of a model that there is.
 
     Raises:
-        ScenarioError: there is no such model, or its file is wrong.
+        ValueError: there is none of this name.
     """
-    path = MODELS / f"{name}.toml"
-    known = sorted(p.stem for p in MODELS.glob("*.toml"))
+    known = sorted(path.stem for path in MODELS.glob("*.toml"))
     if name not in known:
-        raise ScenarioError(f"{where}: no GPU model {name!r}; known are {', '.join(known)}")
-    return read_table(GpuModel, read_toml(path), path.name)
+        raise ValueError(f"known models are {', '.join(known)}")
+    return name
+
+
+@cache
+def load_model(name: str) -> GpuModel:
+    """The model in ``models/<name>.toml``, read once: each GPU of a scenario asks for its own.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    path = MODELS / f"{known_model(name)}.toml"
+    return read_value(GpuModel, read_toml(path), Place(path.name))
+
+
+ModelName = Annotated[str, Parsed(known_model)]
+Model = Annotated[GpuModel, Parsed(load_model)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ctypes import c_char_p, c_int, c_uint, c_void_p
 from typing import Final
 
+from gpu_triage.gpu.topology import CAPABILITIES, LEVELS, P2P_STATUSES
 from gpu_triage.simulator.host_effects import DriverVersion
 from gpu_triage.simulator.nvml_calls import OUT, Function, at, gauge, pair, put, put_text, text
 from gpu_triage.simulator.nvml_library import PCI_INFO, Failure
@@ -12,17 +13,9 @@ from gpu_triage.simulator.nvml_session import Device, MigDevice, NvmlSession
 from gpu_triage.simulator.sysfs import host_bridge
 
 _BUS_TYPE_PCIE: Final = 2
-_TOPOLOGY: Final = {"internal": 0, "pix": 10, "pxb": 20, "phb": 30, "node": 40, "sys": 50}
-_P2P: Final = {
-    "ok": 0,
-    "chipset_not_supported": 1,
-    "gpu_not_supported": 2,
-    "topology_not_supported": 3,
-    "disabled_by_regkey": 4,
-    "not_supported": 5,
-    "unknown": 6,
-}
-_P2P_NVLINK, _P2P_ATOMICS, _P2P_PROP = 2, 3, 4
+_TOPOLOGY: Final = {level: number for number, level in LEVELS.items()}
+_P2P: Final = {status: number for number, status in P2P_STATUSES.items()}
+_NEED_NVLINK: Final = (CAPABILITIES["nvlink"], CAPABILITIES["atomics"])
 
 
 def _init(session: NvmlSession, _flags: int) -> None:
@@ -95,7 +88,7 @@ def _numa_node(_device: Device, _out: int | None) -> None:
 
 def _p2p_status(device: Device, other: int | None, capability: int, out: int | None) -> None:
     peer = device.peer(other)
-    if capability > _P2P_PROP:
+    if capability not in CAPABILITIES.values():
         raise Failure("INVALID_ARGUMENT")
     cut_up = device.state.conditions.mig is not None or peer.state.conditions.mig is not None
     statuses = {device.state.conditions.p2p_status, peer.state.conditions.p2p_status} - {"ok"}
@@ -103,7 +96,7 @@ def _p2p_status(device: Device, other: int | None, capability: int, out: int | N
         status = "not_supported"
     elif "p2p" not in device.model.features or "p2p" not in peer.model.features:
         status = "chipset_not_supported"
-    elif capability == _P2P_PROP or (capability in (_P2P_NVLINK, _P2P_ATOMICS) and not device.model.nvlinks):
+    elif capability == CAPABILITIES["prop"] or (capability in _NEED_NVLINK and not device.model.nvlinks):
         status = "not_supported"
     else:
         status = min(statuses, default="ok")

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from ctypes import c_uint, c_ulonglong, sizeof
 from typing import Any, Final
 
+from gpu_triage.processes.listing import BOTH
 from gpu_triage.simulator.effects import MigInstance
 from gpu_triage.simulator.nvml_calls import OUT, Function, put
 from gpu_triage.simulator.nvml_library import PROCESS_INFO, PROCESS_SAMPLE, Failure
@@ -16,7 +17,7 @@ _MIB: Final = 2**20
 _NO_INSTANCE: Final = 0xFFFFFFFF
 
 
-_LISTS: Final = {"compute_graphics": ("compute", "graphics")}
+_LISTS: Final = {BOTH: ("compute", "graphics")}
 """The driver's lists that a process is in, for types that are in several."""
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.collectors.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.config import Config
-from gpu_triage.diagnosis.daemon_judge import DaemonJudge
+from gpu_triage.diagnosis.judge import DaemonJudge
+from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.simulator.clocks import VirtualClock
@@ -86,7 +86,7 @@ class Observation:
         sampler = Sampler(
             self._simulated.for_another_process(),
             self._config,
-            lambda _name: InlineLane(clock),
+            lambda name: InlineLane(clock, name),
             GPU_COLLECTORS,
             HOST_COLLECTORS,
             judge=DaemonJudge(self._config),

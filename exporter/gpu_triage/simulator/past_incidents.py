@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpu_triage.hardware.incident_file import encode
-from gpu_triage.hardware.incident_ledger import DAY_SECONDS, Incident, Memory
+from gpu_triage.incidents.file import encode
+from gpu_triage.incidents.ledger import DAY_SECONDS, Incident, Memory
 from gpu_triage.simulator import scenario
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.replacement import identity

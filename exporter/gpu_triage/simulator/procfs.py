@@ -6,9 +6,10 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from gpu_triage.host.cpu import MODES
+from gpu_triage.host.pressure import KINDS, RESOURCES
 from gpu_triage.simulator import host_effects, nfs
 from gpu_triage.simulator.host import SimulatedHost
-from gpu_triage.simulator.host_state import CPU_MODES
 from gpu_triage.simulator.scenario import Nic, Process, Scenario, cpu_numbers
 
 _TICKS: Final = 100
@@ -66,9 +67,9 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
     if host.scenario.machine.nfs and hosts:
         # As process 1 has it: the host's mounts, wherever the exporter runs.
         found["1/mountstats"] = nfs.mountstats(host.scenario.machine.nfs, counters)
-    for resource in ("cpu", "io", "memory"):
+    for resource in RESOURCES:
         lines = []
-        for kind in ("some", "full"):
+        for kind in KINDS:
             share = rates[f"psi.{resource}.{kind}"] * 100
             total = int(counters[f"psi.{resource}.{kind}"] * 1_000_000)
             lines.append(f"{kind} avg10={share:.2f} avg60={share:.2f} avg300={share:.2f} total={total}\n")
@@ -147,9 +148,9 @@ def _stat(host: SimulatedHost, seconds: float) -> str:
     counters, rates = host.host.counters(seconds), host.host.rates(seconds)
     lines: dict[int, list[int]] = {}
     for number, group in enumerate(host.host.cpu_groups):
-        ticks = [int(counters[f"cpu.{number}.{mode}"] * _TICKS) for mode in CPU_MODES]
+        ticks = [int(counters[f"cpu.{number}.{mode}"] * _TICKS) for mode in MODES]
         lines |= dict.fromkeys(group.cpus, ticks)
-    total = [sum(line[i] for line in lines.values()) for i in range(len(CPU_MODES))]
+    total = [sum(line[i] for line in lines.values()) for i in range(len(MODES))]
     text = [
         _cpu_line("cpu ", total),
         *(_cpu_line(f"cpu{cpu}", lines[cpu]) for cpu in sorted(lines)),

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from gpu_triage.errors import ScenarioError
-from gpu_triage.simulator.schema import Seconds, read_table
+from gpu_triage.documents import Place
+from gpu_triage.simulator.schema import Seconds
 
 MOST_OCCURRENCES: Final = 1000
 """Of one event: each costs two edges of the timeline, at which the whole host is worked out anew."""
@@ -30,29 +30,24 @@ class EventTimes:
     lasts: Seconds | None = None
 
 
-def read_event_times(table: Mapping[str, Any], where: str) -> EventTimes:
-    """Times from the keys of an event but for ``gpu`` and ``effect``; `where` names it.
+def check_times(times: EventTimes, where: Place) -> None:
+    """Check that the times of an event make sense together; `where` names it.
 
     Raises:
-        ScenarioError: a key is unknown, or they make no sense together.
+        DocumentError: they do not.
     """
-    unknown = sorted(set(table) - set(EventTimes.__dataclass_fields__))
-    if unknown:
-        raise ScenarioError(f"{where}: unknown key {unknown[0]!r}; known are at, effect, every, gpu, lasts, until")
-    times = read_table(EventTimes, table, where)
     if times.until is not None and times.until <= times.at:
-        raise ScenarioError(f"{where}.until: is not after at")
+        raise where.at("until").error("is not after at")
     if (times.every is None) != (times.lasts is None):
-        raise ScenarioError(f"{where}: every and lasts belong together")
+        raise where.error("every and lasts belong together")
     if times.every is None or times.lasts is None:
-        return times
+        return
     if times.until is None:
-        raise ScenarioError(f"{where}: every needs until, the time at which it is over")
+        raise where.error("every needs until, the time at which it is over")
     if not 0 < times.lasts < times.every:
-        raise ScenarioError(f"{where}.lasts: should be shorter than every, and not 0")
+        raise where.at("lasts").error("should be shorter than every, and not 0")
     if (times.until - times.at) / times.every > MOST_OCCURRENCES:
-        raise ScenarioError(f"{where}.every: happens more than {MOST_OCCURRENCES} times")
-    return times
+        raise where.at("every").error(f"happens more than {MOST_OCCURRENCES} times")
 
 
 def occurrences(times: EventTimes) -> Iterator[tuple[int, int | None]]:

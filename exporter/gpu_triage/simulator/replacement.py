@@ -30,16 +30,12 @@ def identity(scenario: str, place: str) -> Identity:
     return Identity(uuid, str(1_320_000_000_000 + int(digest[:8], 16)))
 
 
-def replacement_cards(name: str, gpus: tuple[Gpu, ...], events: Iterable[Event], where: str) -> tuple[Card, ...]:
-    """The cards that are put in, in the order of time.
-
-    Raises:
-        ScenarioError: there is no such model.
-    """
+def replacement_cards(name: str, gpus: tuple[Gpu, ...], events: Iterable[Event]) -> tuple[Card, ...]:
+    """The cards that are put in, in the order of time."""
     swaps = [event for event in events if isinstance(event.effect, ReplaceGpu)]
     cards = []
     for event in sorted(swaps, key=lambda event: event.at):
-        model = load_model(event.effect.model, f"{where}: replace_gpu.model")
+        model = load_model(event.effect.model)
         for index in event.gpus:
             slot = gpus[index].slot
             known = identity(name, f"{slot.bus_id} {event.at}")

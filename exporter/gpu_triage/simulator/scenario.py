@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from gpu_triage.catalogue import BOTTLENECK_CLASSES
-from gpu_triage.given import Given
+from gpu_triage.config import Setting
+from gpu_triage.documents import Between, Matching
+from gpu_triage.pcie import Generation, Width
+from gpu_triage.processes.listing import BOTH, KINDS
 from gpu_triage.simulator.host_effects import Cpu, Disk, Network, Nfs, Pressure
 from gpu_triage.simulator.load import Load
-from gpu_triage.simulator.model import GpuModel
-from gpu_triage.simulator.schema import (
-    Amount,
-    Between,
-    BusId,
-    Count,
-    CpuList,
-    Matching,
-    Seconds,
-)
+from gpu_triage.simulator.model import Model
+from gpu_triage.simulator.schema import Amount, BusId, Count, CpuList, Seconds, one_of
+from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
 
 Version = Annotated[str, Matching(r"\d+\.\d+(\.\d+)?", 'a version such as "580.82.07"')]
 Uuid = Annotated[
@@ -27,7 +22,6 @@ Uuid = Annotated[
     Matching(r"GPU-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", 'a GPU UUID, "GPU-" and 32 hexadecimal digits'),
 ]
 Utilization = Annotated[float, Between(0.0, 1.0)]
-Width = Literal[1, 2, 4, 8, 16]
 AlertSelector = Annotated[
     str,
     Matching(
@@ -36,9 +30,7 @@ AlertSelector = Annotated[
     ),
 ]
 AlertName = Annotated[str, Matching(r"[A-Z][A-Za-z0-9]*", 'the name of an alert, such as "GpuLost"')]
-Bottleneck = Annotated[
-    str, Matching("|".join(BOTTLENECK_CLASSES), f"one of {', '.join(map(repr, BOTTLENECK_CLASSES))}")
-]
+Bottleneck = Annotated[str, one_of(BOTTLENECK_CLASSES)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +73,7 @@ class Slot:
     bus_id: BusId
     node: Annotated[int, Between(-1, 63)]
     ports: tuple[BusId, ...] = ()
-    generation: Annotated[int, Between(1, 6)] = 5
+    generation: Generation = 5
     width: Width = 16
 
 
@@ -117,7 +109,7 @@ class NfsMount:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class ScenarioHost:
     """The host around the GPUs.
 
     Attributes:
@@ -154,6 +146,7 @@ class Gpu:
     """A GPU in its slot.
 
     Attributes:
+        uuid, serial: made up where the file names none.
         ambient_celsius: air at its inlet.
         power_limit_watts: enforced limit; the model's default where not given.
         sm_target_mhz: application clock; the model's default where not given.
@@ -164,11 +157,11 @@ class Gpu:
         nvlinks_connected: how many of the model's NVLink links lead somewhere; all where not given.
     """
 
-    model: GpuModel
+    model: Model
     slot: Slot
-    uuid: Uuid
-    serial: str
     load: Load
+    uuid: Uuid = ""
+    serial: str = ""
     ambient_celsius: float = 28.0
     power_limit_watts: Amount | None = None
     sm_target_mhz: Count | None = None
@@ -176,7 +169,7 @@ class Gpu:
     persistence_mode: bool = True
     corrected_errors: Count = 0
     uncorrected_errors: Count = 0
-    powered_seconds: Count = 86_400
+    powered_seconds: Seconds = 86_400
     other_memory_mib: Count = 0
     nvlinks_connected: Count | None = None
 
@@ -213,7 +206,7 @@ class Process:
     sm: Utilization = 0.0
     memory: Utilization = 0.0
     uid: Count = 1000
-    type: Literal["compute", "graphics", "compute_graphics", "mps"] = "compute"
+    type: Annotated[str, one_of((*KINDS, BOTH))] = "compute"
     cpus: CpuList | None = None
     cgroup: str = "/user.slice/user-1000.slice/session-1.scope"
     memory_node: Count | None = None
@@ -313,7 +306,7 @@ class Scenario:
     name: str
     description: str
     driver: Driver
-    machine: Machine
+    machine: ScenarioHost
     gpus: tuple[Gpu, ...]
     processes: tuple[Process, ...]
     events: tuple[Event, ...]
@@ -321,7 +314,7 @@ class Scenario:
     seed: int
     replacements: tuple[Card, ...] = ()
     target: Target = field(default_factory=Target)
-    exporter_options: Mapping[str, Given] = field(default_factory=dict)
+    exporter_options: Mapping[str, Setting] = field(default_factory=dict)
     exporter_view: ExporterView = field(default_factory=ExporterView)
     incidents: tuple[Incident, ...] = ()
 

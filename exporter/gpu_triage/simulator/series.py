@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Final
 
-from gpu_triage.catalogue import Kind, MetricSpec
 from gpu_triage.errors import ConfigError
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+from gpu_triage.selection import EVERYTHING, Selection
+from gpu_triage.subjects.metric import Kind, MetricSpec
 
 MOST_VALUES: Final = 1 << 27
 """Values a history may hold, of eight bytes each: 1 GiB."""
@@ -59,10 +60,11 @@ class SeriesRecorder:
             that are gone end early until `finish`.
     """
 
-    def __init__(self, target: Mapping[str, str], steps: int) -> None:
+    def __init__(self, target: Mapping[str, str], steps: int, selection: Selection = EVERYTHING) -> None:
         self.columns: dict[SeriesKey, array[float]] = {}
         self._target = dict(target)
         self._steps = steps
+        self._selection = selection
         self._by_sample: dict[tuple[MetricSpec | str, tuple[object, ...]], array[float]] = {}
         self._families: dict[str, tuple[str, str]] = {}
         self._kept: dict[tuple[str, str], _Kept] = {}
@@ -114,7 +116,7 @@ class SeriesRecorder:
         return kept.pairs
 
     def _own(self, outcome: Outcome) -> Iterator[tuple[array[float], float]]:
-        for sample in outcome.samples:
+        for sample in self._selection.of(outcome.samples):
             known = self._by_sample.get((sample.spec, sample.labels))
             if known is None:
                 spec = sample.spec

@@ -19,7 +19,7 @@ from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.past_incidents import ledger_file
 from gpu_triage.simulator.pods import SimulatedPods
 from gpu_triage.simulator.scenario import Scenario
-from gpu_triage.simulator.simulated_nvml import SimulatedNvml
+from gpu_triage.simulator.simulated_nvml import SimulatedNvml, SimulatedProbe
 from gpu_triage.simulator.tree import HostTree
 
 _REFRESH_SECONDS: Final = 1.0
@@ -69,6 +69,7 @@ class SimulatedMachine:
             simulated=True,
             pods=SimulatedPods(scenario),
             incidents=self._remember(scenario),
+            probe=SimulatedProbe(self.host),
         )
 
     def _remember(self, scenario: Scenario) -> Path | None:

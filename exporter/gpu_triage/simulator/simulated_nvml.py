@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from ctypes import byref, c_uint, c_void_p
 from typing import Any, Final
 
+from gpu_triage.errors import ProbeFailed
+from gpu_triage.machine import ProbeReport
 from gpu_triage.simulator import (
     nvml_events,
     nvml_fields,
@@ -18,7 +21,7 @@ from gpu_triage.simulator import (
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.nvml_calls import ErrorString, Function, NvmlFunction
 from gpu_triage.simulator.nvml_library import CODES
-from gpu_triage.simulator.nvml_session import Gate, NvmlSession
+from gpu_triage.simulator.nvml_session import Device, Gate, NvmlSession
 
 FUNCTIONS: Final[dict[str, Function]] = {
     function.name: function
@@ -67,6 +70,36 @@ class LoadedLibrary:
         if name.startswith("_") or name not in self._functions or self._gate.missing(name):
             raise AttributeError(f"libnvidia-ml.so.1: undefined symbol: {name}")
         return self._functions[name]
+
+
+class SimulatedProbe:
+    """The Probe seam of a simulated machine: another process would load the library anew."""
+
+    def __init__(self, host: SimulatedHost) -> None:
+        self._host = host
+
+    def look(self) -> ProbeReport:
+        """As Probe.
+
+        Raises:
+            Blocked: on a virtual clock, where a real process would wait.
+        """
+        began = self._host.seconds()
+        library = LoadedLibrary(self._host)
+        code = library.nvmlInitWithFlags(0)
+        if code:
+            raise ProbeFailed(f"NVML return code {code}")
+        devices = library.session.devices
+        found = {device.uuid: device.index for device in devices if _answers(library, device)}
+        return ProbeReport(len(devices), found, self._host.seconds() - began)
+
+
+def _answers(library: LoadedLibrary, device: Device) -> bool:
+    handle, temperature = c_void_p(), c_uint()
+    return not (
+        library.nvmlDeviceGetHandleByIndex_v2(c_uint(device.index), byref(handle))
+        or library.nvmlDeviceGetTemperature(handle, c_uint(0), byref(temperature))
+    )
 
 
 class SimulatedNvml:

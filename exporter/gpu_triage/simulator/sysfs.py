@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 
+from gpu_triage.pcie import TRANSFER_RATES
 from gpu_triage.simulator import host_effects
 from gpu_triage.simulator.gpu_state import GpuState
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.pcie_faults import pcie_errors
 from gpu_triage.simulator.scenario import Gpu, Scenario, Slot, cpu_numbers
 
-_SPEEDS: Final = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
 _BRIDGE_CLASS, _NETWORK_CLASS, _NVME_CLASS = "0x060400", "0x020000", "0x010802"
 _NVIDIA, _MELLANOX, _SAMSUNG, _INTEL = "0x10de", "0x15b3", "0x144d", "0x8086"
 _LINKS: Final = {200_000: "HDR", 400_000: "NDR"}
@@ -211,7 +211,7 @@ def _place(slot: Slot, scenario: Scenario) -> dict[str, str]:
 
 
 def _speed(generation: int) -> str:
-    return f"{_SPEEDS[generation]} GT/s PCIe"
+    return f"{TRANSFER_RATES[generation]:.1f} GT/s PCIe"
 
 
 def _aer(host: SimulatedHost, state: GpuState, end: Literal["gpu", "port"]) -> _AerCounts:

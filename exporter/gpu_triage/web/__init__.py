@@ -1,7 +1,6 @@
-"""The HTTP side: an ASGI application over the latest samples, and a server that outlives hostile clients.
+"""The HTTP side: a web application over the latest samples, and a server that outlives hostile clients.
 
-`app` answers, `status` judges what was sampled, `page` draws it for people, `shared` gives all who ask at a time one
-answer, `negotiation` reads what a client asks for. `gate` stands before `app` and asks `passwords`; `security` keeps
-what `config_file` read and `tls` made of it. `listen` opens sockets, `accept` takes connections from them, `protocol`
-guards one, `crowd` all of them, `server` runs it all.
+From the socket inwards: `listen` opens sockets, `server` accepts from them, `connection` speaks HTTP with one client,
+over `tls_transport` where TLS is on, `crowd` bounds all of them. `security` keeps what `config_file` read and `tls`
+made of it, and its gate asks `passwords`; then `app` answers from its source, `front`; `page` draws for people.
 """

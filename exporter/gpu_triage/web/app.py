@@ -1,57 +1,38 @@
-"""The ASGI application: metrics, health, the status page, the verdict and the runbooks, each from a source at hand."""
+"""The web application: metrics, health, the status page, the verdict and the runbooks, each from a source at hand."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.web.answer import Answer, Receive, Scope, Send, deliver, text
-from gpu_triage.web.negotiation import QueryError, accepts_gzip, header, metric_names
-from gpu_triage.web.runbooks import PREFIX, Runbooks
-from gpu_triage.web.shared import Shared
-from gpu_triage.web.status import Document, Verdict
+from gpu_triage.web.messages import RETRY, Answer, QueryError, Request, accepts_gzip, metric_names, prefers_text, text
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    _Route = tuple[tuple[str, ...], Callable[[Scope], Awaitable[Answer]]]
+    from gpu_triage.exposition import Page
+
+    _Route = Callable[[Request], Awaitable[Answer]]
 
 HEALTHY_PATH = "/-/healthy"
 READY_PATH = "/-/ready"
 VERDICT_PATH = "/api/v1/verdict"
 RELEASE_PATH = "/-/release"
 ACQUIRE_PATH = "/-/acquire"
+RUNBOOKS_PATH = "/runbooks/"
 _READ = ("GET", "HEAD")
 _CHANGE = ("POST",)
-_JSON = "application/json"
-_RETRY_AFTER_SECONDS = b"1"
 _STATUS_FRESH_SECONDS = 1.0
 """However many look at the status, it is judged anew once in this time; the fast tier brings no news sooner."""
 
 logger = logging.getLogger(__name__)
 
 
-class Page(Protocol):
-    """One encoded page of metrics."""
-
-    @property
-    def body(self) -> bytes:
-        """As it goes over the wire."""
-
-    @property
-    def content_type(self) -> str:
-        """Media type of the chosen exposition format, with version and charset."""
-
-    @property
-    def gzipped(self) -> bool:
-        """Whether the body is gzip."""
-
-
-class MetricsSource(Protocol):
-    """Where the metrics come from."""
+class Source(Protocol):
+    """Where the answers come from."""
 
     def page(self, accept: str, names: tuple[str, ...], gzipped: bool) -> Page:  # noqa: FBT001 - a fact of the client
         """The latest samples, encoded.
@@ -65,29 +46,17 @@ class MetricsSource(Protocol):
     def scraped(self) -> None:
         """Count one answered scrape."""
 
-
-class HealthSource(Protocol):
-    """What the probes are told."""
-
     def alive(self) -> str | None:
         """Why this process should be restarted; None where it should be left running."""
 
     def ready(self) -> str | None:
         """What the first samples still lack; None once they are taken."""
 
+    def status_page(self) -> Answer:
+        """The page for people; may take tens of milliseconds, and is never called while a verdict is made."""
 
-class StatusSource(Protocol):
-    """The verdict on the host. Both may take tens of milliseconds, and are never called at the same time."""
-
-    def status_page(self) -> Document:
-        """The page for people, as of now."""
-
-    def verdict(self) -> Verdict:
-        """The verdict for programs, as of now."""
-
-
-class LifecycleSource(Protocol):
-    """What can be asked of the daemon."""
+    def verdict(self) -> Answer:
+        """The verdict for programs; as `status_page`."""
 
     def release(self) -> None:
         """Let go of every GPU, so that one can be reset or its driver unbound."""
@@ -97,13 +66,11 @@ class LifecycleSource(Protocol):
 
 
 class WebApp:
-    """The ASGI application.
+    """The web application.
 
     Args:
-        metrics: asked once a scrape.
-        health: asked by the probes.
-        status: asked by the status page and the verdict.
-        lifecycle: told to release and acquire; None where that is not allowed over HTTP.
+        source: asked at each request.
+        lifecycle: whether GPUs can be released and acquired over HTTP.
         telemetry_path: URL path of the metrics.
         max_requests: scrapes prepared at the same time; more are turned away with 503. Who does not read what was
             prepared takes no place here: the server bounds those (`Limits.unread`).
@@ -114,16 +81,13 @@ class WebApp:
 
     def __init__(
         self,
-        metrics: MetricsSource,
-        health: HealthSource,
-        status: StatusSource,
+        source: Source,
         *,
-        lifecycle: LifecycleSource | None = None,
+        lifecycle: bool = False,
         telemetry_path: str = "/metrics",
         max_requests: int = 40,
     ) -> None:
-        self._metrics = metrics
-        self._health = health
+        self._source = source
         self._telemetry_path = telemetry_path
         self._max_requests = max_requests
         self._scrapes = 0
@@ -134,58 +98,50 @@ class WebApp:
         self._encoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encode")
         # One thread: a page and a verdict take turns, and no flood of them takes a second core from the host's jobs.
         self._judge = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge")
-        self._page = Shared(status.status_page, self._judge, _STATUS_FRESH_SECONDS)
-        self._verdict = Shared(status.verdict, self._judge, _STATUS_FRESH_SECONDS)
-        self._runbooks = Runbooks()
-        self._routes: dict[str, _Route] = {
-            "/": (_READ, self._page_answer),
-            PREFIX: (_READ, self._runbook_answer),
-            PREFIX.rstrip("/"): (_READ, self._runbooks_moved),
-            VERDICT_PATH: (_READ, self._verdict_answer),
-            HEALTHY_PATH: (_READ, self._healthy_answer),
-            READY_PATH: (_READ, self._ready_answer),
+        self._routes: dict[str, tuple[tuple[str, ...], _Route]] = {
+            "/": (_READ, _Shared(source.status_page, self._judge).answer),
+            RUNBOOKS_PATH: (_READ, self._runbook),
+            RUNBOOKS_PATH.rstrip("/"): (_READ, _to_runbooks),
+            VERDICT_PATH: (_READ, _Shared(source.verdict, self._judge).answer),
+            HEALTHY_PATH: (_READ, _probe(source.alive, "healthy")),
+            READY_PATH: (_READ, _probe(source.ready, "ready")),
         }
-        if lifecycle is not None:
-            self._routes[RELEASE_PATH] = (_CHANGE, _order(lifecycle.release, "releasing"))
-            self._routes[ACQUIRE_PATH] = (_CHANGE, _order(lifecycle.acquire, "acquiring"))
-        if not telemetry_path.startswith("/") or telemetry_path in self._routes or telemetry_path.startswith(PREFIX):
+        if lifecycle:
+            self._routes[RELEASE_PATH] = (_CHANGE, _order(source.release, "releasing"))
+            self._routes[ACQUIRE_PATH] = (_CHANGE, _order(source.acquire, "acquiring"))
+        taken = telemetry_path in self._routes or telemetry_path.startswith(RUNBOOKS_PATH)
+        if taken or not telemetry_path.startswith("/"):
             raise ConfigError(
                 f"--web.telemetry-path {telemetry_path!r}: must start with a slash and be none of "
                 f"{', '.join(self._routes)}"
             )
-        self._routes[telemetry_path] = (_READ, self._metrics_answer)
+        self._routes[telemetry_path] = (_READ, self._metrics)
 
-    async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """Answer one request; the body, if any, is left unread (the protocol bounds it)."""
-        scrape = scope["path"] == self._telemetry_path
+    async def respond(self, request: Request) -> Answer:
+        """The answer to one request."""
+        scrape = request.path == self._telemetry_path
         if scrape and self._scrapes >= self._max_requests:
-            await deliver(text(503, "too many scrapes at one time", ((b"retry-after", _RETRY_AFTER_SECONDS),)), send)
-            return
+            return text(503, "too many scrapes at one time", RETRY)
         self._scrapes += scrape
         try:
-            answer = await self._answer(scope)
-        except asyncio.CancelledError:
-            # Only the server's end cancels, and the client is gone by then; uvicorn would log a failure.
-            logger.debug("a request was given up at the end")
-            return
+            return await self._answer(request)
         finally:
             self._scrapes -= scrape
-        await deliver(answer, send)
 
     def close(self) -> None:
         """Drop the work that nobody waits for any more; returns at once."""
         for executor in (self._encoders, self._judge):
             executor.shutdown(wait=False, cancel_futures=True)
 
-    async def _answer(self, scope: Scope) -> Answer:
-        path = PREFIX if scope["path"].startswith(PREFIX) else scope["path"]
+    async def _answer(self, request: Request) -> Answer:
+        path = RUNBOOKS_PATH if request.path.startswith(RUNBOOKS_PATH) else request.path
         if path not in self._routes:
             return text(404, "not found")
         methods, route = self._routes[path]
-        if scope["method"] not in methods:
-            return text(405, "method not allowed", ((b"allow", ", ".join(methods).encode()),))
+        if request.method not in methods:
+            return text(405, "method not allowed", (b"allow", ", ".join(methods).encode()))
         try:
-            answer = await route(scope)
+            answer = await route(request)
         except Exception:
             # Once until it works again: what every scrape hits must not fill the log.
             if path not in self._failing:
@@ -195,60 +151,72 @@ class WebApp:
         self._failing.discard(path)
         return answer
 
-    async def _metrics_answer(self, scope: Scope) -> Answer:
+    async def _metrics(self, request: Request) -> Answer:
         try:
-            names = metric_names(scope["query_string"])
+            names = metric_names(request.query)
         except QueryError as error:
             return text(400, str(error))
-        accept = header(scope["headers"], b"accept")
-        gzip = accepts_gzip(header(scope["headers"], b"accept-encoding"))
+        accept = request.header(b"accept")
+        gzip = accepts_gzip(request.header(b"accept-encoding"))
         if names:
             loop = asyncio.get_running_loop()
-            page = await loop.run_in_executor(self._encoders, self._metrics.page, accept, names, gzip)
+            page = await loop.run_in_executor(self._encoders, self._source.page, accept, names, gzip)
         else:
-            page = self._metrics.page(accept, names, gzip)
-        self._metrics.scraped()
+            page = self._source.page(accept, names, gzip)
+        self._source.scraped()
         vary = (b"vary", b"accept, accept-encoding")
         encoding = ((b"content-encoding", b"gzip"),) if page.gzipped else ()
         return Answer(200, page.body, page.content_type, (vary, *encoding))
 
-    async def _healthy_answer(self, _scope: Scope) -> Answer:
-        return _verdict(self._health.alive(), "healthy")
+    async def _runbook(self, request: Request) -> Answer:
+        name, plain = request.path.removeprefix(RUNBOOKS_PATH), prefers_text(request.header(b"accept"))
+        return await asyncio.get_running_loop().run_in_executor(self._judge, _runbook, name, plain)
 
-    async def _ready_answer(self, _scope: Scope) -> Answer:
-        return _verdict(self._health.ready(), "ready")
 
-    async def _page_answer(self, _scope: Scope) -> Answer:
-        page = await self._page.get()
-        policy = (b"content-security-policy", page.policy)
-        return Answer(200, page.body, "text/html; charset=utf-8", (policy, (b"referrer-policy", b"no-referrer")))
+class _Shared:
+    """An answer that takes too long for the event loop and is wanted by many: made once for all who ask in a second."""
 
-    async def _runbook_answer(self, scope: Scope) -> Answer:
+    def __init__(self, make: Callable[[], Answer], executor: Executor) -> None:
+        self._make = make
+        self._executor = executor
+        self._begun_at = 0.0
+        self._made: asyncio.Future[Answer] | None = None
+
+    async def answer(self, _request: Request) -> Answer:
         loop = asyncio.get_running_loop()
-        accept = header(scope["headers"], b"accept")
-        return await loop.run_in_executor(self._judge, self._runbooks.answer, scope["path"], accept)
-
-    async def _runbooks_moved(self, _scope: Scope) -> Answer:
-        # Relative, so that it holds behind a proxy that puts a prefix before every path.
-        return text(308, "moved", ((b"location", b"runbooks/"),))
-
-    async def _verdict_answer(self, _scope: Scope) -> Answer:
-        verdict = await self._verdict.get()
-        if verdict.given:
-            return Answer(200, verdict.body, _JSON)
-        return Answer(503, verdict.body, _JSON, ((b"retry-after", _RETRY_AFTER_SECONDS),))
+        if self._made is None or (self._made.done() and loop.time() - self._begun_at >= _STATUS_FRESH_SECONDS):
+            self._begun_at = loop.time()
+            self._made = loop.run_in_executor(self._executor, self._make)
+        # One client that goes away must not take the answer from the others.
+        return await asyncio.shield(self._made)
 
 
-def _order(carry_out: Callable[[], None], confirmation: str) -> Callable[[Scope], Awaitable[Answer]]:
-    async def answer(scope: Scope) -> Answer:
-        if header(scope["headers"], b"origin"):
+def _runbook(name: str, plain: bool) -> Answer:  # noqa: FBT001 - an executor passes no keywords
+    # Here and not above: a daemon that nobody asks for a runbook never loads what renders them.
+    from gpu_triage.web.page.runbook import runbook_answer  # noqa: PLC0415
+
+    return runbook_answer(name, plain=plain)
+
+
+async def _to_runbooks(_request: Request) -> Answer:
+    # Relative, so that it holds behind a proxy that puts a prefix before every path.
+    return text(308, "moved", (b"location", b"runbooks/"))
+
+
+def _probe(complain: Callable[[], str | None], praise: str) -> _Route:
+    async def answer(_request: Request) -> Answer:
+        complaint = complain()
+        return text(200, praise) if complaint is None else text(503, complaint)
+
+    return answer
+
+
+def _order(carry_out: Callable[[], None], confirmation: str) -> _Route:
+    async def answer(request: Request) -> Answer:
+        if request.header(b"origin"):
             # Only browsers send it: no page that somebody happens to have open may give orders here.
             return text(403, "not from a browser")
         carry_out()
         return text(202, confirmation)
 
     return answer
-
-
-def _verdict(complaint: str | None, praise: str) -> Answer:
-    return text(200, praise) if complaint is None else text(503, complaint)

@@ -9,12 +9,10 @@ from dataclasses import dataclass
 from email.utils import formatdate
 from typing import TYPE_CHECKING
 
-from uvicorn.server import ServerState
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpu_triage.web.protocol import GuardedProtocol
+    from gpu_triage.web.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +46,7 @@ class Limits:
     body_bytes: int = 1024
 
 
-class Crowd(ServerState):
+class Crowd:
     """All connections of one server.
 
     Attributes:
@@ -57,16 +55,17 @@ class Crowd(ServerState):
         unread: those whose client does not take its answer, in the same order.
     """
 
-    connections: set[GuardedProtocol]  # type: ignore[assignment]  # uvicorn's has other protocols as well
-
     def __init__(self, limits: Limits, wall: Callable[[], float], *, tls: bool = False) -> None:
-        super().__init__()
         self.limits = limits
-        self.unread: dict[GuardedProtocol, None] = {}
-        self._most = _within_descriptors(limits.tls_connections if tls else limits.connections)
-        self.waiting: dict[GuardedProtocol, None] = {}
+        self.connections: set[Connection] = set()
+        self.waiting: dict[Connection, None] = {}
+        self.unread: dict[Connection, None] = {}
+        self._most = limits.tls_connections if tls else limits.connections
+        # The sampler opens files, too: a crowd must not leave it without.
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if descriptors != resource.RLIM_INFINITY:
+            self._most = min(self._most, max(1, descriptors // 2))
         self._wall = wall
-        self._second = -1
         self._emptied = asyncio.Event()
 
     @property
@@ -74,19 +73,20 @@ class Crowd(ServerState):
         """Whether a newcomer costs another its place."""
         return len(self.connections) >= self._most
 
-    def enter(self, connection: GuardedProtocol) -> None:
-        """Count a connection from the moment it is accepted, before any TLS handshake, and keep within the limit."""
+    @property
+    def date(self) -> bytes:
+        """The Date header."""
+        return formatdate(self._wall(), usegmt=True).encode("ascii")
+
+    def enter(self, connection: Connection) -> None:
+        """Count a connection from the moment it is accepted, before any TLS handshake, and keep within the limit.
+
+        Where there are too many, the one is cut that has kept the server waiting longest: an idle one or one that
+        dawdles over its request gives way before one that asks at once, so a scraper gets in through a crowd of silent
+        connections. Where all others are being answered, the newcomer is the only one waiting and is cut itself.
+        """
         self.connections.add(connection)
         self.waiting[connection] = None
-        self._make_room()
-
-    def _make_room(self) -> None:
-        """Where there are too many connections, cut the one that has kept the server waiting longest.
-
-        An idle one or one that dawdles over its request gives way before one that asks at once, so a scraper
-        gets in through a crowd of silent connections. Where all others are being answered, the newcomer is
-        the only one waiting and is cut itself.
-        """
         if len(self.connections) > self._most:
             victim = next(iter(self.waiting))
             del self.waiting[victim]
@@ -94,7 +94,7 @@ class Crowd(ServerState):
             self.connections.discard(victim)
             victim.cut()
 
-    def stall(self, connection: GuardedProtocol) -> None:
+    def stall(self, connection: Connection) -> None:
         """Note that a client does not take its answer; of too many, the one that has held out longest is cut."""
         self.unread.setdefault(connection)
         if len(self.unread) > self.limits.unread:
@@ -102,14 +102,7 @@ class Crowd(ServerState):
             del self.unread[victim]
             victim.cut()
 
-    def stamp(self) -> None:
-        """Bring the Date header up to the second; here, because a timer would wake an idle process."""
-        second = int(self._wall())
-        if second != self._second:
-            self._second = second
-            self.default_headers = [(b"date", formatdate(second, usegmt=True).encode("ascii"))]
-
-    def leave(self, connection: GuardedProtocol) -> None:
+    def leave(self, connection: Connection) -> None:
         """Forget a connection that has ended."""
         self.waiting.pop(connection, None)
         self.unread.pop(connection, None)
@@ -137,9 +130,3 @@ class Crowd(ServerState):
             self._emptied.clear()
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._emptied.wait(), seconds)
-
-
-def _within_descriptors(connections: int) -> int:
-    # The sampler opens files, too: a crowd must not leave it without.
-    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return connections if allowed == resource.RLIM_INFINITY else min(connections, max(1, allowed // 2))

@@ -95,17 +95,9 @@ def _inherited(number: int) -> socket.socket:
 
 
 def _listeners(address: str) -> Iterator[socket.socket]:
-    try:
-        path = unix_socket_path(address)
-        host, port = ("", 0) if path is not None else split_listen_address(address)
-    except ValueError as error:
-        raise ConfigError(f"--web.listen-address {error}") from error
-    if path is not None:
-        yield _unix_listener(address, path)
-        return
     absent: OSError | None = None
     listening = False
-    for family, where in _places(address, host, port):
+    for family, where in _places(address):
         try:
             listener = _listen(family, where)
         except OSError as error:
@@ -116,13 +108,21 @@ def _listeners(address: str) -> Iterator[socket.socket]:
             continue
         yield listener
         listening = True
-        if not host:
+        if where[0] == "::":
             return  # the dual-stack socket serves IPv4 as well
     if not listening:
         raise _refused(address, absent) from absent
 
 
-def _places(address: str, host: str, port: int) -> list[tuple[int, tuple[Any, ...]]]:
+def _places(address: str) -> list[tuple[int, tuple[Any, ...] | str]]:
+    """Families with what to bind to in each."""
+    try:
+        path = unix_socket_path(address)
+        host, port = ("", 0) if path is not None else split_listen_address(address)
+    except ValueError as error:
+        raise ConfigError(f"--web.listen-address {error}") from error
+    if path is not None:
+        return [(socket.AF_UNIX, path)]
     if not host:
         return [(socket.AF_INET6, ("::", port)), (socket.AF_INET, ("0.0.0.0", port))]  # noqa: S104 - asked for
     try:
@@ -130,14 +130,6 @@ def _places(address: str, host: str, port: int) -> list[tuple[int, tuple[Any, ..
     except OSError as error:
         raise _refused(address, error) from error
     return list(dict.fromkeys((family, where) for family, _, _, _, where in found))
-
-
-def _unix_listener(address: str, path: str) -> socket.socket:
-    try:
-        _remove_dead_socket(path)
-        return _listen(socket.AF_UNIX, path)
-    except OSError as error:
-        raise _refused(address, error) from error
 
 
 def _remove_dead_socket(path: str) -> None:
@@ -154,6 +146,8 @@ def _remove_dead_socket(path: str) -> None:
 
 
 def _listen(family: int, where: tuple[Any, ...] | str) -> socket.socket:
+    if isinstance(where, str):
+        _remove_dead_socket(where)
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         if family != socket.AF_UNIX:

@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import hashlib
 import ipaddress
 import os
 import secrets
+import sys
 import threading
 from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import bcrypt
+import click
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from gpu_triage.web.config_file import HIGHEST_COST
+from gpu_triage.web.messages import Headers
 
 LONGEST_PASSWORD = 72
 """Bytes that bcrypt looks at; htpasswd and Go pass over what is beyond, and so do we."""
 
 _DECOY_TAIL = b"." * 31
 _NICENESS = 10
-
-
-def hashed(password: bytes, cost: int) -> str:
-    """The bcrypt hash of a password of at most `LONGEST_PASSWORD` bytes; 2 to the power of `cost` rounds."""
-    return bcrypt.hashpw(password, bcrypt.gensalt(cost)).decode("ascii")
 
 
 class TooManyChecks(Exception):
@@ -40,6 +39,19 @@ class Credentials:
 
     user: bytes
     password: bytes
+
+
+def read_credentials(headers: Headers) -> Credentials | None:
+    """What a request's Authorization header claims (RFC 7617); None without exactly one that can be read."""
+    given = [value for name, value in headers if name == b"authorization"]
+    scheme, _, token = given[0].partition(b" ") if len(given) == 1 else (b"", b"", b"")
+    if scheme.lower() != b"basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(token.strip(), validate=True).partition(b":")
+    except binascii.Error:
+        return None
+    return Credentials(user, password) if colon else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,3 +194,30 @@ def _network(address: str) -> str:
     if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is None:
         return str(ipaddress.ip_network((parsed, 64), strict=False))
     return str(parsed)
+
+
+def hashed(password: bytes, cost: int) -> str:
+    """The bcrypt hash of a password of at most `LONGEST_PASSWORD` bytes; 2 to the power of `cost` rounds."""
+    return bcrypt.hashpw(password, bcrypt.gensalt(cost)).decode("ascii")
+
+
+@click.command("web-password", short_help="Ask for a password and print its bcrypt hash.")
+@click.option("--cost", type=click.IntRange(4, HIGHEST_COST), default=10, show_default=True, help="Work a check takes.")
+def password_command(cost: int) -> int:
+    """Ask for a password and print its bcrypt hash, for basic_auth_users in the file of --web.config.file.
+
+    Where standard input is no terminal, its first line is the password.
+    """
+    if sys.stdin.isatty():
+        typed: str = click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        password = typed.encode()
+    else:
+        password = sys.stdin.buffer.readline(LONGEST_PASSWORD + len(b"\r\n") + 1).rstrip(b"\r\n")
+        if not password:
+            raise click.UsageError("no password on standard input; type one at a terminal, or pipe one in")
+    if len(password) > LONGEST_PASSWORD:
+        raise click.UsageError(
+            f"bcrypt looks at {LONGEST_PASSWORD} bytes of a password and no further; choose a shorter one"
+        )
+    click.echo(hashed(password, cost))
+    return 0

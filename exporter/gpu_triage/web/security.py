@@ -6,33 +6,33 @@ import logging
 import ssl
 import threading
 import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from gpu_triage.collectors.exporter import WebConfigHealth
 from gpu_triage.errors import ConfigError
 from gpu_triage.log import fields
+from gpu_triage.subjects.exporter import WebConfigHealth
 from gpu_triage.web.config_file import WebConfig, read_web_config
+from gpu_triage.web.messages import RETRY, Answer, Request, text
 from gpu_triage.web.tls import server_context
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from gpu_triage.web.app import WebApp
+    from gpu_triage.web.passwords import PasswordChecks
 
 RELOAD_SECONDS = 5.0
 """How often the files are looked at."""
+
+_CHALLENGE = (b"www-authenticate", b'Basic realm="gpu-triage", charset="UTF-8"')
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """What guards the server at one moment.
-
-    Attributes:
-        config: what the file asks for; all defaults without a file.
-        context: to serve HTTPS with; None for HTTP.
-    """
+    """What guards the server at one moment: what the file asks for, and the context to serve HTTPS with."""
 
     config: WebConfig = field(default_factory=WebConfig)
     context: ssl.SSLContext | None = None
@@ -62,13 +62,16 @@ class SecuritySource:
         report: Callable[[WebConfigHealth], None] = lambda _health: None,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        self.current = Security() if path is None else _load(path)
-        self.path = path
+        self.current = Security()
+        self._path = path
         self._report = report
         self._wall = wall
         self._complaint: str | None = None
         self._loaded_at = wall()
+        self._stopped = False
+        self._woken = threading.Event()
         if path is not None:
+            self.current = _guarded_by(path, read_web_config(path))
             self._report(WebConfigHealth(success=True, loaded_at=self._loaded_at))
 
     def reload(self) -> bool:
@@ -76,48 +79,44 @@ class SecuritySource:
 
         Files that cannot be used change nothing; that they cannot is logged once, and reported.
         """
-        if self.path is None:
+        if self._path is None:
             return False
         try:
-            config = read_web_config(self.path)
+            config = read_web_config(self._path)
             changed = config != self.current.config
             if changed:
-                _refuse_weakening(self.path, self.current.config, config)
-                self.current = _guarded_by(config)
+                _refuse_weakening(self._path, self.current.config, config)
+                self.current = _guarded_by(self._path, config)
         except ConfigError as error:
             self._fail(str(error))
             return False
         if changed or self._complaint is not None:
             self._loaded_at = self._wall()
             self._complaint = None
-            log.info("web configuration loaded", extra=fields(file=self.path))
+            log.info("web configuration loaded", extra=fields(file=self._path))
             self._report(WebConfigHealth(success=True, loaded_at=self._loaded_at))
         return changed
 
-    def _fail(self, complaint: str) -> None:
-        if complaint != self._complaint:
-            self._complaint = complaint
-            log.error("web configuration cannot be used, what was loaded last stays", extra=fields(cause=complaint))
-            self._report(WebConfigHealth(success=False, loaded_at=self._loaded_at))
+    def watch(self, changed: Callable[[], object], interval_seconds: float) -> None:
+        """Reload at an interval, on a thread of its own: a filesystem that hangs holds up nothing else.
 
+        Args:
+            changed: called on the thread after each change.
+            interval_seconds: from look to look.
+        """
 
-class Reloader:
-    """A thread that reloads a source at an interval; a filesystem that hangs holds up nothing else.
+        def reload_until_stopped() -> None:
+            while True:
+                self._woken.wait(interval_seconds)
+                if self._stopped:
+                    return
+                self._woken.clear()
+                if self.reload():
+                    with suppress(RuntimeError):  # the server's loop has just ended
+                        changed()
 
-    Args:
-        source: what to reload.
-        changed: called on the thread after each change.
-        interval_seconds: from look to look.
-    """
-
-    def __init__(self, source: SecuritySource, changed: Callable[[], object], interval_seconds: float) -> None:
-        self._source = source
-        self._changed = changed
-        self._interval_seconds = interval_seconds
-        self._stopped = False
-        self._woken = threading.Event()
-        if source.path is not None:
-            threading.Thread(target=self._run, name="web-config", daemon=True).start()
+        if self._path is not None:
+            threading.Thread(target=reload_until_stopped, name="web-config", daemon=True).start()
 
     def look_now(self) -> None:
         """Look before the interval is over; returns at once."""
@@ -128,23 +127,15 @@ class Reloader:
         self._stopped = True
         self._woken.set()
 
-    def _run(self) -> None:
-        while True:
-            self._woken.wait(self._interval_seconds)
-            if self._stopped:
-                return
-            self._woken.clear()
-            if self._source.reload():
-                with suppress(RuntimeError):  # the server's loop has just ended
-                    self._changed()
+    def _fail(self, complaint: str) -> None:
+        if complaint != self._complaint:
+            self._complaint = complaint
+            log.error("web configuration cannot be used, what was loaded last stays", extra=fields(cause=complaint))
+            self._report(WebConfigHealth(success=False, loaded_at=self._loaded_at))
 
 
-def _load(path: str) -> Security:
-    return _guarded_by(read_web_config(path))
-
-
-def _guarded_by(config: WebConfig) -> Security:
-    return Security(config, None if config.tls is None else server_context(config.tls))
+def _guarded_by(path: str, config: WebConfig) -> Security:
+    return Security(config, None if config.tls is None else server_context(config.tls, f"{path}: tls_server_config"))
 
 
 def _refuse_weakening(path: str, before: WebConfig, after: WebConfig) -> None:
@@ -156,3 +147,33 @@ def _refuse_weakening(path: str, before: WebConfig, after: WebConfig) -> None:
         raise ConfigError(f"{path}: asks for no password any more; restart the exporter for that")
     if before.tls and after.tls and before.tls.client_ca and not after.tls.client_ca:
         raise ConfigError(f"{path}: verifies no client certificate any more; restart the exporter for that")
+
+
+class Gate:
+    """Stands before the application: asks for passwords, on every path alike, and adds the operator's headers."""
+
+    def __init__(self, app: WebApp, security: SecuritySource) -> None:
+        self._app = app
+        self._security = security
+        self._checks: PasswordChecks | None = None
+
+    async def respond(self, request: Request) -> Answer:
+        """The answer to one request, with the operator's headers in place of the application's."""
+        config = self._security.current.config
+        refusal = await self._refusal(request, config.users) if config.users else None
+        answer = refusal or await self._app.respond(request)
+        return replace(answer, headers=answer.headers + config.headers) if config.headers else answer
+
+    async def _refusal(self, request: Request, users: Mapping[bytes, bytes]) -> Answer | None:
+        # Loaded when a password is first asked for: bcrypt takes half a megabyte, and most exporters ask for none.
+        from gpu_triage.web.passwords import PasswordChecks, TooManyChecks, read_credentials  # noqa: PLC0415
+
+        if self._checks is None:
+            self._checks = PasswordChecks()
+        given = read_credentials(request.headers)
+        try:
+            if given and await self._checks.right(users, given, request.address):
+                return None
+        except TooManyChecks:
+            return text(503, "too many passwords to check", RETRY)
+        return text(401, "unauthorized", _CHALLENGE)

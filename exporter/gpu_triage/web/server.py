@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
-from uvicorn.config import Config
-
-from gpu_triage.web.accept import Acceptor
+from gpu_triage.web.connection import Connection, Responder
 from gpu_triage.web.crowd import Crowd, Limits
-from gpu_triage.web.gate import Gate
 from gpu_triage.web.listen import close_listener, inherited_listeners, listener_url, open_listeners
-from gpu_triage.web.passwords import PasswordChecks
-from gpu_triage.web.protocol import GuardedProtocol
-from gpu_triage.web.security import RELOAD_SECONDS, Reloader, SecuritySource
+from gpu_triage.web.security import RELOAD_SECONDS, Gate, SecuritySource
+from gpu_triage.web.tls_transport import RefusalLog, TlsTransport
 
 if TYPE_CHECKING:
     import socket
@@ -24,11 +22,24 @@ if TYPE_CHECKING:
 
     from gpu_triage.web.app import WebApp
 
+_AT_A_TIME = 64
+"""Connections accepted in one turn of the loop. Among hundreds of busy clients a turn takes long: with fewer, the
+kernel's queue overflows, and newcomers wait for seconds until they try again."""
+
+_AT_A_TIME_WHEN_FULL = 8
+"""Then each costs another its place, whose file descriptor is free only in the next turn."""
+
+_PAUSE_SECONDS = 0.1
+"""After a connection that could not be accepted for want of file descriptors or memory."""
+
+logger = logging.getLogger(__name__)
+
 
 class WebServer:
     """Serves one application on one or more addresses.
 
-    uvicorn's own Server is left out: it takes over the process's signals, and wakes ten times a second.
+    asyncio's own server does not fit: it takes newcomers by the backlog, however few file descriptors are left, and
+    logs an error when they run out.
 
     Args:
         app: what answers; closed when the server ends.
@@ -56,7 +67,9 @@ class WebServer:
         self._reload_seconds = reload_seconds
         self._limits = limits or Limits()
         self._wall = wall
+        self._refusals = RefusalLog()
         self._listeners: list[socket.socket] = []
+        self._arriving: set[asyncio.Task[object]] = set()
         self._stopping = False
         self._wake: Callable[[], object] | None = None
         self._look_now: Callable[[], object] = lambda: None
@@ -75,15 +88,10 @@ class WebServer:
         return [listener_url(listener, scheme) for listener in self._listeners]
 
     def run(self) -> None:
-        """Serve on the calling thread until `stop`; installs no signal handlers of its own.
+        """Serve what `bind` opened on the calling thread until `stop`; installs no signal handlers of its own.
 
         In the main thread set a handler for SIGINT first, or asyncio turns it into KeyboardInterrupt.
-
-        Raises:
-            ConfigError: as `bind`, where that was not called before.
         """
-        if not self._listeners:
-            self.bind()
         asyncio.run(self._serve())
 
     def stop(self) -> None:
@@ -106,17 +114,15 @@ class WebServer:
         if self._stopping:
             stop.set()
         crowd = Crowd(self._limits, self._wall, tls=self._security.current.context is not None)
-        acceptor = Acceptor(self._protocol_config(), crowd, self._security)
-        accepting = [loop.create_task(acceptor.serve(listener)) for listener in self._listeners]
-        reloader = Reloader(
-            self._security, lambda: loop.call_soon_threadsafe(crowd.recycle), interval_seconds=self._reload_seconds
-        )
+        respond = Gate(self._app, self._security).respond
+        accepting = [loop.create_task(self._accept(listener, crowd, respond)) for listener in self._listeners]
+        self._security.watch(lambda: loop.call_soon_threadsafe(crowd.recycle), self._reload_seconds)
         # On the loop: a signal handler must not touch locks that this thread may hold.
-        self._look_now = lambda: loop.call_soon_threadsafe(reloader.look_now)
+        self._look_now = lambda: loop.call_soon_threadsafe(self._security.look_now)
         try:
             await stop.wait()
         finally:
-            reloader.stop()
+            self._security.stop()
             for task in accepting:
                 task.cancel()
             await asyncio.gather(*accepting, return_exceptions=True)
@@ -125,19 +131,31 @@ class WebServer:
             await crowd.disperse()
             self._app.close()
 
-    def _protocol_config(self) -> Config:
-        config = Config(
-            Gate(self._app, self._security, PasswordChecks()),
-            interface="asgi3",
-            http=GuardedProtocol,
-            ws="none",
-            lifespan="off",
-            workers=1,  # else uvicorn reads WEB_CONCURRENCY from the environment
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=self._limits.idle_seconds,
-        )
-        config.load()
-        return config
+    async def _accept(self, listener: socket.socket, crowd: Crowd, respond: Responder) -> None:
+        """Accept from one socket until cancelled."""
+        loop = asyncio.get_running_loop()
+        taken = 0
+        while True:
+            try:
+                accepted, _ = await loop.sock_accept(listener)
+            except OSError as error:
+                logger.debug("cannot accept: %s", error)
+                await asyncio.sleep(_PAUSE_SECONDS)
+                continue
+            connection = Connection(crowd, respond)
+            crowd.enter(connection)
+            task = loop.create_task(loop.connect_accepted_socket(partial(self._secured, connection), accepted))
+            self._arriving.add(task)
+            task.add_done_callback(self._arriving.discard)
+            taken += 1
+            if taken >= (_AT_A_TIME_WHEN_FULL if crowd.full else _AT_A_TIME):
+                # Accepting does not yield while more wait: clients already connected must get their turn.
+                taken = 0
+                await asyncio.sleep(0)
+
+    def _secured(self, connection: Connection) -> asyncio.Protocol:
+        """What speaks to the client: the connection itself, or TLS as the configuration is at this moment."""
+        security = self._security.current
+        if security.context is None or security.config.tls is None:
+            return connection
+        return TlsTransport(connection, security.context, security.config.tls, self._refusals)

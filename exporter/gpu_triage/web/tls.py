@@ -8,8 +8,9 @@ import ssl
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
+from gpu_triage.documents import Parsed, Secret
 from gpu_triage.errors import ConfigError
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
@@ -35,42 +36,54 @@ _TLS12_SUITES = {
     "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
 }
 
-PeerCertificate = Mapping[str, Any]
-"""What `ssl.SSLSocket.getpeercert` gives."""
+_TRUTHS = {"": True, "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in _TRUTHS:
+        raise ValueError("write true or false")
+    return _TRUTHS[text.lower()]
+
+
+Truth = Annotated[bool | None, Parsed(_truth)]
+_Texts = tuple[str, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
-class TlsSettings:
-    """What is asked of TLS, with the content of certificate and key files.
+class TlsSection:
+    """``tls_server_config``, in Go's words: a key without a value asks for nothing, an empty list allows nobody.
 
-    Attributes:
-        source: file and section, for messages.
-        certificate: PEM, the server's own first, then its chain.
-        key: PEM, not encrypted.
-        client_ca: PEM; None where clients' certificates are not verified.
-        client_auth_type: Go's ClientAuthType by name.
-        client_allowed_sans: a client's certificate needs one of them; None allows all.
-        min_version, max_version: ``TLS12`` or ``TLS13``.
-        cipher_suites: for TLS 1.2, Go's names, the best first; empty for OpenSSL's default.
-        prefer_server_cipher_suites: whether their order counts, or the client's.
-        curve_preferences: Go's names; empty for OpenSSL's default.
+    Once read, `cert`, `key` and `client_ca` hold PEM, from their files too.
     """
 
-    source: str
-    certificate: bytes | None
-    key: bytes | None = field(repr=False)
-    client_ca: bytes | None
-    client_auth_type: str = "NoClientCert"
-    client_allowed_sans: tuple[str, ...] | None = None
-    min_version: str = "TLS12"
-    max_version: str = "TLS13"
-    cipher_suites: tuple[str, ...] = ()
-    prefer_server_cipher_suites: bool = True
-    curve_preferences: tuple[str, ...] = ()
+    cert: str | None = None
+    cert_file: str | None = None
+    key: Annotated[str | None, Secret()] = field(default=None, repr=False)
+    key_file: str | None = None
+    client_ca: str | None = None
+    client_ca_file: str | None = None
+    client_auth_type: str | None = None
+    client_allowed_sans: _Texts = None
+    min_version: str | None = None
+    max_version: str | None = None
+    cipher_suites: _Texts = None
+    prefer_server_cipher_suites: Truth = None
+    curve_preferences: _Texts = None
 
 
-def server_context(settings: TlsSettings) -> ssl.SSLContext:
+class _Unusable(Exception):
+    """A setting that is missing, wrong, or beyond Python's ssl."""
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(f".{key}: {message}" if key else f": {message}")
+
+
+def server_context(section: TlsSection, source: str) -> ssl.SSLContext:
     """The context to serve with.
+
+    Args:
+        section: with the content of the files it names.
+        source: file and section, for messages.
 
     Raises:
         ConfigError: something is missing, wrong, or beyond Python's ssl; the message names the key.
@@ -80,20 +93,20 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     context.options |= ssl.OP_NO_RENEGOTIATION
     # A client that could also speak HTTP/2 learns here that this server does not.
     context.set_alpn_protocols(["http/1.1"])
-    _set_certificate(context, settings)
-    _set_clients(context, settings)
-    _set_versions(context, settings)
-    _set_ciphers(context, settings)
-    _set_curve(context, settings)
+    try:
+        for setting in (_set_certificate, _set_clients, _set_versions, _set_ciphers, _set_curve):
+            setting(context, section)
+    except _Unusable as error:
+        raise ConfigError(f"{source}{error}") from error
     return context
 
 
-def admits(settings: TlsSettings, certificate: PeerCertificate | None) -> bool:
-    """Whether a client with this verified certificate (None: it sent none) is among those allowed."""
-    if settings.client_allowed_sans is None:
+def admits(section: TlsSection, certificate: Mapping[str, Any] | None) -> bool:
+    """Whether a client is allowed that sent this verified certificate, as getpeercert gives it; None for none."""
+    if section.client_allowed_sans is None:
         return True
     names = (certificate or {}).get("subjectAltName", ())
-    return any(_plain(kind, name) in settings.client_allowed_sans for kind, name in names)
+    return any(_plain(kind, name) in section.client_allowed_sans for kind, name in names)
 
 
 def _plain(kind: str, name: str) -> str:
@@ -101,118 +114,114 @@ def _plain(kind: str, name: str) -> str:
     return str(ipaddress.ip_address(name.strip())) if kind == "IP Address" else name
 
 
-def _set_certificate(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    for name, content in (("cert", settings.certificate), ("key", settings.key)):
+def _set_certificate(context: ssl.SSLContext, section: TlsSection) -> None:
+    for name, content in (("cert", section.cert), ("key", section.key)):
         if not content:
-            raise ConfigError(
-                f"{settings.source}: write {name}_file (or {name}); TLS needs both cert_file and key_file"
-            )
+            raise _Unusable(f"write {name}_file (or {name}); TLS needs both cert_file and key_file")
 
     def refuse() -> NoReturn:
-        raise ConfigError(f"{settings.source}: the key is encrypted; write one that is not, readable by this user only")
+        raise _Unusable("the key is encrypted; write one that is not, readable by this user only")
 
     with ExitStack() as opened:
         # ssl reads files only. What is loaded must be what was compared with the last load, and no key that stands
         # in the YAML file may reach a disk: files in memory serve both.
-        certificate, key = (_in_memory(opened, content or b"") for content in (settings.certificate, settings.key))
+        certificate, key = (_in_memory(opened, content or "") for content in (section.cert, section.key))
         try:
             context.load_cert_chain(certificate, key, password=refuse)
         except OSError as error:  # SSLError is one
             why = str(getattr(error, "reason", None) or error)
             if why == "KEY_VALUES_MISMATCH":
                 why = "they do not belong together"
-            raise ConfigError(
-                f"{settings.source}: certificate and key cannot be used: {why}; write PEM files that match"
-            ) from error
+            raise _Unusable(f"certificate and key cannot be used: {why}; write PEM files that match") from error
 
 
-def _in_memory(opened: ExitStack, content: bytes) -> str:
+def _in_memory(opened: ExitStack, content: str) -> str:
     file = opened.enter_context(os.fdopen(os.memfd_create("pem"), "wb"))
-    file.write(content)
+    file.write(content.encode("utf-8", "surrogateescape"))
     file.flush()
     return f"/proc/self/fd/{file.fileno()}"
 
 
-def _set_clients(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    kind = settings.client_auth_type
+def _set_clients(context: ssl.SSLContext, section: TlsSection) -> None:
+    kind = section.client_auth_type or "NoClientCert"
     if kind in _UNVERIFIED:
-        raise ConfigError(
-            f"{settings.source}.client_auth_type: Python's ssl cannot ask for certificates without verifying them, so "
-            f"{kind} cannot be done; write RequireAndVerifyClientCert, VerifyClientCertIfGiven or NoClientCert"
+        raise _Unusable(
+            "Python's ssl cannot ask for certificates without verifying them, so "
+            f"{kind} cannot be done; write RequireAndVerifyClientCert, VerifyClientCertIfGiven or NoClientCert",
+            key="client_auth_type",
         )
     if kind not in _CLIENT_AUTH:
-        raise ConfigError(f"{settings.source}.client_auth_type: unknown; write one of {', '.join(_CLIENT_AUTH)}")
+        raise _Unusable(f"unknown; write one of {', '.join(_CLIENT_AUTH)}", key="client_auth_type")
     verified = _CLIENT_AUTH[kind] is not ssl.CERT_NONE
-    if verified and not settings.client_ca:
-        raise ConfigError(f"{settings.source}: {kind} needs client_ca_file; write whose certificates to accept")
-    if settings.client_ca and not verified:
-        raise ConfigError(
-            f"{settings.source}: client_ca_file has no effect with {kind}; "
+    if verified and not section.client_ca:
+        raise _Unusable(f"{kind} needs client_ca_file; write whose certificates to accept")
+    if section.client_ca and not verified:
+        raise _Unusable(
+            f"client_ca_file has no effect with {kind}; "
             "add client_auth_type: RequireAndVerifyClientCert or leave it out"
         )
-    if settings.client_allowed_sans is not None and kind != "RequireAndVerifyClientCert":
-        raise ConfigError(
-            f"{settings.source}: client_allowed_sans needs RequireAndVerifyClientCert; "
+    if section.client_allowed_sans is not None and kind != "RequireAndVerifyClientCert":
+        raise _Unusable(
+            "client_allowed_sans needs RequireAndVerifyClientCert; "
             "write that as client_auth_type, or leave the names out"
         )
     context.verify_mode = _CLIENT_AUTH[kind]
-    if settings.client_ca:
+    if section.client_ca:
         try:
-            context.load_verify_locations(cadata=settings.client_ca.decode("ascii", "replace"))
+            context.load_verify_locations(cadata=section.client_ca.encode("ascii", "replace").decode("ascii"))
         except (ssl.SSLError, ValueError) as error:
-            raise ConfigError(
-                f"{settings.source}: client_ca_file cannot be used: {getattr(error, 'reason', None) or error}; "
-                "write PEM certificates"
-            ) from error
+            why = getattr(error, "reason", None) or error
+            raise _Unusable(f"client_ca_file cannot be used: {why}; write PEM certificates") from error
 
 
-def _set_versions(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    for name, version in (("min_version", settings.min_version), ("max_version", settings.max_version)):
+def _set_versions(context: ssl.SSLContext, section: TlsSection) -> None:
+    lowest, highest = section.min_version or "TLS12", section.max_version or "TLS13"
+    for name, version in (("min_version", lowest), ("max_version", highest)):
         if version not in _VERSIONS:
             why = "is not served any more, it is broken" if version in _OLD_VERSIONS else "is no TLS version"
-            raise ConfigError(f"{settings.source}.{name}: {version} {why}; write TLS12 or TLS13")
-    lowest, highest = _VERSIONS[settings.min_version], _VERSIONS[settings.max_version]
-    if lowest > highest:
-        raise ConfigError(f"{settings.source}: min_version is above max_version; swap them")
-    context.minimum_version, context.maximum_version = lowest, highest
+            raise _Unusable(f"{version} {why}; write TLS12 or TLS13", key=name)
+    if _VERSIONS[lowest] > _VERSIONS[highest]:
+        raise _Unusable("min_version is above max_version; swap them")
+    context.minimum_version, context.maximum_version = _VERSIONS[lowest], _VERSIONS[highest]
 
 
-def _set_ciphers(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    if settings.prefer_server_cipher_suites:
-        context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
-    else:
+def _set_ciphers(context: ssl.SSLContext, section: TlsSection) -> None:
+    if section.prefer_server_cipher_suites is False:
         context.options &= ~ssl.OP_CIPHER_SERVER_PREFERENCE
-    if not settings.cipher_suites:
+    else:
+        context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE
+    if not section.cipher_suites:
         return
-    key = f"{settings.source}.cipher_suites"
-    for name in settings.cipher_suites:
+    key = "cipher_suites"
+    for name in section.cipher_suites:
         if name not in _TLS12_SUITES and name not in _TLS13_SUITES:
-            raise ConfigError(f"{key}: {name!r} is unknown or insecure; write names of Go's tls.CipherSuites()")
+            raise _Unusable(f"{name!r} is unknown or insecure; write names of Go's tls.CipherSuites()", key)
     # As in Go: those of TLS 1.3 cannot be chosen among, and may be listed.
-    wanted = [_TLS12_SUITES[name] for name in settings.cipher_suites if name in _TLS12_SUITES]
+    wanted = [_TLS12_SUITES[name] for name in section.cipher_suites if name in _TLS12_SUITES]
     if not wanted:
-        if settings.max_version != "TLS13":
-            raise ConfigError(f"{key}: none is of TLS 1.2, and max_version is TLS12; add one")
+        if context.maximum_version is not ssl.TLSVersion.TLSv1_3:
+            raise _Unusable("none is of TLS 1.2, and max_version is TLS12; add one", key)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         return
     try:
         context.set_ciphers(":".join(wanted))
     except ssl.SSLError as error:
-        raise ConfigError(f"{key}: this host's OpenSSL takes none of them: {error.reason}; write others") from error
+        raise _Unusable(f"this host's OpenSSL takes none of them: {error.reason}; write others", key) from error
     missing = set(wanted) - {cipher["name"] for cipher in context.get_ciphers()}
     if missing:
-        raise ConfigError(f"{key}: this host's OpenSSL has no {', '.join(sorted(missing))}; leave them out")
+        raise _Unusable(f"this host's OpenSSL has no {', '.join(sorted(missing))}; leave them out", key)
 
 
-def _set_curve(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    key = f"{settings.source}.curve_preferences"
-    for name in settings.curve_preferences:
+def _set_curve(context: ssl.SSLContext, section: TlsSection) -> None:
+    names = section.curve_preferences or ()
+    key = "curve_preferences"
+    for name in names:
         if name not in _CURVES:
-            raise ConfigError(f"{key}: {name!r} is unknown; write one of {', '.join(_CURVES)}")
-    if len(settings.curve_preferences) > 1:
-        raise ConfigError(f"{key}: Python's ssl can set one curve, no order of several; keep one, or leave the key out")
-    for name in settings.curve_preferences:
+            raise _Unusable(f"{name!r} is unknown; write one of {', '.join(_CURVES)}", key)
+    if len(names) > 1:
+        raise _Unusable("Python's ssl can set one curve, no order of several; keep one, or leave the key out", key)
+    for name in names:
         try:
             context.set_ecdh_curve(_CURVES[name])
         except (ValueError, ssl.SSLError) as error:  # X25519 before Python 3.11
-            raise ConfigError(f"{key}: Python's ssl cannot set {name} on this host; write another curve") from error
+            raise _Unusable(f"Python's ssl cannot set {name} on this host; write another curve", key) from error

@@ -7,21 +7,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpu_triage import catalogue
-from gpu_triage.collectors.host_cpu import render
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.hardware.host_cpu import (
+from gpu_triage.host.cpu import (
+    GPU_HOST_CPU_BUSIEST_RATIO,
+    GPU_HOST_CPU_SECONDS_TOTAL,
+    GPU_HOST_CPUS,
+    GPU_HOST_LOAD1,
+    GPU_HOST_PROCESSES_BLOCKED,
     HostCpuReader,
     HostCpuReading,
     NodeCpu,
     busy_ratio,
     parse_load1,
     parse_stat,
+    render,
 )
-from gpu_triage.hardware.numa import read_numa_nodes
+from gpu_triage.host.numa import read_numa_nodes
 
 if TYPE_CHECKING:
-    from tests.unit.host.conftest import HostTree
+    from tests.host_tree import HostTree
 
 # A two-socket host, CPU 3 offline. The first line is the kernel's own sum and is not used.
 STAT = """\
@@ -187,12 +191,12 @@ def test_rendering_leaves_out_what_is_not_reported() -> None:
         context_switches=None,
     )
     assert list(render(reading)) == [
-        catalogue.HOST_CPU_SECONDS.sample(1.5, "1", "user"),
-        catalogue.HOST_CPU_SECONDS.sample(2.5, "1", "idle"),
-        catalogue.HOST_CPU_BUSIEST.sample(0.97, "1"),
-        catalogue.HOST_CPUS.sample(64, "1"),
-        catalogue.HOST_LOAD1.sample(3.25),
-        catalogue.HOST_PROCESSES_BLOCKED.sample(0),
+        GPU_HOST_CPU_SECONDS_TOTAL.sample(1.5, "1", "user"),
+        GPU_HOST_CPU_SECONDS_TOTAL.sample(2.5, "1", "idle"),
+        GPU_HOST_CPU_BUSIEST_RATIO.sample(0.97, "1"),
+        GPU_HOST_CPUS.sample(64, "1"),
+        GPU_HOST_LOAD1.sample(3.25),
+        GPU_HOST_PROCESSES_BLOCKED.sample(0),
     ]
 
 

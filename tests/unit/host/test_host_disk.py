@@ -7,20 +7,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage import catalogue
-from gpu_triage.collectors.host_disk import render
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.hardware.host_disk import (
+from gpu_triage.host.disk import (
+    GPU_HOST_DISK_BUSY_SECONDS_TOTAL,
+    GPU_HOST_DISK_QUEUE_SECONDS_TOTAL,
+    GPU_HOST_DISK_READ_BYTES_TOTAL,
+    GPU_HOST_DISK_READ_SECONDS_TOTAL,
+    GPU_HOST_DISK_READS_TOTAL,
+    GPU_HOST_DISK_WRITE_SECONDS_TOTAL,
+    GPU_HOST_DISK_WRITES_TOTAL,
+    GPU_HOST_DISK_WRITTEN_BYTES_TOTAL,
     Disk,
     DiskCounts,
     HostDiskReader,
     HostDiskReading,
     is_named_like_a_disk,
     parse_disk,
+    render,
 )
 
 if TYPE_CHECKING:
-    from tests.unit.host.conftest import HostTree
+    from tests.host_tree import HostTree
 
 # Kernel 6.8: 20 columns. vda has the 14 of kernels before 4.18.
 DISKSTATS = """\
@@ -62,7 +69,7 @@ def test_counts_become_bytes_and_seconds(host: HostTree) -> None:
     host.write({"proc/diskstats": DISKSTATS})
     disks = {disk.device: disk for disk in HostDiskReader().read(host.round()).disks}
     assert disks["sda"] == SDA
-    assert disks["vda"] == Disk("vda", 1, 4, 1024, 2560, 0.003, 0.006, 0.007, 0.008)
+    assert disks["vda"] == Disk("vda", 1024, 2560, 1, 4, 0.003, 0.006, 0.007, 0.008)
 
 
 def test_without_sysfs_whole_disks_are_known_by_name(host: HostTree) -> None:
@@ -149,14 +156,14 @@ def test_no_statistics_yield_no_series_and_unreadable_ones_fail(host: HostTree) 
 
 def test_rendering() -> None:
     assert list(render(HostDiskReading(disks=(SDA,)))) == [
-        catalogue.HOST_DISK_READ_BYTES.sample(1_024_000, "sda"),
-        catalogue.HOST_DISK_WRITTEN_BYTES.sample(2_048_000, "sda"),
-        catalogue.HOST_DISK_READS.sample(100, "sda"),
-        catalogue.HOST_DISK_WRITES.sample(200, "sda"),
-        catalogue.HOST_DISK_READ_SECONDS.sample(0.3, "sda"),
-        catalogue.HOST_DISK_WRITE_SECONDS.sample(0.7, "sda"),
-        catalogue.HOST_DISK_BUSY_SECONDS.sample(0.5, "sda"),
-        catalogue.HOST_DISK_QUEUE_SECONDS.sample(1.0, "sda"),
+        GPU_HOST_DISK_READ_BYTES_TOTAL.sample(1_024_000, "sda"),
+        GPU_HOST_DISK_WRITTEN_BYTES_TOTAL.sample(2_048_000, "sda"),
+        GPU_HOST_DISK_READS_TOTAL.sample(100, "sda"),
+        GPU_HOST_DISK_WRITES_TOTAL.sample(200, "sda"),
+        GPU_HOST_DISK_READ_SECONDS_TOTAL.sample(0.3, "sda"),
+        GPU_HOST_DISK_WRITE_SECONDS_TOTAL.sample(0.7, "sda"),
+        GPU_HOST_DISK_BUSY_SECONDS_TOTAL.sample(0.5, "sda"),
+        GPU_HOST_DISK_QUEUE_SECONDS_TOTAL.sample(1.0, "sda"),
     ]
 
 

@@ -7,22 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage import catalogue
-from gpu_triage.collectors.host_infiniband import render
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.hardware.host_infiniband import (
+from gpu_triage.host.infiniband import (
+    GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
+    GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
+    GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
+    GPU_HOST_INFINIBAND_UP,
     HostInfinibandReader,
     HostInfinibandReading,
     InfinibandPort,
     parse_rate,
     parse_state,
     parse_words,
+    render,
 )
 
 if TYPE_CHECKING:
-    from tests.unit.host.conftest import HostTree
+    from tests.host_tree import HostTree
 
-    from gpu_triage.hardware.rounds import HostRound
+    from gpu_triage.subjects.rounds import HostRound
 
 UP = InfinibandPort("mlx5_0", "1", receive_bytes=4_000_000, transmit_bytes=80, rate_bytes_per_second=5e10, up=True)
 
@@ -79,6 +82,16 @@ def test_a_full_32_bit_counter_is_no_reading(host: HostTree) -> None:
     assert (found.receive_bytes, found.transmit_bytes) == (None, 80)
 
 
+def test_an_adapter_that_does_not_answer_leaves_no_trace_in_its_counters(host: HostTree) -> None:
+    reader, counts = HostInfinibandReader(), []
+    for words in (1_000_000, 2**64 - 1, 1_000_005):
+        port(host, counters__port_rcv_data=f"{words}\n")
+        round_ = host.round()
+        counts.append(reader.read(round_).ports[0].receive_bytes)
+        assert round_.failures == ([] if counts[-1] else ["malformed"])
+    assert counts == [4_000_000, None, 4_000_020]
+
+
 def test_64_bit_counters_of_old_kernels_come_first(host: HostTree) -> None:
     port(host, counters__port_rcv_data="4294967295\n", counters_ext__port_rcv_data_64="5000000000\n")
     (found,) = ports(host.round())
@@ -112,11 +125,11 @@ def test_a_host_without_adapters_has_no_series_and_an_unreadable_one_fails(host:
 def test_rendering_leaves_out_what_is_not_reported() -> None:
     down = InfinibandPort("mlx5_1", "2", None, None, None, up=False)
     assert list(render(HostInfinibandReading((UP, down)))) == [
-        catalogue.HOST_INFINIBAND_RECEIVE_BYTES.sample(4_000_000, "mlx5_0", "1"),
-        catalogue.HOST_INFINIBAND_TRANSMIT_BYTES.sample(80, "mlx5_0", "1"),
-        catalogue.HOST_INFINIBAND_RATE.sample(5e10, "mlx5_0", "1"),
-        catalogue.HOST_INFINIBAND_UP.sample(1, "mlx5_0", "1"),
-        catalogue.HOST_INFINIBAND_UP.sample(0, "mlx5_1", "2"),
+        GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL.sample(4_000_000, "mlx5_0", "1"),
+        GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL.sample(80, "mlx5_0", "1"),
+        GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND.sample(5e10, "mlx5_0", "1"),
+        GPU_HOST_INFINIBAND_UP.sample(1, "mlx5_0", "1"),
+        GPU_HOST_INFINIBAND_UP.sample(0, "mlx5_1", "2"),
     ]
 
 

@@ -8,10 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage import catalogue
-from gpu_triage.collectors.host_memory import render
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.hardware.host_memory import (
+from gpu_triage.host.memory import (
+    GPU_HOST_MAJOR_FAULTS_TOTAL,
+    GPU_HOST_MEMORY_AVAILABLE_BYTES,
+    GPU_HOST_MEMORY_TOTAL_BYTES,
+    GPU_HOST_SWAP_IN_BYTES_TOTAL,
+    GPU_HOST_SWAP_OUT_BYTES_TOTAL,
+    GPU_HOST_SWAP_TOTAL_BYTES,
+    GPU_HOST_SWAP_USED_BYTES,
+    HOST_MEMORY,
     HostMemoryReading,
     parse_meminfo,
     parse_vmstat,
@@ -19,7 +25,7 @@ from gpu_triage.hardware.host_memory import (
 )
 
 if TYPE_CHECKING:
-    from tests.unit.host.conftest import HostTree
+    from tests.host_tree import HostTree
 
 MEMINFO = """\
 MemTotal:       2113380500 kB
@@ -85,17 +91,17 @@ def test_an_empty_meminfo_alone_is_a_failure(host: HostTree) -> None:
 
 
 def test_rendering_leaves_out_what_is_not_reported() -> None:
-    assert list(render(HostMemoryReading(1, 2, 3, 4, 5, 6, 7))) == [
-        catalogue.HOST_MEMORY_TOTAL.sample(1),
-        catalogue.HOST_MEMORY_AVAILABLE.sample(2),
-        catalogue.HOST_SWAP_TOTAL.sample(3),
-        catalogue.HOST_SWAP_USED.sample(4),
-        catalogue.HOST_SWAP_IN_BYTES.sample(5),
-        catalogue.HOST_SWAP_OUT_BYTES.sample(6),
-        catalogue.HOST_MAJOR_FAULTS.sample(7),
+    assert list(HOST_MEMORY.render(HostMemoryReading(1, 2, 3, 4, 5, 6, 7))) == [
+        GPU_HOST_MEMORY_TOTAL_BYTES.sample(1),
+        GPU_HOST_MEMORY_AVAILABLE_BYTES.sample(2),
+        GPU_HOST_SWAP_TOTAL_BYTES.sample(3),
+        GPU_HOST_SWAP_USED_BYTES.sample(4),
+        GPU_HOST_SWAP_IN_BYTES_TOTAL.sample(5),
+        GPU_HOST_SWAP_OUT_BYTES_TOTAL.sample(6),
+        GPU_HOST_MAJOR_FAULTS_TOTAL.sample(7),
     ]
-    assert list(render(HostMemoryReading(None, None, 0, None, None, None, None))) == [
-        catalogue.HOST_SWAP_TOTAL.sample(0)
+    assert list(HOST_MEMORY.render(HostMemoryReading(None, None, 0, None, None, None, None))) == [
+        GPU_HOST_SWAP_TOTAL_BYTES.sample(0)
     ]
 
 

@@ -7,20 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage import catalogue
-from gpu_triage.collectors.host_network import render
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.hardware.host_network import (
+from gpu_triage.host.network import (
+    GPU_HOST_NETWORK_DROPS_TOTAL,
+    GPU_HOST_NETWORK_ERRORS_TOTAL,
+    GPU_HOST_NETWORK_NUMA_NODE,
+    GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
+    GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
+    GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
     HostNetworkReader,
     HostNetworkReading,
     InterfaceCounts,
     NetworkInterface,
     is_named_like_hardware,
     parse_interface,
+    render,
 )
 
 if TYPE_CHECKING:
-    from tests.unit.host.conftest import HostTree
+    from tests.host_tree import HostTree
 
 HEADER = (
     "Inter-|   Receive                                                |  Transmit\n"
@@ -124,20 +129,20 @@ def test_rendering_leaves_out_a_speed_and_a_node_that_are_not_known() -> None:
         )
     )
     assert list(render(reading)) == [
-        catalogue.HOST_NETWORK_RECEIVE_BYTES.sample(1, "bond0"),
-        catalogue.HOST_NETWORK_TRANSMIT_BYTES.sample(2, "bond0"),
-        catalogue.HOST_NETWORK_ERRORS.sample(3, "bond0", "receive"),
-        catalogue.HOST_NETWORK_ERRORS.sample(4, "bond0", "transmit"),
-        catalogue.HOST_NETWORK_DROPS.sample(5, "bond0", "receive"),
-        catalogue.HOST_NETWORK_DROPS.sample(6, "bond0", "transmit"),
-        catalogue.HOST_NETWORK_RECEIVE_BYTES.sample(0, "eth0"),
-        catalogue.HOST_NETWORK_TRANSMIT_BYTES.sample(0, "eth0"),
-        catalogue.HOST_NETWORK_ERRORS.sample(0, "eth0", "receive"),
-        catalogue.HOST_NETWORK_ERRORS.sample(0, "eth0", "transmit"),
-        catalogue.HOST_NETWORK_DROPS.sample(0, "eth0", "receive"),
-        catalogue.HOST_NETWORK_DROPS.sample(0, "eth0", "transmit"),
-        catalogue.HOST_NETWORK_SPEED.sample(125_000_000, "eth0"),
-        catalogue.HOST_NETWORK_NUMA_NODE.sample(0, "eth0"),
+        GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(1, "bond0"),
+        GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL.sample(2, "bond0"),
+        GPU_HOST_NETWORK_ERRORS_TOTAL.sample(3, "bond0", "receive"),
+        GPU_HOST_NETWORK_ERRORS_TOTAL.sample(4, "bond0", "transmit"),
+        GPU_HOST_NETWORK_DROPS_TOTAL.sample(5, "bond0", "receive"),
+        GPU_HOST_NETWORK_DROPS_TOTAL.sample(6, "bond0", "transmit"),
+        GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL.sample(0, "eth0"),
+        GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL.sample(0, "eth0"),
+        GPU_HOST_NETWORK_ERRORS_TOTAL.sample(0, "eth0", "receive"),
+        GPU_HOST_NETWORK_ERRORS_TOTAL.sample(0, "eth0", "transmit"),
+        GPU_HOST_NETWORK_DROPS_TOTAL.sample(0, "eth0", "receive"),
+        GPU_HOST_NETWORK_DROPS_TOTAL.sample(0, "eth0", "transmit"),
+        GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND.sample(125_000_000, "eth0"),
+        GPU_HOST_NETWORK_NUMA_NODE.sample(0, "eth0"),
     ]
 
 

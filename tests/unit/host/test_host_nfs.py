@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.rig import rig, scenario_with
 
-from gpu_triage import catalogue
-from gpu_triage.collectors.host_nfs import render
 from gpu_triage.errors import HostReadFailed, ScenarioError
-from gpu_triage.hardware.host_nfs import (
+from gpu_triage.host.nfs import (
+    GPU_HOST_NFS_BYTES_TOTAL,
+    GPU_HOST_NFS_OPERATION_SECONDS_TOTAL,
+    GPU_HOST_NFS_OPERATIONS_TOTAL,
     MOST_MOUNTS,
     HostNfsReader,
     HostNfsReading,
@@ -20,15 +21,18 @@ from gpu_triage.hardware.host_nfs import (
     NfsOperation,
     nfs_sections,
     parse_section,
+    render,
     unescape,
 )
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.unit.host.conftest import HostTree
+    from tests.host_tree import HostTree
 
-    from gpu_triage.hardware.rounds import HostRound
+    from gpu_triage.subjects.rounds import HostRound
+
+pytestmark = pytest.mark.slow
 
 LOCAL = """\
 device rootfs mounted on / with fstype rootfs
@@ -203,10 +207,10 @@ def test_a_host_without_nfs_has_no_series_and_unreadable_statistics_fail(host: H
 def test_rendering() -> None:
     mount = NfsMount("/data", {"READ": NfsOperation(3, 1.5)}, read_bytes=10, written_bytes=0)
     assert list(render(HostNfsReading((mount,)))) == [
-        catalogue.HOST_NFS_OPERATIONS.sample(3, "/data", "READ"),
-        catalogue.HOST_NFS_OPERATION_SECONDS.sample(1.5, "/data", "READ"),
-        catalogue.HOST_NFS_BYTES.sample(10, "/data", "read"),
-        catalogue.HOST_NFS_BYTES.sample(0, "/data", "write"),
+        GPU_HOST_NFS_OPERATIONS_TOTAL.sample(3, "/data", "READ"),
+        GPU_HOST_NFS_OPERATION_SECONDS_TOTAL.sample(1.5, "/data", "READ"),
+        GPU_HOST_NFS_BYTES_TOTAL.sample(10, "/data", "read"),
+        GPU_HOST_NFS_BYTES_TOTAL.sample(0, "/data", "write"),
     ]
 
 

@@ -7,18 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage import catalogue
-from gpu_triage.collectors.host_pressure import render
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.hardware.host_pressure import (
+from gpu_triage.host.pressure import (
+    GPU_HOST_PRESSURE_SECONDS_TOTAL,
+    HOST_PRESSURE,
     HostPressureReading,
-    Pressure,
     parse_pressure,
     read_host_pressure,
 )
 
 if TYPE_CHECKING:
-    from tests.unit.host.conftest import HostTree
+    from tests.host_tree import HostTree
 
 FILES = {
     "proc/pressure/cpu": (
@@ -37,15 +36,15 @@ FILES = {
 def test_stall_times_are_seconds_and_cpu_has_no_full(host: HostTree) -> None:
     host.write(FILES)
     assert read_host_pressure(host.round()) == HostPressureReading(
-        cpu=Pressure(3.407564, None),
-        io=Pressure(1.0, 18446744073709.551615),
-        memory=Pressure(0.000005, 0.0),
+        cpu={"some": 3.407564},
+        io={"some": 1.0, "full": 18446744073709.551615},
+        memory={"some": 0.000005, "full": 0.0},
     )
 
 
 def test_a_kernel_without_psi_yields_no_series_and_no_failure(host: HostTree) -> None:
     round_ = host.round()
-    assert list(render(read_host_pressure(round_))) == []
+    assert list(HOST_PRESSURE.render(read_host_pressure(round_))) == []
     assert round_.failures == []
 
 
@@ -54,7 +53,7 @@ def test_one_unreadable_resource_costs_only_itself(host: HostTree) -> None:
     host.spoil("proc/pressure/io")
     round_ = host.round()
     reading = read_host_pressure(round_)
-    assert (reading.cpu, reading.io, reading.memory) == (None, None, Pressure(0.000005, 0.0))
+    assert (reading.cpu, reading.io, reading.memory) == (None, None, {"some": 0.000005, "full": 0.0})
     assert round_.failures == ["malformed", "io_error"]
 
 
@@ -65,11 +64,11 @@ def test_no_readable_resource_is_a_failure(host: HostTree) -> None:
 
 
 def test_rendering() -> None:
-    reading = HostPressureReading(cpu=Pressure(1.5, None), io=None, memory=Pressure(2.5, 0.5))
-    assert list(render(reading)) == [
-        catalogue.HOST_PRESSURE_SECONDS.sample(1.5, "cpu", "some"),
-        catalogue.HOST_PRESSURE_SECONDS.sample(2.5, "memory", "some"),
-        catalogue.HOST_PRESSURE_SECONDS.sample(0.5, "memory", "full"),
+    reading = HostPressureReading(cpu={"some": 1.5}, io=None, memory={"some": 2.5, "full": 0.5})
+    assert list(HOST_PRESSURE.render(reading)) == [
+        GPU_HOST_PRESSURE_SECONDS_TOTAL.sample(1.5, "cpu", "some"),
+        GPU_HOST_PRESSURE_SECONDS_TOTAL.sample(2.5, "memory", "some"),
+        GPU_HOST_PRESSURE_SECONDS_TOTAL.sample(0.5, "memory", "full"),
     ]
 
 
@@ -83,4 +82,4 @@ def test_any_text_is_a_pressure_or_a_value_error(text: str) -> None:
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 def test_totals_round_trip(some: int, full: int) -> None:
     text = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={some}\nfull avg10=0.00 total={full}\n"
-    assert parse_pressure(text) == Pressure(some / 1e6, full / 1e6)
+    assert parse_pressure(text) == {"some": some / 1e6, "full": full / 1e6}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpu_triage.hardware.bounds import MOST_DEVICES
-from gpu_triage.hardware.host_disk import HostDiskReader
-from gpu_triage.hardware.host_infiniband import HostInfinibandReader
-from gpu_triage.hardware.host_network import HostNetworkReader
+from gpu_triage.host.disk import HostDiskReader
+from gpu_triage.host.infiniband import HostInfinibandReader
+from gpu_triage.host.network import HostNetworkReader
+from gpu_triage.subjects.bounds import MOST_DEVICES
 
 if TYPE_CHECKING:
-    from tests.unit.host.conftest import HostTree
+    from tests.host_tree import HostTree
 
 MANY = range(MOST_DEVICES + 5)
 

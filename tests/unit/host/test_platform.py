@@ -4,13 +4,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpu_triage import catalogue
-from gpu_triage.collectors.platform import render
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.hardware.platform import PlatformReading, read_platform
+from gpu_triage.host.platform import (
+    GPU_HOST_IOMMU_ACTIVE,
+    GPU_HOST_NUMA_NODES,
+    PLATFORM,
+    PlatformReading,
+    read_platform,
+)
 
 if TYPE_CHECKING:
-    from tests.unit.host.conftest import HostTree
+    from tests.host_tree import HostTree
 
 NODES = {"sys/devices/system/node/node0/cpulist": "0-3\n", "sys/devices/system/node/node1/cpulist": "4-7\n"}
 
@@ -32,7 +36,7 @@ def test_an_iommu_that_is_off_leaves_empty_folders(host: HostTree) -> None:
 def test_a_kernel_that_knows_neither_numa_nor_iommu_has_no_series(host: HostTree) -> None:
     round_ = host.round()
     assert read_platform(round_) == PlatformReading(numa_nodes=None, iommu_active=None)
-    assert list(render(read_platform(round_))) == []
+    assert list(PLATFORM.render(read_platform(round_))) == []
     assert round_.failures == []
 
 
@@ -50,7 +54,7 @@ def test_nothing_readable_is_a_failure(host: HostTree) -> None:
 
 
 def test_rendering() -> None:
-    assert list(render(PlatformReading(numa_nodes=2, iommu_active=False))) == [
-        catalogue.HOST_NUMA_NODES.sample(2),
-        catalogue.HOST_IOMMU_ACTIVE.sample(0),
+    assert list(PLATFORM.render(PlatformReading(numa_nodes=2, iommu_active=False))) == [
+        GPU_HOST_NUMA_NODES.sample(2),
+        GPU_HOST_IOMMU_ACTIVE.sample(0),
     ]

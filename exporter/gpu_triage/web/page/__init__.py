@@ -1,6 +1,6 @@
-"""The page for people, drawn from the exporter's last judgement of its host; loaded on the first request for it.
+"""The pages for people; loaded on the first request for one.
 
-`document` is the whole page; `overview`, `findings`, `gpus`, `topology` and `collectors` are its sections; `strips`
-draws the last half hour; `markup` escapes; `style` holds the style sheet, the script and the policy that allows nothing
-else.
+`document` is that of this host, drawn from the exporter's last judgement; `overview`, `findings`, `gpus`, `topology`
+and `collectors` are its sections. `runbook` shows the handbook. `markup` escapes; `style` holds the style sheet, the
+script and the policy that allows nothing else.
 """

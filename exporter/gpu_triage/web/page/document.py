@@ -5,24 +5,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from gpu_triage.diagnosis.calm import ranges
-from gpu_triage.diagnosis.codes import Severity
+from gpu_triage.diagnosis.findings.table import Severity
+from gpu_triage.diagnosis.findings.verdicts import COLOURS, Verdict
 from gpu_triage.diagnosis.judge import Judgement
-from gpu_triage.diagnosis.report import Report
-from gpu_triage.diagnosis.verdicts import COLOURS, Verdict
+from gpu_triage.diagnosis.report.report import Report
+from gpu_triage.diagnosis.report.summaries import ranges
+from gpu_triage.web.app import HEALTHY_PATH, READY_PATH, VERDICT_PATH
 from gpu_triage.web.page.collectors import collectors_section
-from gpu_triage.web.page.findings import areas_section, findings_section
+from gpu_triage.web.page.findings import areas_section, findings_section, repeat_offenders_section
 from gpu_triage.web.page.gpus import gpus_section
-from gpu_triage.web.page.markup import chip, foreign, safe, section
+from gpu_triage.web.page.markup import chip, foreign, safe, section, whole_page
 from gpu_triage.web.page.overview import WORST_FIRST, overview_section
-from gpu_triage.web.page.repeat_offenders import repeat_offenders_section
 from gpu_triage.web.page.style import ICONS, SCRIPT, STYLE
 from gpu_triage.web.page.times import date_time, moment, window
 from gpu_triage.web.page.topology import topology_section
 
-VERDICT_PATH: Final = "/api/v1/verdict"
 _RELOAD_SECONDS: Final = 10
 """For browsers without scripts; the script refreshes more often."""
 
@@ -32,7 +31,6 @@ class PageFacts:
     """What the page says about the exporter itself.
 
     Attributes:
-        version: of this program.
         host: its name, or that of the scenario.
         scenario: the simulated scenario's name or path; None on a real host.
         telemetry_path: where the metrics are.
@@ -50,21 +48,13 @@ class PageFacts:
     judge_failed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Headline:
-    """The first line.
-
-    Attributes:
-        state: machine-readable: stale, judge_failed, starting, released, blocked, or a verdict.
-        word: the same for people.
-        tone: its colour.
-        lines: what it means, escaped.
-    """
+class _Headline(NamedTuple):
+    """The first line: its state for programs and people, its colour, and what it means, escaped."""
 
     state: str
     word: str
     tone: str
-    lines: tuple[str, ...]
+    lines: tuple[str, ...] = ()
 
 
 def document(latest: Judgement | None, facts: PageFacts) -> bytes:
@@ -77,28 +67,14 @@ def document(latest: Judgement | None, facts: PageFacts) -> bytes:
     """
     headline = _headline(latest, facts)
     banner, origin = _origin(latest, facts)
-    page = f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<noscript><meta http-equiv="refresh" content="{_RELOAD_SECONDS}"></noscript>
-<title>{safe(headline.word)}: {safe(facts.host)}{origin}</title>
-<link rel="icon" href="{ICONS[headline.tone]}">
-<style>{STYLE}</style>
-</head>
-<body>
-<p id="silent" class="banner sick" role="alert" hidden></p>
+    body = f"""<p id="silent" class="banner sick" role="alert" hidden></p>
 <main>
 {banner}{_top(latest, facts, headline)}
 {_sections(latest)}{_links(facts)}
 </main>
-<script>{SCRIPT}</script>
-</body>
-</html>
-"""
-    return page.encode("utf-8", "replace")
+<script>{SCRIPT}</script>"""
+    reload = f'<noscript><meta http-equiv="refresh" content="{_RELOAD_SECONDS}"></noscript>\n'
+    return whole_page(f"{headline.word}: {facts.host}{origin}", ICONS[headline.tone], STYLE, body, reload)
 
 
 def _sections(latest: Judgement | None) -> str:
@@ -112,7 +88,7 @@ def _sections(latest: Judgement | None) -> str:
         repeat_offenders_section(latest.host),
         topology_section(latest.host),
         areas_section(report),
-        collectors_section(latest.host.evidence),
+        collectors_section(latest.host),
     )
     return "".join(f"{each}\n" for each in sections if each)
 
@@ -211,8 +187,8 @@ def _links(facts: PageFacts) -> str:
     links = (
         (f".{facts.telemetry_path}", "Metrics", "for Prometheus"),
         (f".{VERDICT_PATH}", "Verdict", "this judgement as JSON"),
-        ("./-/healthy", "Health", "liveness probe"),
-        ("./-/ready", "Readiness", "readiness probe"),
+        (f".{HEALTHY_PATH}", "Health", "liveness probe"),
+        (f".{READY_PATH}", "Readiness", "readiness probe"),
         ("runbooks/", "Runbooks", "what to do about each alert and each finding"),
         ("runbooks/playbook", "Playbook", "what to ask in which order, how to drain and reset"),
         ("runbooks/xids", "Xid codes", "what each one means"),

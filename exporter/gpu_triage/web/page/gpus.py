@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
-from gpu_triage import catalogue
-from gpu_triage.diagnosis.evidence import Track
+from gpu_triage.diagnosis.evidence.faults import narrow_link, slow_link
+from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.diagnosis.evidence.series import Series
 from gpu_triage.diagnosis.judge import Judgement
-from gpu_triage.diagnosis.ladder import narrow_link, slow_link
-from gpu_triage.diagnosis.report import GpuVerdict
-from gpu_triage.diagnosis.view import GpuView
+from gpu_triage.diagnosis.report.report import GpuVerdict
+from gpu_triage.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
+from gpu_triage.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
+from gpu_triage.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
+from gpu_triage.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
+from gpu_triage.gpu.thermal import GPU_TEMPERATURE_CELSIUS
+from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESS_MEMORY_BYTES, GPU_PROCESSES
 from gpu_triage.web.page.markup import (
     UNKNOWN,
     bar,
     chip,
     class_chip,
     foreign,
+    row,
     safe,
     section,
     soft,
@@ -25,17 +30,7 @@ from gpu_triage.web.page.markup import (
 )
 from gpu_triage.web.page.overview import urgency
 
-_HEADS: Final = (
-    "GPU",
-    "Bottleneck",
-    "Findings",
-    "Busy",
-    "Memory",
-    "Power",
-    "Temperature",
-    "PCIe link",
-    "Processes",
-)
+_HEADS: Final = ("GPU", "Bottleneck", "Findings", "Busy", "Memory", "Power", "Temperature", "PCIe link", "Processes")
 _GIB: Final = 1024.0**3
 _SHOWN_PROCESSES: Final = 2
 
@@ -51,13 +46,12 @@ def gpus_section(latest: Judgement) -> str:
     return section("gpus", "Readings", table("Readings of each GPU", _HEADS, rows, "gpus"))
 
 
-def _row(gpu: GpuView, verdict: GpuVerdict, *, named: bool) -> str:
+def _row(gpu: GpuEvidence, verdict: GpuVerdict, *, named: bool) -> str:
     name = verdict.bottleneck.name
     told = soft(gpu.name if named else "") + soft(verdict.pci_bus_id)
     cells = (
-        f"<strong>{safe(gpu.gpu)}</strong> {verdict_chip(verdict.verdict)}{told}",
         class_chip(name, verdict.verdict) + soft(verdict.bottleneck.because) + soft(verdict.bottleneck.unseen),
-        _findings(verdict),
+        "<br>".join(f"<code>{safe(code)}</code>" for code in verdict.codes) or UNKNOWN,
         _busy(gpu),
         _memory(gpu),
         _power(gpu),
@@ -65,28 +59,24 @@ def _row(gpu: GpuView, verdict: GpuVerdict, *, named: bool) -> str:
         _link(gpu),
         _processes(gpu),
     )
-    first, *others = cells
-    return (
-        f'<tr id="gpu-{safe(gpu.gpu)}" data-gpu="{safe(gpu.gpu)}" data-bottleneck="{safe(name)}" '
-        f'data-verdict="{safe(verdict.verdict.value)}" '
-        f'data-findings="{safe(" ".join(verdict.codes))}"><th scope="row">{first}</th>'
-        + "".join(f"<td>{cell}</td>" for cell in others)
-        + "</tr>"
+    return row(
+        f"<strong>{safe(gpu.gpu)}</strong> {verdict_chip(verdict.verdict)}{told}",
+        cells,
+        id=f"gpu-{gpu.gpu}",
+        data_gpu=gpu.gpu,
+        data_bottleneck=name,
+        data_verdict=verdict.verdict.value,
+        data_findings=" ".join(verdict.codes),
     )
 
 
-def _findings(verdict: GpuVerdict) -> str:
-    codes = "<br>".join(f"<code>{safe(code)}</code>" for code in verdict.codes)
-    return codes or UNKNOWN
-
-
-def _busy(gpu: GpuView) -> str:
+def _busy(gpu: GpuEvidence) -> str:
     share = gpu.busy_share if gpu.up else None
     return UNKNOWN if share is None else f"{share:.0%}{bar(share)}"
 
 
-def _memory(gpu: GpuView) -> str:
-    used, total = gpu.last(catalogue.MEMORY_USED), gpu.last(catalogue.MEMORY_TOTAL)
+def _memory(gpu: GpuEvidence) -> str:
+    used, total = gpu.last(GPU_MEMORY_USED_BYTES), gpu.last(GPU_MEMORY_TOTAL_BYTES)
     if used is None:
         return UNKNOWN
     if not total:
@@ -94,59 +84,52 @@ def _memory(gpu: GpuView) -> str:
     return f"{used / _GIB:.1f} of {total / _GIB:.0f} GiB{bar(used / total)}"
 
 
-def _power(gpu: GpuView) -> str:
-    power, limit = gpu.last(catalogue.POWER), gpu.last(catalogue.POWER_LIMIT)
+def _power(gpu: GpuEvidence) -> str:
+    power, limit = gpu.last(GPU_POWER_WATTS), gpu.last(GPU_POWER_LIMIT_WATTS)
     if power is None:
         return UNKNOWN
     lowered = soft("limit below default") if gpu.capped else ""
     return f"{power:.0f} W" if not limit else f"{power:.0f} of {limit:.0f} W{bar(power / limit)}{lowered}"
 
 
-def _temperature(gpu: GpuView) -> str:
-    core = gpu.last(catalogue.TEMPERATURE, sensor="gpu")
-    memory = gpu.last(catalogue.TEMPERATURE, sensor="memory")
+def _temperature(gpu: GpuEvidence) -> str:
+    core = gpu.last(GPU_TEMPERATURE_CELSIUS, sensor="gpu")
+    memory = gpu.last(GPU_TEMPERATURE_CELSIUS, sensor="memory")
     if core is None:
         return UNKNOWN
     return f"{core:.0f} °C" + soft("" if memory is None else f"memory {memory:.0f} °C")
 
 
-def _link(gpu: GpuView) -> str:
-    generation, width = gpu.last(catalogue.PCIE_GENERATION), gpu.last(catalogue.PCIE_WIDTH)
-    if generation is None or width is None:
-        return UNKNOWN
-    link = f"gen {generation:.0f} x{width:.0f}"
-    expected = _expected_link(gpu)
-    if not expected:
-        return link
+def _link(gpu: GpuEvidence) -> str:
+    link = _lanes(gpu.last(GPU_PCIE_LINK_GENERATION), gpu.last(GPU_PCIE_LINK_WIDTH))
+    expected = _lanes(gpu.last(GPU_PCIE_LINK_EXPECTED_GENERATION), gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH))
+    if not link or not expected:
+        return link or UNKNOWN
     if narrow_link(gpu) is not None or (gpu.recent.loaded and slow_link(gpu) is not None):
         return chip(link, "path") + soft(f"expected {expected}")
     return link if link == expected else link + soft(f"of {expected}, at idle")
 
 
-def _expected_link(gpu: GpuView) -> str:
-    generation, width = gpu.last(catalogue.PCIE_EXPECTED_GENERATION), gpu.last(catalogue.PCIE_EXPECTED_WIDTH)
+def _lanes(generation: float | None, width: float | None) -> str:
     return "" if generation is None or width is None else f"gen {generation:.0f} x{width:.0f}"
 
 
-def _processes(gpu: GpuView) -> str:
+def _processes(gpu: GpuEvidence) -> str:
     if not gpu.processes_known:
         return UNKNOWN
-    count = sum(int(track.last) for track in gpu.series(catalogue.PROCESSES))
-    named = list(_named(gpu))
-    rest = len(named) - _SHOWN_PROCESSES
-    more = [f'<small class="soft">and {rest} more</small>'] if rest > 0 else []
-    return "<br>".join(named[:_SHOWN_PROCESSES] + more) or str(count)
+    held = {track.labels["pid"]: track.last for track in gpu.series(GPU_PROCESS_MEMORY_BYTES)}
+    tracks = sorted(gpu.series(GPU_PROCESS_INFO), key=lambda track: -held.get(track.labels["pid"], 0.0))
+    lines = [
+        f"<small>{foreign(track.labels['process'] or 'process')} {safe(track.labels['pid'])}{_owner(track)}</small>"
+        for track in tracks[:_SHOWN_PROCESSES]
+    ]
+    if len(tracks) > _SHOWN_PROCESSES:
+        lines.append(f'<small class="soft">and {len(tracks) - _SHOWN_PROCESSES} more</small>')
+    count = sum(int(track.last) for track in gpu.series(GPU_PROCESSES))
+    return "<br>".join(lines) or str(count)
 
 
-def _named(gpu: GpuView) -> Iterator[str]:
-    held = {track.labels["pid"]: track.last for track in gpu.series(catalogue.PROCESS_MEMORY)}
-    tracks = gpu.series(catalogue.PROCESS_INFO)
-    for track in sorted(tracks, key=lambda track: -held.get(track.labels["pid"], 0.0)):
-        name, pid = track.labels["process"] or "process", track.labels["pid"]
-        yield f"<small>{foreign(name)} {safe(pid)}{_owner(track)}</small>"
-
-
-def _owner(track: Track) -> str:
+def _owner(track: Series) -> str:
     """The pod or the Slurm job of a process, where one is known."""
     labels = track.labels
     if labels["workload_pod"]:

@@ -1,23 +1,33 @@
-"""The first thing to look at: verdict, bottleneck and last half hour of every GPU, worst first."""
+"""The first thing to look at: verdict, bottleneck and last half hour of every GPU, worst first.
+
+The half hour is a strip of bottleneck classes, drawn without a script.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from gpu_triage import catalogue
-from gpu_triage.diagnosis.report import GpuVerdict
-from gpu_triage.diagnosis.verdicts import Verdict
+from gpu_triage.diagnosis.bottleneck.memory import STRIP_SECONDS, Stretch
+from gpu_triage.diagnosis.findings.verdicts import Verdict
+from gpu_triage.diagnosis.report.report import GpuVerdict
+from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
 from gpu_triage.web.page.markup import class_chip, safe, section, verdict_chip
-from gpu_triage.web.page.strips import axis, legend, strip
-from gpu_triage.web.page.times import lasting
+from gpu_triage.web.page.times import clock_time, duration, lasting
 
 WORST_FIRST: Final = (Verdict.DRAIN, Verdict.WATCH, Verdict.NOT_READ, Verdict.KEEP)
+
+_TICK_MINUTES: Final = (20, 10)
+_TOLD_STRETCHES: Final = 8
+"""A screen reader reads this many; a GPU that changes more often is told from its seconds counter."""
+
+_GAP_SECONDS: Final = 1.0
+"""A shorter time between two stretches is no gap."""
 
 
 def urgency(gpu: GpuVerdict) -> tuple[int, int, int]:
     """What GPUs are sorted by: verdict, then rank of the class, then index."""
-    rank = catalogue.BOTTLENECK_CLASSES.index(gpu.bottleneck.name)
+    rank = BOTTLENECK_CLASSES.index(gpu.bottleneck.name)
     return WORST_FIRST.index(gpu.verdict), rank, int(gpu.gpu)
 
 
@@ -34,7 +44,7 @@ def overview_section(gpus: Iterable[GpuVerdict], now: float) -> str:
     models = {gpu.name for gpu in ordered if gpu.name}
     title = f"{len(ordered)} x {models.pop()}" if len(models) == 1 else "GPUs"
     rows = "\n".join(_row(gpu, now) for gpu in ordered)
-    below = f'<div class="below">{axis()}<p>{legend(gpu.strip for gpu in ordered)}</p></div>'
+    below = f'<div class="below">{_axis()}<p>{legend(gpu.strip for gpu in ordered)}</p></div>'
     return section("overview", title, f'<ol class="overview">\n{rows}\n</ol>\n{below}')
 
 
@@ -46,3 +56,76 @@ def _row(gpu: GpuVerdict, now: float) -> str:
         f"<span>{class_chip(name, gpu.verdict)}</span><span>{lasting(gpu.since, now)}</span>"
         f"{strip(gpu.strip, f'GPU {gpu.gpu}', now)}</li>"
     )
+
+
+def strip(stretches: tuple[Stretch, ...], subject: str, now: float) -> str:
+    """A strip of classes; time that was not judged stays empty.
+
+    Args:
+        stretches: oldest first.
+        subject: whose.
+        now: Unix seconds at its right end.
+    """
+    drawn = "".join(_rectangle(stretch, now) for stretch in stretches)
+    ticks = "".join(f'<line x1="{_x(60.0 * at)}" x2="{_x(60.0 * at)}" y2="100%"/>' for at in _TICK_MINUTES)
+    label = f"{subject}, {_told(stretches)}"
+    return f'<svg class="strip" role="img" aria-label="{safe(label)}">{drawn}{ticks}</svg>'
+
+
+def _axis() -> str:
+    """The time below the strips; decoration, as each strip is described in words."""
+    middle = "".join(f'<text x="{_x(60.0 * at)}" y="1em" text-anchor="middle">{at}</text>' for at in _TICK_MINUTES)
+    return (
+        f'<svg class="axis" aria-hidden="true"><text y="1em">{STRIP_SECONDS / 60:.0f} min ago</text>{middle}'
+        '<text x="100%" y="1em" text-anchor="end">now</text></svg>'
+    )
+
+
+def legend(strips: Iterable[tuple[Stretch, ...]]) -> str:
+    """What is seen in the strips: classes in the order of their ranks, and time that was not judged."""
+    strips = tuple(strips)
+    seen = {stretch.name for stretches in strips for stretch in stretches}
+    chips = [class_chip(name) for name in BOTTLENECK_CLASSES if name in seen]
+    if any(sum(map(_seconds, stretches)) < STRIP_SECONDS - _GAP_SECONDS for stretches in strips):
+        chips.append('<small class="soft">hatched: not judged</small>')
+    return " ".join(chips)
+
+
+def _rectangle(stretch: Stretch, now: float) -> str:
+    width = 100 * _seconds(stretch) / STRIP_SECONDS
+    began, ended = clock_time(now - stretch.began_ago), clock_time(now - stretch.ended_ago)
+    told = f"{stretch.name} for {duration(_seconds(stretch))}, {began} to {ended} UTC"
+    return (
+        f'<rect class="c-{safe(stretch.name)}" x="{_x(stretch.began_ago)}" width="{width:.2f}%" y="-5%" height="110%">'
+        f"<title>{safe(told)}</title></rect>"
+    )
+
+
+def _x(seconds_ago: float) -> str:
+    return f"{100 * (1 - seconds_ago / STRIP_SECONDS):.2f}%"
+
+
+def _told(stretches: tuple[Stretch, ...]) -> str:
+    """The strip in words."""
+    if not stretches:
+        return "not judged yet"
+    told = list(_pieces(stretches))
+    omitted = len(told) - _TOLD_STRETCHES
+    if omitted > 0:
+        told = [f"{omitted} earlier changes", *told[omitted:]]
+    return f"last {duration(stretches[0].began_ago)}: {', then '.join(told)}"
+
+
+def _pieces(stretches: tuple[Stretch, ...]) -> Iterator[str]:
+    before = stretches[0].began_ago
+    for stretch in stretches:
+        if before - stretch.began_ago > _GAP_SECONDS:
+            yield f"not judged for {duration(before - stretch.began_ago)}"
+        yield f"{stretch.name} for {duration(_seconds(stretch))}"
+        before = stretch.ended_ago
+    if before > _GAP_SECONDS:
+        yield f"not judged for {duration(before)}"
+
+
+def _seconds(stretch: Stretch) -> float:
+    return stretch.began_ago - stretch.ended_ago

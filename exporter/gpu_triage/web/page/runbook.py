@@ -1,12 +1,20 @@
-"""A page of the handbook around its rendered text, in the style of the status page."""
+"""Pages of the handbook under ``/runbooks/``: from the package, so that they are there when no network is."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
-from gpu_triage.web.page.markup import safe
+from gpu_triage.handbook.markdown import render_html
+from gpu_triage.handbook.pages import INDEX, UnknownPage, find
+from gpu_triage.handbook.terminal import render_terminal
+from gpu_triage.web.messages import Answer, html, text
+from gpu_triage.web.page.markup import safe, whole_page
 from gpu_triage.web.page.style import ICONS, STYLE, source_hash
+
+_TEXT_WIDTH: Final = 100
+_VARY: Final = (b"vary", b"accept")
 
 _SHEET: Final = (
     STYLE
@@ -31,49 +39,46 @@ _LINKS: Final = (
 )
 """Relative to ``/runbooks/``, so that they hold behind any prefix."""
 
-POLICY: Final = (
+_POLICY: Final = (
     f"default-src 'none'; style-src '{source_hash(_SHEET)}'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 ).encode()
 """The pages' Content-Security-Policy: their own style sheet, by hash, their icon, and nothing else."""
 
 
-def runbook_page(title: str, body: str) -> bytes:
-    """The page, HTML in UTF-8.
+def runbook_answer(name: str, *, plain: bool) -> Answer:
+    """The page of this name, the index for "", or a 404 with the nearest names and the index.
 
     Args:
-        title: of the browser's tab, not escaped yet.
-        body: HTML.
+        name: decoded.
+        plain: whether as plain text.
     """
-    links = " · ".join(f'<a href="{to}">{name}</a>' for to, name in _LINKS)
-    page = f"""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<title>{safe(title)}</title>
-<link rel="icon" href="{ICONS["idle"]}">
-<style>{_SHEET}</style>
-</head>
-<body>
-<nav>{links}</nav>
-<main>
-{body}</main>
-</body>
-</html>
-"""
-    return page.encode()
+    try:
+        return _found(name, plain)
+    except UnknownPage as unknown:
+        if plain:
+            near = f"; did you mean {', '.join(unknown.nearest)}?" if unknown.nearest else "."
+            return text(404, f"no such page{near} All pages: /runbooks/", _VARY)
+        return html(_missing_page(unknown.nearest), _POLICY, _VARY, status=404)
 
 
-def missing_page(nearest: Iterable[str], index: str) -> bytes:
-    """The page for a name that nothing has.
+# About 10 kB each; there are about 60 runbooks, and as many findings. A 404 is raised, so it is not kept: there are
+# endlessly many names that nothing has.
+@lru_cache(maxsize=128)
+def _found(name: str, plain: bool) -> Answer:  # noqa: FBT001 - a key of the cache
+    page = find(name or INDEX)
+    if plain:
+        return Answer(200, render_terminal(page.text, _TEXT_WIDTH, styled=False).encode(), headers=(_VARY,))
+    return html(_page(page.title, render_html(page.text)), _POLICY, _VARY)
 
-    Args:
-        nearest: names like it.
-        index: the list of all runbooks, as HTML.
-    """
+
+def _missing_page(nearest: Iterable[str]) -> bytes:
     names = "".join(f'<li><a href="{safe(name)}">{safe(name)}</a></li>\n' for name in nearest)
     near = f"<p>Did you mean:</p>\n<ul>\n{names}</ul>\n" if names else ""
     told = "<h1>No such page</h1>\n<p>Nothing in the handbook has this name: no alert, no finding, no Xid.</p>\n"
-    return runbook_page("No such page", f"{told}{near}<hr>\n{index}")
+    return _page("No such page", f"{told}{near}<hr>\n{render_html(find(INDEX).text)}")
+
+
+def _page(title: str, body: str) -> bytes:
+    links = " · ".join(f'<a href="{to}">{name}</a>' for to, name in _LINKS)
+    return whole_page(title, ICONS["idle"], _SHEET, f"<nav>{links}</nav>\n<main>\n{body}</main>")

@@ -8,8 +8,17 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.diagnosis.colours import CLASS_COLOURS
-from gpu_triage.web.page.tones import ink_on
+from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS
+
+_MIDDLE_LUMINANCE: Final = 0.179
+"""Black and white have the same contrast on it (https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio)."""
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever has the higher contrast on this colour, ``#rrggbb``; at least 4.5:1 on any."""
+    red, green, blue = ((int(colour[place : place + 2], 16) / 255) ** 2.2 for place in (1, 3, 5))
+    return "#000000" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > _MIDDLE_LUMINANCE else "#ffffff"
+
 
 _SHEET: Final = """
 :root { color-scheme: light dark; --ground: #ffffff; --ink: #1b2027; --line: #d9dde3; --soft: #566070; --link: #0b57a4;
@@ -166,14 +175,13 @@ ICONS: Final[Mapping[str, str]] = MappingProxyType(
 """A dot for the browser's tab, by the tone of a verdict."""
 
 
-def content_security_policy() -> bytes:
-    """The page's Content-Security-Policy: its own style sheet and script, by hash, its icon, and its own server."""
-    return (
-        f"default-src 'none'; style-src '{source_hash(STYLE)}'; script-src '{source_hash(SCRIPT)}'; "
-        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ).encode()
-
-
 def source_hash(text: str) -> str:
     """What a policy names an embedded style sheet or script by."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
+
+
+POLICY: Final = (
+    f"default-src 'none'; style-src '{source_hash(STYLE)}'; script-src '{source_hash(SCRIPT)}'; "
+    "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+).encode()
+"""The page's Content-Security-Policy: its own style sheet and script, by hash, its icon, and its own server."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
-from gpu_triage import catalogue
-from gpu_triage.diagnosis.view import GpuView, HostView
+from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.gpu.nic_topology import GPU_NIC_TOPOLOGY_INFO
+from gpu_triage.gpu.topology import GPU_P2P_STATUS, GPU_TOPOLOGY_INFO
 from gpu_triage.web.page.markup import UNKNOWN, foreign, safe, section, table
 
 _LEGEND: Final = (
@@ -18,29 +19,23 @@ _NEAR: Final = ("pix", "pxb")
 _PAIR: Final = 2
 
 
-@dataclass(frozen=True, slots=True)
-class _Paths:
-    """What is known of the pairs; all by uuids.
-
-    Attributes:
-        levels: of unordered pairs.
-        statuses: of ordered pairs and a capability.
-    """
+class _Paths(NamedTuple):
+    """What is known of the pairs, by uuids: levels of unordered ones, statuses of ordered ones and a capability."""
 
     levels: Mapping[frozenset[str], str]
     statuses: Mapping[tuple[str, str, str], str]
 
 
-def topology_section(host: HostView) -> str:
+def topology_section(host: HostEvidence) -> str:
     """The matrix of GPUs; "" where there is no pair of which anything is known."""
     paths = _Paths(
         levels={
             frozenset((track.labels["uuid"], track.labels["peer_uuid"])): track.labels["level"]
-            for track in host.evidence.series(catalogue.TOPOLOGY_INFO)
+            for track in host.series(GPU_TOPOLOGY_INFO)
         },
         statuses={
             (track.labels["uuid"], track.labels["peer_uuid"], track.labels["capability"]): track.labels["status"]
-            for track in host.evidence.series(catalogue.P2P_STATUS)
+            for track in host.series(GPU_P2P_STATUS)
         },
     )
     if len(host.gpus) < _PAIR or not (paths.levels or paths.statuses):
@@ -51,13 +46,13 @@ def topology_section(host: HostView) -> str:
     return section("topology", "Topology and P2P", body)
 
 
-def _row(gpu: GpuView, host: HostView, paths: _Paths) -> str:
+def _row(gpu: GpuEvidence, host: HostEvidence, paths: _Paths) -> str:
     cells = "".join(_cell(gpu, other, paths) for other in host.gpus)
     node = UNKNOWN if gpu.node is None else safe(gpu.node)
     return f'<tr><th scope="row">GPU {safe(gpu.gpu)}</th>{cells}<td>{node}</td><td>{_adapters(gpu)}</td></tr>'
 
 
-def _cell(gpu: GpuView, other: GpuView, paths: _Paths) -> str:
+def _cell(gpu: GpuEvidence, other: GpuEvidence, paths: _Paths) -> str:
     if gpu is other:
         return '<td class="self">X</td>'
     level = paths.levels.get(frozenset((gpu.uuid, other.uuid)), "").upper()
@@ -71,6 +66,6 @@ def _cell(gpu: GpuView, other: GpuView, paths: _Paths) -> str:
     )
 
 
-def _adapters(gpu: GpuView) -> str:
-    near = [t.labels["nic"] for t in gpu.series(catalogue.NIC_TOPOLOGY_INFO) if t.labels["level"] in _NEAR]
+def _adapters(gpu: GpuEvidence) -> str:
+    near = [t.labels["nic"] for t in gpu.series(GPU_NIC_TOPOLOGY_INFO) if t.labels["level"] in _NEAR]
     return ", ".join(foreign(nic) for nic in near) or UNKNOWN

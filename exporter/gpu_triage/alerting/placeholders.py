@@ -1,0 +1,119 @@
+"""Placeholders in the rules' source, ``${name}``: macros that are written out, and values that settings fill in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from types import MappingProxyType
+from typing import Final
+
+from gpu_triage.alerting.rule_source import SourceError, read_macros
+from gpu_triage.baseline.link_advice import IDLE_WIDTH_ADVICE, LINK_ADVICE
+from gpu_triage.xid.codes import NONFATAL_ACTION, NONFATAL_MEANING, XID_CODES, XidCode, XidKind
+
+PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*(?::[a-z]+)?)\}")
+_LONG_MACROS: Final = ("device", "hit_gpu", "hit_host")
+_FIRST_XIDS: Final = (79, 95, 64, 140, 48, 94)
+"""What a text is about if several codes came together: these, in this order, then the others."""
+
+
+def filled_in(where: str, text: str, values: Mapping[str, str]) -> str:
+    """The text with every placeholder replaced by its value; `where` is what messages call it.
+
+    Raises:
+        SourceError: a placeholder has no value, or is not written like one.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        if found[1] not in values:
+            raise SourceError(f"{where}: {found[0]} is unknown; known are {', '.join(sorted(values))}")
+        return values[found[1]]
+
+    if "${" in PLACEHOLDER.sub("", text):
+        raise SourceError(f"{where}: '${{' begins no token; write ${{name}} in lower case")
+    return PLACEHOLDER.sub(value, text)
+
+
+def expanded_expr(expr: str) -> str:
+    """An expression with its lists of Xid codes; what settings fill in stays a placeholder."""
+    return _expanded(expr, xid_lists())
+
+
+def expanded_text(text: str) -> str:
+    """A summary or description with its macros written out, likewise.
+
+    A long macro that a text uses several times is defined at its start instead.
+    """
+    definitions = ""
+    for name in _LONG_MACROS:
+        if text.count(placeholder := f"${{{name}}}") > 1:
+            # `$labels` of the text is not known inside of a definition; `$` is what the text as a whole is given.
+            definitions += f'{{{{ define "{name}" }}}}{{{{ $labels := .Labels }}}}{placeholder}{{{{ end }}}}'
+            text = text.replace(placeholder, f'{{{{ template "{name}" $ }}}}')
+    return _expanded(definitions + text, text_macros())
+
+
+@cache
+def text_macros() -> Mapping[str, str]:
+    """Macros of summary and description, by name, written out as Prometheus templates."""
+    actions = {f"{attribute}_action_{cause.value}": each.decision for (attribute, cause), each in LINK_ADVICE.items()}
+    found = {**xid_lists(), **xid_texts(), **actions, "width_action_idle": IDLE_WIDTH_ADVICE.decision}
+    for name, text in read_macros().items():
+        found[name] = _expanded(text, found)
+    return MappingProxyType(found)
+
+
+@cache
+def xid_lists() -> Mapping[str, str]:
+    """Lists of Xid codes as patterns of a label matcher, ``46|48|…``, by macro."""
+    every = XID_CODES.values()
+    page = [each for each in every if each.kind is XidKind.PAGE]
+    lists: dict[str, Iterable[XidCode]] = {
+        **{f"xids_{kind.value}": [each for each in every if each.kind is kind] for kind in XidKind},
+        "xids_page_nvlink": [each for each in page if each.nvlink],
+        "xids_page_other": [each for each in page if not each.nvlink],
+        "xids_fatal_in_text": [each for each in every if each.fatal_in_text],
+        "xids_listed": every,
+    }
+    return MappingProxyType({name: "|".join(str(each.code) for each in codes) for name, codes in lists.items()})
+
+
+@cache
+def xid_texts() -> Mapping[str, str]:
+    """Prometheus templates that say what the most important of the codes in ``$codes`` means or asks for, by macro."""
+    texts = {}
+    for kind in (XidKind.PAGE, XidKind.TICKET):
+        codes = [(each.code, each.meaning, each.action) for each in XID_CODES.values() if each.kind is kind]
+        if kind is XidKind.TICKET:
+            # Those that the kernel log calls Nonfatal get a ticket too, after what never says so.
+            nonfatal = (each.code for each in XID_CODES.values() if each.fatal_in_text)
+            codes += [(code, NONFATAL_MEANING, NONFATAL_ACTION) for code in nonfatal]
+        texts[f"xid_words_{kind.value}"] = _template((code, meaning) for code, meaning, _ in codes)
+        texts[f"xid_action_{kind.value}"] = _template((code, action) for code, _, action in codes)
+    return MappingProxyType(texts)
+
+
+def plain(number: float) -> str:
+    """A number without exponent and trailing zeros; the chart's template writes it the same way."""
+    return f"{number:.6f}".rstrip("0").rstrip(".")
+
+
+def percent(share: float) -> str:
+    """A share as a percentage, likewise."""
+    return f"{share * 100:.4f}".rstrip("0").rstrip(".") + "%"
+
+
+def _expanded(text: str, macros: Mapping[str, str]) -> str:
+    return PLACEHOLDER.sub(lambda found: macros.get(found[1], found[0]), text)
+
+
+def _template(text_of_code: Iterable[tuple[int, str]]) -> str:
+    def place(code: int) -> int:
+        return _FIRST_XIDS.index(code) if code in _FIRST_XIDS else len(_FIRST_XIDS)
+
+    codes_by_text: dict[str, list[str]] = {}
+    for code, text in sorted(text_of_code, key=lambda each: place(each[0])):
+        codes_by_text.setdefault(text, []).append(str(code))
+    branches = [f'if match "(^| )({"|".join(codes)})( |$)" $codes }}}}{t}{{{{ ' for t, codes in codes_by_text.items()]
+    return "{{ " + "else ".join(branches) + "end }}"

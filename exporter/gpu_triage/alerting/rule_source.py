@@ -1,0 +1,160 @@
+"""The source of the rules: the files below ``source/``, read strictly.
+
+A source file looks like the rule file that is written from it, with three differences: expressions and texts have
+placeholders (``${target}``, ``${share}``) that settings fill in; an alert's thresholds have names, defaults and ranges;
+and severity, action and texts stand beside the expression instead of below ``labels`` and ``annotations``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Final, Literal, TypeVar
+
+from gpu_triage.documents import Key, Parsed, Place, Tagged, parse_yaml, raised_as, read_file, read_value
+from gpu_triage.errors import DocumentError
+
+SOURCE: Final = Path(__file__).parent / "source"
+INHIBITIONS: Final = "alertmanager-inhibit.yml"
+_MACROS: Final = "macros.yml"
+
+T = TypeVar("T")
+
+
+class SourceError(DocumentError):
+    """A source file that is wrong: a fault of this program, found by its tests."""
+
+
+def _parse_line(text: str) -> str:
+    line = text.strip()
+    if "\n" in line:
+        raise ValueError("has several lines; fold it with '>-'")
+    return line
+
+
+_Line = Annotated[str, Parsed(_parse_line)]
+_Paragraphs = Annotated[str, Parsed(str.strip)]
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """A number in an alert's expression that an operator may set: its default, its range, and what it means."""
+
+    value: float
+    low: Annotated[float, Key("min")]
+    high: Annotated[float, Key("max")]
+    about: _Line
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingRule:
+    """A recording rule."""
+
+    name: Annotated[str, Key("record")]
+    expr: str
+    about: _Paragraphs = ""
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """An alerting rule."""
+
+    name: Annotated[str, Key("alert")]
+    expr: str
+    severity: str
+    action: str
+    summary: _Line
+    description: _Line
+    dashboard: str
+    variant: str = ""  # tells rules of the same name apart; "" for the main one
+    about: _Paragraphs = ""
+    thresholds: dict[str, Threshold] = field(default_factory=dict)
+    hold: Annotated[str, Key("for")] = ""  # ``for`` and ``keep_firing_for``; "" for none
+    keep: Annotated[str, Key("keep_firing_for")] = ""
+    labels: dict[str, str] = field(default_factory=dict)  # further labels, beside severity and action
+    # ``fleet`` if its series belong to no single host, so that there is no label ``instance``.
+    scope: Literal["fleet"] | None = None
+
+    @property
+    def fleet(self) -> bool:
+        """Whether its series belong to no single host."""
+        return self.scope is not None
+
+    @property
+    def key(self) -> str:
+        """What settings call it."""
+        return f"{self.name}.{self.variant}" if self.variant else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Rules that are evaluated one after the other."""
+
+    name: str
+    interval: str
+    rules: tuple[Annotated[RecordingRule | Alert, Tagged("", {"record": RecordingRule, "alert": Alert})], ...]
+    about: _Paragraphs = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _SourceFile:
+    about: _Paragraphs
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _MacroFile:
+    macros: dict[str, _Line]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSource:
+    """One source file; `path` is that of the file written from it, below the folder of rules: ``alerts-sick.yml``."""
+
+    path: str
+    about: str
+    groups: tuple[Group, ...]
+
+    @property
+    def alerts(self) -> Iterator[Alert]:
+        """Its alerts."""
+        return (rule for group in self.groups for rule in group.rules if isinstance(rule, Alert))
+
+
+def read_sources(folder: Path = SOURCE) -> tuple[RuleSource, ...]:
+    """Every source of rules, by path; what stands in a subfolder comes last.
+
+    Raises:
+        SourceError: a file is wrong, or two alerts have one key.
+    """
+    paths = sorted(folder.rglob("*.yml"), key=lambda path: (len(path.parts), path))
+    found = tuple(
+        _source(path, path.relative_to(folder).as_posix()) for path in paths if path.name not in (INHIBITIONS, _MACROS)
+    )
+    keys = [alert.key for source in found for alert in source.alerts]
+    if twice := sorted({key for key in keys if keys.count(key) > 1}):
+        raise SourceError(f"two alerts are called {twice[0]}; give one of them a variant")
+    return found
+
+
+def read_macros() -> dict[str, str]:
+    """What the texts of alerts share, by name, each with those above it."""
+    return _read(_MacroFile, SOURCE / _MACROS, _MACROS).macros
+
+
+def _source(path: Path, name: str) -> RuleSource:
+    file = _read(_SourceFile, path, name)
+    source = RuleSource(name, file.about, file.groups)
+    for alert in source.alerts:
+        for each, limits in alert.thresholds.items():
+            if not limits.low <= limits.value <= limits.high:
+                what = f"the default {limits.value} is outside of {limits.low} to {limits.high}"
+                raise SourceError(f"{name}: {alert.key}: {each}: {what}")
+    return source
+
+
+def _read(kind: type[T], path: Path, name: str) -> T:
+    with raised_as(SourceError):
+        return read_value(kind, parse_yaml(read_file(path), name), Place(name))

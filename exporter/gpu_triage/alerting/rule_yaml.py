@@ -1,0 +1,105 @@
+"""Rule files as text: readable YAML with comments, in the same form for every rule.
+
+Long values are folded scalars, broken where a reader expects it and never inside a quoted string of a template.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import yaml
+
+from gpu_triage.alerting.build import BuiltFile, BuiltGroup, Fields
+
+WIDTH: Final = 120
+MARK: Final = "Written by `gpu-triage rules`: change its settings instead of this file."
+"""By this a written file is known again."""
+
+_ACTION: Final = re.compile(r"\{\{(?:[^`\"}]|`[^`]*`|\"(?:[^\"\\]|\\.)*\"|\}(?!\}))*\}\}")
+_STRING: Final = re.compile(r"`[^`]*`|\"(?:[^\"\\]|\\.)*\"")
+_SHORT_ACTION: Final = 32  # characters up to which ``{{ … }}`` stays on one line
+
+
+def to_yaml(file: BuiltFile, mark: str = MARK) -> str:
+    """The text of a file of rules; ends with a newline."""
+    lines = [*comment(f"{file.about}\n\n{mark}"), "groups:"]
+    for number, group in enumerate(file.groups):
+        lines += [*([""] if number else []), *_group(group)]
+    return "\n".join(lines) + "\n"
+
+
+def comment(text: str, indent: int = 0) -> Iterator[str]:
+    """The lines of a comment."""
+    return (f"{' ' * indent}# {line}".rstrip() for line in text.splitlines())
+
+
+def folded(text: str, width: int) -> list[str]:
+    """Lines of a folded scalar that YAML reads as `text` again; longer than `width` where nothing can be broken."""
+    lines: list[str] = []
+    start = 0
+    for end in [*sorted(_breaks(text)), len(text)]:
+        word, start = text[start:end], end + 1
+        if lines and len(lines[-1]) + 1 + len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+
+
+def _breaks(text: str) -> set[int]:
+    # YAML keeps a line break before or after further spaces, so only a single space can become one.
+    breaks = {found.start() + 1 for found in re.finditer(r"[^ ] (?=[^ ])", text)}
+    for action in _ACTION.finditer(text):
+        if len(action[0]) <= _SHORT_ACTION:
+            breaks -= set(range(*action.span()))
+        for string in _STRING.finditer(text, *action.span()):
+            breaks -= set(range(*string.span()))
+    return breaks
+
+
+def _group(group: BuiltGroup) -> Iterator[str]:
+    yield from comment(group.about, 2)
+    yield f"  - name: {group.name}"
+    yield f"    interval: {group.interval}"
+    yield "    rules:"
+    for number, rule in enumerate(group.rules):
+        if number:
+            yield ""
+        yield from comment(rule.about, 6)
+        first, *rest = _mapping(rule.fields, 8)
+        yield f"      - {first.lstrip()}"
+        yield from rest
+
+
+def _mapping(fields: Fields, indent: int) -> Iterator[str]:
+    for key, value in fields.items():
+        if isinstance(value, str):
+            yield from _scalar(" " * indent + key, value, indent + 2)
+        elif value:
+            yield f"{' ' * indent}{key}:"
+            yield from _mapping(value, indent + 2)
+
+
+def _scalar(key: str, value: str, indent: int) -> Iterator[str]:
+    deeper = " " * indent
+    if "\n" in value:
+        yield f"{key}: {'|' if value.endswith(chr(10)) else '|-'}"
+        yield from (f"{deeper}{line}".rstrip() for line in value.rstrip("\n").split("\n"))
+        return
+    quoted = value if _is_plain(value) else "'" + value.replace("'", "''") + "'"
+    broken = folded(value, WIDTH - indent)
+    # A first line that is indented further would set the indentation of all.
+    if len(f"{key}: {quoted}") <= WIDTH or len(broken) == 1 or value.startswith(" "):
+        yield f"{key}: {quoted}"
+        return
+    yield f"{key}: >-"
+    yield from (f"{deeper}{each}" for each in broken)
+
+
+def _is_plain(value: str) -> bool:
+    try:
+        return bool(yaml.safe_load(f"key: {value}") == {"key": value})
+    except yaml.YAMLError:
+        return False

@@ -1,0 +1,89 @@
+"""Why a PCIe link can do less than it should, and what to do: one text per cause for check, diff and alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, Literal, NamedTuple
+
+Attribute = Literal["generation", "width"]
+
+
+class Advice(NamedTuple):
+    """What a problem means, and what to do about it."""
+
+    meaning: str
+    decision: str
+
+
+class LinkCause(Enum):
+    """What keeps a link below its expected generation or width."""
+
+    CARD = "card"
+    SLOT = "slot"
+    LINK = "link"  # card and slot could do what is expected, or do not report what they can do
+
+
+_SAME_CARD: Final = (
+    "Reseating does not help: if it is the same card as before, it is damaged, so drain the host and replace it; if it "
+    "is another one, record the baseline again or correct the --expect option."
+)
+_BANDWIDTH: Final = "transfers to and from the GPU have a fraction of their bandwidth."
+
+LINK_ADVICE: Final[Mapping[tuple[Attribute, LinkCause], Advice]] = MappingProxyType(
+    {
+        ("width", LinkCause.CARD): Advice(
+            f"The card offers fewer lanes than this link should have: {_BANDWIDTH}",
+            _SAME_CARD,
+        ),
+        ("width", LinkCause.SLOT): Advice(
+            f"The slot offers fewer lanes than this link should have: {_BANDWIDTH}",
+            "Reseating does not help: drain the host, then move the card to a slot with enough lanes, change the riser "
+            "or correct how the BIOS splits the lanes.",
+        ),
+        ("width", LinkCause.LINK): Advice(
+            f"The link lost lanes while at work: {_BANDWIDTH}",
+            "Drain the GPU at the next chance and power the host off and on; if lanes are still missing, reseat card "
+            "and riser and check the BIOS's lane settings.",
+        ),
+        ("generation", LinkCause.CARD): Advice(
+            "The card offers a lower PCIe generation than this link should reach.",
+            _SAME_CARD,
+        ),
+        ("generation", LinkCause.SLOT): Advice(
+            "The slot offers a lower PCIe generation than this link should reach.",
+            "Reseating does not help: drain the host, then look for a BIOS setting that limits the slot, and try "
+            "another riser or slot.",
+        ),
+        ("generation", LinkCause.LINK): Advice(
+            "The link runs at a lower PCIe generation than it should, under load, where nothing is saved by that.",
+            "Check the BIOS's PCIe settings; if they are right, drain the host and reseat card and riser.",
+        ),
+    }
+)
+
+IDLE_WIDTH_ADVICE: Final = Advice(
+    "The link has fewer lanes than it should; some cards drop lanes at rest, so look again under load.",
+    "Put load on the GPU and look again; if lanes are still missing, reseat card and riser.",
+)
+"""Of lanes that are missing at rest, if neither card nor slot is the cause."""
+
+
+def link_cause(expected: float | None, card: float | None, slot: float | None) -> LinkCause:
+    """What keeps a link below what is expected of it.
+
+    Args:
+        expected: generation or lanes that the link should have.
+        card: the most that the card can do; None where not reported.
+        slot: the same of the port above it.
+
+    Example:
+        >>> link_cause(16, card=16, slot=8)
+        <LinkCause.SLOT: 'slot'>
+    """
+    if expected is not None and card is not None and card < expected:
+        return LinkCause.CARD
+    if expected is not None and slot is not None and slot < expected:
+        return LinkCause.SLOT
+    return LinkCause.LINK

@@ -1,1 +1,0 @@
-"""Readings to samples, one subject a file."""

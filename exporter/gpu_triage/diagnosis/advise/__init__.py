@@ -1,0 +1,1 @@
+"""One GPU or several for a job on this host."""

@@ -1,0 +1,148 @@
+"""The command `gpu-triage advise`: one GPU or several for a job on this host."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from typing import Final
+
+import click
+
+from gpu_triage.config import Config
+from gpu_triage.diagnosis.advise.recommendation import Job, JobKind, Recommendation, recommend
+from gpu_triage.diagnosis.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_SOUND
+from gpu_triage.diagnosis.measure import MEASURE, applies, measure
+from gpu_triage.diagnosis.report.text import printable
+from gpu_triage.errors import ConfigError
+from gpu_triage.log import configure
+from gpu_triage.machine import Machine
+from gpu_triage.options import OptionsCommand, serve_options
+from gpu_triage.options.one_shot import CommandWiring, for_option, format_option, scenario_time, simulate_at_option
+
+_COUNT: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)([KMBTkmbt]?)")
+_UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+
+
+def advise_command(wiring: CommandWiring[Machine]) -> click.Command:
+    """The command, for the group."""
+
+    @click.command("advise", cls=OptionsCommand, short_help="Say whether a job should use one GPU or several.")
+    @click.option("--parameters", required=True, metavar="COUNT", help="Size of the model: 258K, 6.9M, 7B.")
+    @click.option(
+        "--batch-size",
+        required=True,
+        type=click.IntRange(1, 10_000_000),
+        metavar="NUMBER",
+        help="Samples of a step, of all GPUs together.",
+    )
+    @click.option(
+        "--gpus",
+        type=click.IntRange(1, 64),
+        metavar="NUMBER",
+        help="GPUs to compare with one; all of one model without it.",
+    )
+    @click.option(
+        "--workload",
+        type=click.Choice([kind.value for kind in JobKind]),
+        default="training",
+        show_default=True,
+        help="What the job does.",
+    )
+    @format_option(text="people", json="programs")
+    @for_option("5s", MEASURE)
+    @simulate_at_option
+    @serve_options(wiring.switches, wiring.of_scenario, applies)
+    def advise(
+        *,
+        config: Config,
+        parameters: str,
+        batch_size: int,
+        gpus: int | None,
+        workload: str,
+        form: str,
+        seconds: float,
+        simulate_at: float | None,
+    ) -> int:
+        """Say whether a job should use one GPU or several on this host, why, and what to fix first.
+
+        Looks at the host for some seconds: paths between GPUs, peer access, NVLink, PCIe links, what the host can feed.
+        Says where its evidence ends.
+
+        Exit code: 0 with a recommendation, 2 the GPUs could not be looked at, or the options cannot be used.
+        """
+        job = Job(parse_count(parameters), batch_size, gpus, JobKind(workload))
+        begin = scenario_time(simulate_at, config)
+        configure("critical", config.log_format)
+        with ExitStack() as stack:
+            judgement = measure(wiring.open_machine(config, stack, begin), config, seconds)
+        if judgement.report.blocked is not None:
+            click.echo(f"gpu-triage: could not look: {printable(judgement.report.blocked)}", err=True)
+            return EXIT_COULD_NOT_LOOK
+        answer = recommend(job, judgement.host, judgement.report)
+        lines = [_as_json(job, answer)] if form == "json" else [printable(line) for line in _lines(answer)]
+        click.echo("\n".join(lines))
+        return EXIT_SOUND
+
+    return advise
+
+
+def parse_count(text: str) -> float:
+    """The number that ``6.9M`` stands for.
+
+    Raises:
+        ConfigError: it is no such number, or 0.
+    """
+    match = _COUNT.fullmatch(text)
+    count = float(match[1]) * _UNITS[match[2].upper()] if match else 0.0
+    if count < 1:
+        raise ConfigError(f"--parameters: {text[:60]!r} is no number of parameters; write 258K, 6.9M or 7B")
+    return count
+
+
+def _lines(answer: Recommendation) -> Iterator[str]:
+    yield f"recommendation: {answer.headline}"
+    yield from _section("because", answer.reasons)
+    if answer.efficiency is not None:
+        low, high = answer.efficiency
+        yield ""
+        yield f"expected efficiency of {answer.considered} GPUs: {low:.0%} to {high:.0%}"
+        yield f"    a speedup of {low * answer.considered:.2f} to {high * answer.considered:.2f}; {answer.source}"
+    yield from _section(
+        "fix first",
+        (f"{f.check.code} {f.subject}: {f.measured}. {f.advice.decision}" for f in answer.fix_first),
+    )
+    yield from _section("where the evidence ends", answer.evidence_ends)
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
+    lines = tuple(lines)
+    if lines:
+        yield ""
+        yield f"{title}:"
+        yield from (f"    {line}" for line in lines)
+
+
+def _as_json(job: Job, answer: Recommendation) -> str:
+    """The shape that docs/advise.md describes."""
+    document = {
+        "format": "gpu-triage-advice",
+        "version": 1,
+        "parameters": job.parameters,
+        "batch_size": job.batch_size,
+        "workload": job.kind.value,
+        "choice": answer.choice.value,
+        "headline": answer.headline,
+        "considered_gpus": answer.considered,
+        "gpus": answer.gpus,
+        "reasons": answer.reasons,
+        "efficiency": answer.efficiency,
+        "source": answer.source or None,
+        "fix_first": [
+            {"code": f.check.code, "gpu": f.gpu, "measured": f.measured, "decision": f.advice.decision}
+            for f in answer.fix_first
+        ],
+        "evidence_ends": answer.evidence_ends,
+    }
+    return json.dumps(document, indent=2)

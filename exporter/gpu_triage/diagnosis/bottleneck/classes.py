@@ -1,0 +1,181 @@
+"""The bottleneck of a GPU: the first class that matches, in the order of the playbook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from gpu_triage.diagnosis.bottleneck.work import Work
+from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.evidence.faults import (
+    contained_error,
+    fabric_trouble,
+    held_idle,
+    limited_clock,
+    narrow_link,
+    recent_critical_xids,
+    recovery_action,
+    slow_link,
+    uncorrected_errors,
+)
+from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.gpu.gpm import GPU_SM_ACTIVE_RATIO
+from gpu_triage.gpu.memory_repair import GPU_ROW_REMAP_FAILURE
+from gpu_triage.gpu.recovery import DRAIN_AND_RESET
+from gpu_triage.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES
+
+_STARVED: Final = frozenset({"memory", "storage", "cpu", "network", "numa"})  # classes of GPUs that wait for their host
+_NOT_BUSY: Final = _STARVED | {"hung", "unattributed", "idle"}
+
+
+class Bottleneck(NamedTuple):
+    """Which resource is scarce first for one GPU: a state of gpu_bottleneck, and what was measured."""
+
+    name: str
+    because: str
+    unseen: str = ""  # what a short look cannot tell, but would change the class; "" mostly
+
+
+Bottlenecks = Mapping[GpuEvidence, Bottleneck]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A GPU to be judged: what was measured, what is remembered, and its class so far; None if never judged."""
+
+    gpu: GpuEvidence
+    host: HostEvidence
+    work: Work
+    current: str | None = None
+
+    def ease(self, name: str) -> float:
+        """What the thresholds of a class are multiplied by: it takes less to stay in it than to enter it."""
+        return thresholds.EASE if self.current == name else 1.0
+
+    @cached_property
+    def waiting(self) -> bool:
+        """As the playbook says it; never of a MIG parent, which has no busy share to tell by."""
+        gpu, share = self.gpu, self.gpu.busy_share
+        if share is None or gpu.partitioned or self.work.recovering:
+            return False
+        video = gpu.recent.video_share or 0.0
+        if video >= thresholds.WORKING_SHARE and video > (gpu.recent.kernel_share or 0.0):
+            return False  # it encodes or decodes at the pace of its streams
+        if not gpu.occupied or (gpu.processes_known and gpu.owner_unseen):
+            return False
+        starved = self.current in _STARVED
+        below = thresholds.STILL_WAITING_SHARE if starved else thresholds.WAITING_BELOW_SHARE
+        return share < below and (starved or self.work.worked_recently)
+
+    @cached_property
+    def storage(self) -> str | None:
+        """Why storage is scarce; a checkpoint that is being saved during a pause makes no scarcity."""
+        saving = self.work.paused and self.host.recent.mostly_writes()
+        return None if saving else self.host.recent.scarce_storage(self.ease("storage"))
+
+
+def bottleneck_of(case: Case) -> Bottleneck:
+    """The first class that matches; there always is one."""
+    if case.host.released:
+        return Bottleneck("idle", "released on request", "what it does: the exporter holds no GPU")
+    name, because = next((name, because) for name, because in _classes(case) if because is not None)
+    return Bottleneck(name, because, _unseen(case) if name == "unattributed" else "")
+
+
+def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
+    """The classes in the order of their ranks, each with why it matches; None when it does not."""
+    gpu, host, ease = case.gpu, case.host.recent, case.ease
+    yield "sick", _sick(gpu)
+    heat = max(gpu.throttled("hw_thermal"), gpu.throttled("sw_thermal"))
+    hot = gpu.loaded and heat > thresholds.THERMAL_SHARE * ease("thermal")
+    yield "thermal", f"throttled for heat {heat:.0%} of the time" if hot else None
+    brake = max(gpu.throttled("hw_power_brake"), gpu.unexplained_slowdown)
+    braked = brake > thresholds.POWER_BRAKE_SHARE * ease("power_brake")
+    yield "power_brake", f"braked {brake:.0%} of the time" if braked else None
+    # Under load for as long as the link was short: a GPU that comes to rest lets its link slow down.
+    yield "pcie_link", (narrow_link(gpu) or slow_link(gpu)) if gpu.recent.loaded else None
+    capped = gpu.capped and gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE * ease("power_cap")
+    yield "power_cap", f"at a lowered power limit {gpu.capped_share:.0%} of the time" if capped else None
+    # Of a GPU that waits or rests, its clocks are not the bottleneck, and must not hide what is.
+    yield "clock_cap", limited_clock(gpu) if gpu.loaded and not case.waiting else None
+    yield "hung", _hung(case)
+    if case.waiting:
+        yield "memory", host.scarce_memory(ease("memory"))
+        yield "storage", case.storage
+        # Saving a checkpoint keeps one CPU busy, and an adapter sending; it neither fills a node nor receives.
+        yield "cpu", host.scarce_cpu(gpu.node, ease("cpu"), single=not case.work.paused)
+        yield "network", host.scarce_network(ease("network"), receiving=case.work.paused)
+        remote = gpu.last(GPU_NUMA_MISMATCHED_PROCESSES) or 0
+        yield "numa", f"{remote:.0f} of its processes on the wrong NUMA node" if remote else None
+    yield "communication", _communication(case)
+    yield "compute", _compute(case)
+    yield "unattributed", _unattributed(gpu)
+    yield "idle", "no compute process"
+
+
+def _sick(gpu: GpuEvidence) -> str | None:
+    if not gpu.up:
+        return gpu.no_answer
+    if xids := recent_critical_xids(gpu):
+        return f"Xid {', '.join(xids)} within {thresholds.XID_RECENT_SECONDS / 60:.0f} minutes"
+    uncorrected = uncorrected_errors(gpu)
+    if uncorrected and not contained_error(gpu):
+        return f"{uncorrected:.0f} uncorrected memory errors"
+    if gpu.last(GPU_ROW_REMAP_FAILURE):
+        return "a memory row could not be remapped"
+    if recovery_action(gpu) not in (0, DRAIN_AND_RESET):
+        return "the driver asks for a recovery action"
+    return fabric_trouble(gpu)
+
+
+def _hung(case: Case) -> str | None:
+    seconds = case.work.stopped_seconds
+    if seconds < thresholds.HUNG_SECONDS or not held_idle(case.gpu):
+        return None
+    if case.storage is not None:
+        return None  # what everybody waits for is not the job's doing
+    return f"no work for {seconds / 60:.0f} minutes, after it was busy {case.work.pace:.0%} of the time"
+
+
+def _communication(case: Case) -> str | None:
+    gpu, ease = case.gpu.recent, case.ease("communication")
+    busy, power, activity = gpu.kernel_share, gpu.power_share, gpu.one(GPU_SM_ACTIVE_RATIO)
+    if gpu.partitioned or busy is None or power is None:
+        return None
+    if busy < thresholds.SPINNING_BUSY_SHARE * ease or power >= thresholds.SPINNING_POWER_SHARE / ease:
+        return None
+    if activity is not None and activity.mean >= thresholds.SPINNING_SM_ACTIVITY / ease:
+        return None
+    return f"busy {busy:.0%} of the time at {power:.0%} of its power"
+
+
+def _compute(case: Case) -> str | None:
+    share = case.gpu.busy_share or 0.0
+    enough = thresholds.STILL_BUSY_SHARE if case.current == "compute" else thresholds.BUSY_SHARE
+    resumed = case.current in _NOT_BUSY and (case.gpu.recent.busy_share or 0.0) >= thresholds.RESUMED_SHARE
+    return f"busy {share:.0%} of the time, and nothing holds it back" if share >= enough or resumed else None
+
+
+def _unattributed(gpu: GpuEvidence) -> str | None:
+    if not gpu.was_read:
+        return "not read yet"
+    if not gpu.occupied:
+        return None
+    if gpu.busy_share is None:
+        return "a compute process, busy share not known"
+    owner = ", by a process that the driver does not list" if gpu.owner_unseen else ""
+    return f"busy {gpu.busy_share:.0%} of the time{owner}, no cause seen"
+
+
+def _unseen(case: Case) -> str:
+    if case.work.worked_recently:
+        return ""
+    if held_idle(case.gpu):
+        return "hung, if it was busy before: that was not seen"
+    share = case.gpu.busy_share
+    if share is not None and share < thresholds.WORKING_SHARE:
+        return "whether it worked before, and waits now, was not seen"
+    return ""

@@ -1,0 +1,98 @@
+"""What a GPU's evidence says of faults that both its bottleneck and its findings go by."""
+
+from __future__ import annotations
+
+from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.gpu.clock_targets import GPU_CLOCK_TARGET_HERTZ
+from gpu_triage.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
+from gpu_triage.gpu.fabric import FABRIC_JOINED, FABRIC_UNHEALTHY, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
+from gpu_triage.gpu.limits import GPU_CLOCK_DEFAULT_HERTZ
+from gpu_triage.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
+from gpu_triage.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
+from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.xid.codes import CONTAINED_ERROR, DOUBLE_BIT_ERROR, XID_CODES, XidKind
+from gpu_triage.xid.metrics import GPU_XID_LAST_TIMESTAMP_SECONDS
+
+
+def is_critical(xid: str, fatal: str) -> bool:
+    """Whether a GPU must not go on after this Xid; `fatal` as the label has it."""
+    known = XID_CODES.get(int(xid)) if xid.isdecimal() else None
+    return known is not None and known.kind is XidKind.PAGE and fatal != "false"
+
+
+def recent_critical_xids(gpu: GpuEvidence) -> list[str]:
+    """Codes of the Xids that count as of now, and after which the GPU must not go on."""
+    contained = contained_error(gpu)
+    recent = [
+        each.labels
+        for each in gpu.series(GPU_XID_LAST_TIMESTAMP_SECONDS)
+        if gpu.at.wall - each.last <= thresholds.XID_RECENT_SECONDS
+    ]
+    critical = (labels["xid"] for labels in recent if is_critical(labels["xid"], labels["fatal"]))
+    return list(dict.fromkeys(xid for xid in critical if not (contained and xid == str(DOUBLE_BIT_ERROR))))
+
+
+def contained_error(gpu: GpuEvidence) -> bool:
+    """Whether the last uncorrectable memory error was contained: it cost the job that met it, and nothing else."""
+    contained_at = gpu.last(GPU_XID_LAST_TIMESTAMP_SECONDS, xid=str(CONTAINED_ERROR))
+    double_bit_at = gpu.last(GPU_XID_LAST_TIMESTAMP_SECONDS, xid=str(DOUBLE_BIT_ERROR))
+    if contained_at is None:
+        return False
+    return double_bit_at is None or abs(contained_at - double_bit_at) < thresholds.CONTAINED_SECONDS
+
+
+def uncorrected_errors(gpu: GpuEvidence) -> float:
+    """Memory errors that ECC could not correct since the driver was loaded; 0 where not reported."""
+    return gpu.last(GPU_ECC_VOLATILE_ERRORS_TOTAL, severity="uncorrected") or 0.0
+
+
+def recovery_action(gpu: GpuEvidence) -> int:
+    """What the driver asks for, a state of gpu_recovery_action; 0 for nothing, and where it is not reported."""
+    return int(gpu.last(GPU_RECOVERY_ACTION) or 0)
+
+
+def fabric_trouble(gpu: GpuEvidence) -> str | None:
+    """What is wrong with the GPU's part of the NVSwitch fabric."""
+    state, health = gpu.last(GPU_FABRIC_STATE), gpu.last(GPU_FABRIC_HEALTH)
+    if state is not None and 0 < state < FABRIC_JOINED:
+        return "has not joined the NVSwitch fabric"
+    return "its part of the NVSwitch fabric is unhealthy" if health == FABRIC_UNHEALTHY else None
+
+
+def narrow_link(gpu: GpuEvidence) -> str | None:
+    """By how many lanes the link is short, if it was for all of the last part of the window."""
+    width, expected = gpu.recent.one(GPU_PCIE_LINK_WIDTH), gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH)
+    if width is None or expected is None or width.high >= expected:
+        return None
+    return f"{width.last:.0f} of {expected:.0f} lanes"
+
+
+def slow_link(gpu: GpuEvidence) -> str | None:
+    """By how many generations the link is short, likewise, at rest or not."""
+    generation, expected = gpu.recent.one(GPU_PCIE_LINK_GENERATION), gpu.last(GPU_PCIE_LINK_EXPECTED_GENERATION)
+    if generation is None or expected is None or generation.high >= expected:
+        return None
+    return f"PCIe generation {generation.last:.0f} of {expected:.0f}"
+
+
+def limited_clock(gpu: GpuEvidence) -> str | None:
+    """Which clock somebody set below its default."""
+    for clock in ("sm", "graphics", "memory"):
+        target = gpu.last(GPU_CLOCK_TARGET_HERTZ, clock=clock)
+        default = gpu.last(GPU_CLOCK_DEFAULT_HERTZ, clock=clock)
+        if target is not None and default is not None and target < default:
+            return f"{clock} clock set to {target / 1e6:.0f} MHz, default {default / 1e6:.0f} MHz"
+    return None
+
+
+def held_idle(gpu: GpuEvidence) -> bool:
+    """Whether its memory is held while it rests: hung, if it was busy before."""
+    share, power = gpu.busy_share, gpu.power_share
+    return (
+        gpu.occupied
+        and gpu.holds_memory
+        and share is not None
+        and share < thresholds.HUNG_BUSY_SHARE
+        and (power is None or power < thresholds.HUNG_POWER_SHARE)
+    )

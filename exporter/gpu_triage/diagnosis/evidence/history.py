@@ -1,0 +1,146 @@
+"""What was published lately: every series with its past of one window."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.evidence.series import TWO_POINTS, Group, Labels, Points
+from gpu_triage.gpu.gpm import (
+    GPU_DRAM_ACTIVE_RATIO,
+    GPU_FP16_ACTIVE_RATIO,
+    GPU_FP32_ACTIVE_RATIO,
+    GPU_FP64_ACTIVE_RATIO,
+    GPU_SM_OCCUPANCY_RATIO,
+    GPU_TENSOR_ACTIVE_RATIO,
+)
+from gpu_triage.gpu.memory import GPU_BAR1_MEMORY_TOTAL_BYTES, GPU_BAR1_MEMORY_USED_BYTES
+from gpu_triage.gpu.nvlink import (
+    GPU_NVLINK_LINK_ERRORS_TOTAL,
+    GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL,
+    GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL,
+    GPU_NVLINK_RECEIVE_BYTES_TOTAL,
+    GPU_NVLINK_TRANSMIT_BYTES_TOTAL,
+)
+from gpu_triage.gpu.pcie import GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU_PCIE_TRANSMIT_BYTES_TOTAL
+from gpu_triage.gpu.pcie_errors import GPU_PCIE_ERRORS_TOTAL
+from gpu_triage.gpu.topology import GPU_P2P_PEERS
+from gpu_triage.machine import Moment
+from gpu_triage.processes.on_gpu import GPU_PROCESS_SM_UTILIZATION_RATIO
+from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+from gpu_triage.subjects import judgement
+from gpu_triage.subjects.exporter import GPU_EXPORTER_COLLECTOR_DURATION_SECONDS
+from gpu_triage.subjects.metric import GPU_LABELS, Kind, MetricSpec
+
+_NOT_JUDGED: Final = frozenset(
+    {
+        GPU_NVLINK_TRANSMIT_BYTES_TOTAL,
+        GPU_NVLINK_RECEIVE_BYTES_TOTAL,
+        GPU_NVLINK_LINK_ERRORS_TOTAL,
+        GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL,
+        GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL,
+        GPU_P2P_PEERS,
+        GPU_PCIE_ERRORS_TOTAL,
+        GPU_PROCESS_SM_UTILIZATION_RATIO,
+        GPU_EXPORTER_COLLECTOR_DURATION_SECONDS,
+        GPU_SM_OCCUPANCY_RATIO,
+        GPU_TENSOR_ACTIVE_RATIO,
+        GPU_DRAM_ACTIVE_RATIO,
+        GPU_FP64_ACTIVE_RATIO,
+        GPU_FP32_ACTIVE_RATIO,
+        GPU_FP16_ACTIVE_RATIO,
+        GPU_BAR1_MEMORY_TOTAL_BYTES,
+        GPU_BAR1_MEMORY_USED_BYTES,
+        GPU_PCIE_TRANSMIT_BYTES_TOTAL,
+        GPU_PCIE_RECEIVE_BYTES_TOTAL,
+    }
+)
+"""Families that no judge asks for: taking them in would be a quarter of the judge's work."""
+
+
+class _Round(NamedTuple):
+    """One collector's last round for one subject, and its series with their past."""
+
+    finished_at: Moment
+    groups: Mapping[MetricSpec, Mapping[Labels, Group]]
+
+
+class MetricHistory:
+    """Keeps what a sampler publishes for one window. A series that is withdrawn is forgotten."""
+
+    def __init__(self, window_seconds: float) -> None:
+        self._window_seconds = window_seconds
+        self._rounds: dict[tuple[str, str], _Round] = {}
+        self._began_at: float | None = None
+
+    def note(self, store: OutcomeStore, now: Moment) -> None:
+        """Take in what is published now, each round once."""
+        if self._began_at is None:
+            self._began_at = now.monotonic
+        since = now.monotonic - self._window_seconds
+        present: dict[tuple[str, str], _Round] = {}
+        # What it made of the readings before is no evidence.
+        for collector in (name for name in store.collectors if name != judgement.NAME):
+            for outcome in store.of(collector):
+                key = (collector, outcome.subject)
+                before = self._rounds.get(key)
+                if before is None or before.finished_at != outcome.finished_at:
+                    before = _Round(outcome.finished_at, _extended(outcome, before, since))
+                present[key] = before
+        self._rounds = present
+
+    def evidence(self, now: Moment) -> HostEvidence:
+        """What was there at the last `note`."""
+        index: dict[MetricSpec, dict[Labels, Group]] = {}
+        for each in self._rounds.values():
+            for spec, groups in each.groups.items():
+                known = index.setdefault(spec, {})
+                for labels, group in groups.items():
+                    # Of two subjects that claim one GPU's labels, the first has them, as on /metrics.
+                    known.setdefault(labels, group)
+        began_at = now.monotonic if self._began_at is None else self._began_at
+        return HostEvidence(min(self._window_seconds, now.monotonic - began_at), now, index)
+
+
+def _extended(
+    outcome: Outcome, before: _Round | None, since: float
+) -> dict[MetricSpec, dict[Labels, dict[Labels, Points]]]:
+    """The series of a round, each with the past it had."""
+    at = outcome.finished_at.monotonic
+    groups: dict[MetricSpec, dict[Labels, dict[Labels, Points]]] = {}
+    past: Mapping[Labels, Group] = {}
+    current: MetricSpec | None = None
+    of_gpu = judged = False
+    for spec, labels, value in outcome.samples:
+        if spec is not current:
+            # Series of one metric stand together: what is the metric's is found once.
+            current, of_gpu = spec, spec.labels[:2] == GPU_LABELS
+            judged = spec not in _NOT_JUDGED
+            mine = groups.setdefault(spec, {}) if judged else {}
+            # Of one process there may be thousands of series, and nobody asks for their past.
+            remembered = spec.kind is not Kind.INFO and "pid" not in spec.labels
+            past = before.groups.get(spec, {}) if remembered and before is not None else {}
+        if not judged:
+            continue
+        whose = labels[:2] if of_gpu else ()
+        group = mine.get(whose)
+        if group is None:
+            group = mine[whose] = {}
+        earlier = past.get(whose)
+        points = None if earlier is None else earlier.get(labels)
+        group[labels] = (at, value) if points is None else _with(points, at, value, since)
+    return groups
+
+
+def _with(points: Points, at: float, value: float, since: float) -> Points:
+    """The points with one more; those before the window go, but for the last of them."""
+    if len(points) >= TWO_POINTS and points[-1] == value == points[-3]:
+        # What stands still needs two points, however long: most counters of errors do.
+        if len(points) == TWO_POINTS:
+            return points[0], value, at, value
+        points = points[:-2]
+    first = 0
+    while len(points) - first >= TWO_POINTS and points[first + 2] <= since:
+        first += 2
+    return (*points[first:], at, value)

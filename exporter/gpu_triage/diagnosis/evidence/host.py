@@ -1,0 +1,212 @@
+"""A host's evidence: its GPUs, and what of the host is scarce."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.diagnosis.evidence.series import Evidence
+from gpu_triage.gpu.presence import GPU_DRIVER_ERROR_INFO, GPU_UP
+from gpu_triage.gpu.topology import GPU_TOPOLOGY_INFO
+from gpu_triage.host.cpu import (
+    GPU_HOST_CPU_BUSIEST_RATIO,
+    GPU_HOST_CPU_SECONDS_TOTAL,
+    GPU_HOST_CPUS,
+    GPU_HOST_PROCESSES_BLOCKED,
+)
+from gpu_triage.host.disk import (
+    GPU_HOST_DISK_BUSY_SECONDS_TOTAL,
+    GPU_HOST_DISK_READ_BYTES_TOTAL,
+    GPU_HOST_DISK_WRITTEN_BYTES_TOTAL,
+)
+from gpu_triage.host.infiniband import (
+    GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
+    GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
+    GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
+)
+from gpu_triage.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
+from gpu_triage.host.network import (
+    GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
+    GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
+    GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
+)
+from gpu_triage.host.nfs import (
+    GPU_HOST_NFS_BYTES_TOTAL,
+    GPU_HOST_NFS_OPERATION_SECONDS_TOTAL,
+    GPU_HOST_NFS_OPERATIONS_TOTAL,
+)
+from gpu_triage.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
+from gpu_triage.subjects.exporter import GPU_EXPORTER_GPUS_RELEASED
+
+_ADAPTERS = (
+    (
+        GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
+        GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
+        GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
+    ),
+    (
+        GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
+        GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
+        GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
+    ),
+)
+"""Line rate, bytes received and bytes sent, of either kind."""
+
+
+@dataclass(frozen=True, eq=False)
+class HostEvidence(Evidence):
+    """All series of a host.
+
+    What is scarce is asked of the last part of the window (`recent`), and answered with what was measured; None while
+    there is enough. `ease` is what thresholds are multiplied by: below 1 for a class that a GPU is in already.
+    """
+
+    @cached_property
+    def gpus(self) -> tuple[GpuEvidence, ...]:
+        """In the order of their indices."""
+        labels = sorted((each.labels for each in self.series(GPU_UP)), key=lambda each: int(each["gpu"]))
+        return tuple(GpuEvidence(self.seconds, self.at, self.index, each["gpu"], each["uuid"]) for each in labels)
+
+    @cached_property
+    def recent(self) -> HostEvidence:
+        """The same host over the last part of the window: what starves a GPU is told by what is scarce now."""
+        return self.over(thresholds.RECENT_SECONDS)
+
+    @cached_property
+    def answering(self) -> tuple[GpuEvidence, ...]:
+        """The GPUs that answer."""
+        return tuple(gpu for gpu in self.gpus if gpu.up)
+
+    @property
+    def was_read(self) -> bool:
+        """Whether anything was read of any GPU."""
+        return any(gpu.was_read for gpu in self.gpus)
+
+    @property
+    def driver_error(self) -> str | None:
+        """Why NVML cannot be used; None when it can."""
+        return self.label(GPU_DRIVER_ERROR_INFO, "error") or None
+
+    @property
+    def released(self) -> bool:
+        """Whether the exporter holds no GPU because it was told to let go."""
+        return self.last(GPU_EXPORTER_GPUS_RELEASED) == 1
+
+    def topology_levels(self) -> dict[frozenset[str], str]:
+        """The nearest common ancestor of each pair of GPUs, by their UUIDs."""
+        labels = (each.labels for each in self.series(GPU_TOPOLOGY_INFO))
+        return {frozenset((each["uuid"], each["peer_uuid"])): each["level"] for each in labels}
+
+    def cpu_share(self, *modes: str, node: str | None = None) -> float | None:
+        """Share of the CPU time of a NUMA node, or of the host, that was spent in these modes."""
+        labels = {} if node is None else {"numa_node": node}
+        counters = self.series(GPU_HOST_CPU_SECONDS_TOTAL, **labels)
+        total = sum(each.increase for each in counters)
+        spent = sum(each.increase for each in counters if each.labels["mode"] in modes)
+        return spent / total if total > 0 else None
+
+    def cpu_busy_share(self, node: str | None = None) -> float | None:
+        """Share of the CPU time of a NUMA node, or of the host, that was neither idle nor iowait."""
+        at_rest = self.cpu_share("idle", "iowait", node=node)
+        return None if at_rest is None else 1.0 - at_rest
+
+    def pressure(self, resource: str) -> float | None:
+        """Share of the window in which some task waited for the resource (PSI); None without PSI."""
+        return self.rate(GPU_HOST_PRESSURE_SECONDS_TOTAL, resource=resource, kind="some")
+
+    def scarce_memory(self, ease: float = 1.0) -> str | None:
+        """Why memory is scarce: swapping in, or tasks that stall for memory, on hosts without swap too."""
+        swapped = self.rate(GPU_HOST_SWAP_IN_BYTES_TOTAL) or 0.0
+        if swapped >= thresholds.SWAP_IN_BYTES_PER_SECOND * ease:
+            return f"{swapped / 1024**2:.1f} MiB/s read back from swap"
+        stalled = self.pressure("memory") or 0.0
+        if stalled >= thresholds.MEMORY_PRESSURE_SHARE * ease:
+            return f"tasks stalled for memory {stalled:.0%} of the time"
+        return None
+
+    def scarce_storage(self, ease: float = 1.0) -> str | None:
+        """Why storage is scarce: everything that says so, in one line."""
+        return "; ".join(self._slow_storage(ease)) or None
+
+    def mostly_writes(self) -> bool:
+        """Whether more is written to disks and NFS than read from them, as while a checkpoint is saved."""
+        read = self.rate(GPU_HOST_DISK_READ_BYTES_TOTAL) or 0.0
+        written = self.rate(GPU_HOST_DISK_WRITTEN_BYTES_TOTAL) or 0.0
+        read += self.rate(GPU_HOST_NFS_BYTES_TOTAL, direction="read") or 0.0
+        written += self.rate(GPU_HOST_NFS_BYTES_TOTAL, direction="write") or 0.0
+        return written > read
+
+    def scarce_cpu(self, node: str | None, ease: float = 1.0, *, single: bool) -> str | None:
+        """Why the CPUs of a NUMA node (of every node, without one) are scarce; `single`: one busy CPU is enough."""
+        if node is None:
+            nodes = sorted({each.labels["numa_node"] for each in self.series(GPU_HOST_CPUS)})
+            reasons = [self.scarce_cpu(each, ease, single=single) for each in nodes]
+            return "; ".join(filter(None, reasons)) if reasons and all(reasons) else None
+        busy = self.cpu_busy_share(node) or 0.0
+        if busy >= thresholds.NODE_CPU_SHARE * ease:
+            return f"CPUs of NUMA node {node} busy {busy:.0%} of the time"
+        busiest = max((each.mean for each in self.series(GPU_HOST_CPU_BUSIEST_RATIO, numa_node=node)), default=0.0)
+        if single and busiest >= thresholds.BUSIEST_CPU_SHARE * ease:
+            return f"one CPU of NUMA node {node} busy {busiest:.0%} of the time"
+        return None
+
+    def scarce_network(self, ease: float = 1.0, *, receiving: bool = False) -> str | None:
+        """Which adapter is near its line rate; `receiving`: only what it receives counts."""
+        near = [
+            f"{name} {direction} at {share:.0%} of its line rate"
+            for name, direction, share in self.line_rates()
+            if share >= thresholds.LINE_RATE_SHARE * ease and not (receiving and direction != "receives")
+        ]
+        return "; ".join(near) or None
+
+    def line_rates(self) -> Iterator[tuple[str, str, float]]:
+        """Adapter, direction, and traffic as a share of the line rate, of every adapter whose rate is known."""
+        for speed_of, received, sent in _ADAPTERS:
+            for speed in self.series(speed_of):
+                for direction, spec in (("receives", received), ("sends", sent)):
+                    traffic = self.rate(spec, **speed.labels)
+                    if traffic is not None and speed.last > 0:
+                        yield ":".join(speed.values), direction, traffic / speed.last
+
+    def _slow_storage(self, ease: float) -> Iterator[str]:
+        iowait = self.cpu_share("iowait") or 0.0
+        if iowait >= thresholds.IOWAIT_SHARE * ease:
+            yield f"{iowait:.0%} of the CPU time is iowait"
+        stalled = self.pressure("io") or 0.0
+        if stalled >= thresholds.IO_PRESSURE_SHARE * ease:
+            yield f"tasks stalled for I/O {stalled:.0%} of the time"
+        for disk in self.series(GPU_HOST_DISK_BUSY_SECONDS_TOTAL):
+            busy = min(1.0, disk.rate or 0.0)
+            if busy >= thresholds.DISK_BUSY_SHARE * ease:
+                yield f"disk {disk.labels['device']} busy {busy:.0%} of the time"
+        mounts = self._nfs_mounts()
+        for mount, (operations, seconds) in mounts.items():
+            many = operations >= thresholds.NFS_OPERATIONS_PER_SECOND * ease
+            if many and seconds / operations >= thresholds.NFS_SECONDS * ease:
+                yield f"NFS {mount} takes {seconds / operations * 1000:.0f} ms an operation"
+        if stalled_tasks := self._io_without_disks():
+            silent = (mount for mount, (operations, _) in mounts.items() if operations == 0)
+            yield from (f"NFS {mount} answers nothing, {stalled_tasks:.0f} tasks wait for I/O" for mount in silent)
+
+    def _nfs_mounts(self) -> dict[str, list[float]]:
+        """Operations a second, and seconds spent on them a second, by mount."""
+        mounts: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
+        for index, spec in enumerate((GPU_HOST_NFS_OPERATIONS_TOTAL, GPU_HOST_NFS_OPERATION_SECONDS_TOTAL)):
+            for each in self.series(spec):
+                mounts[each.labels["mount"]][index] += each.rate or 0.0
+        return mounts
+
+    def _io_without_disks(self) -> float:
+        """How many tasks wait for I/O while no disk works, on a host whose kernel has no PSI; 0 elsewhere.
+
+        What waits for a dead server is in no counter of NFS, and one task that waits is little iowait on many CPUs.
+        """
+        blocked = self.one(GPU_HOST_PROCESSES_BLOCKED)
+        if self.pressure("io") is not None or blocked is None or not blocked.seconds or blocked.low < 1:
+            return 0.0
+        disks = self.series(GPU_HOST_DISK_BUSY_SECONDS_TOTAL)
+        return 0.0 if any((disk.rate or 0.0) >= thresholds.DISK_WORKS_SHARE for disk in disks) else blocked.last

@@ -1,0 +1,139 @@
+"""The series of every metric over a window, and the questions that judges ask of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, TypeVar
+
+from gpu_triage.machine import Moment
+from gpu_triage.subjects.metric import MetricSpec
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python 3.11; no dependency at run time
+
+Labels = tuple[str, ...]
+Points = tuple[float, ...]
+"""Times (monotonic seconds) and values of a series by turns, oldest first: ``(t0, v0, t1, v1, …)``."""
+
+Group = Mapping[Labels, Points]
+Index = Mapping[MetricSpec, Mapping[Labels, Group]]
+"""Series by metric, by GPU (index and UUID; empty for a metric of the host), and by labels."""
+
+TWO_POINTS = 4  # length of two points
+E = TypeVar("E", bound="Evidence")
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One series over the window."""
+
+    spec: MetricSpec
+    values: Labels  # of its labels, in their order
+    first: float
+    last: float
+    low: float
+    high: float
+    mean: float  # over the time between its readings; the reading itself where there is one
+    increase: float  # how far a counter rose; from zero again where it was reset
+    seconds: float  # from its first reading to its last; 0 when it was read once
+    last_at: float  # monotonic second of its last reading
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """By name."""
+        return dict(zip(self.spec.labels, self.values, strict=True))
+
+    @property
+    def rate(self) -> float | None:
+        """A counter's increase a second; None when it was read only once."""
+        return self.increase / self.seconds if self.seconds > 0 else None
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """All series that are there now, with their past of one window. Immutable."""
+
+    seconds: float  # how far back it reaches: the window, or less while less was seen
+    at: Moment  # its end
+    index: Index = field(repr=False)
+
+    @property
+    def own_labels(self) -> Mapping[str, str]:
+        """Labels of what it is about: none for a whole host."""
+        return {}
+
+    def over(self, seconds: float) -> Self:
+        """The same evidence, of no more than the last `seconds`."""
+        return replace(self, seconds=min(seconds, self.seconds))
+
+    def series(self, spec: MetricSpec, **labels: str) -> tuple[Series, ...]:
+        """The series of a metric that have these labels."""
+        since = self.at.monotonic - self.seconds
+        return tuple([_series(spec, values, points, since) for values, points in self._matching(spec, labels)])
+
+    def one(self, spec: MetricSpec, **labels: str) -> Series | None:
+        """The first series of a metric that has these labels; None without one."""
+        for values, points in self._matching(spec, labels):
+            return _series(spec, values, points, self.at.monotonic - self.seconds)
+        return None
+
+    def last(self, spec: MetricSpec, **labels: str) -> float | None:
+        """The latest value of that series."""
+        for _, points in self._matching(spec, labels):
+            return points[-1]
+        return None
+
+    def label(self, spec: MetricSpec, name: str) -> str:
+        """A label of the first series of an info metric; "" without one."""
+        found = self.one(spec)
+        return "" if found is None else found.labels[name]
+
+    def rate(self, spec: MetricSpec, **labels: str) -> float | None:
+        """The rate of all counters with these labels together; None where none was read twice."""
+        rates = [rate for each in self.series(spec, **labels) if (rate := each.rate) is not None]
+        return sum(rates) if rates else None
+
+    def _matching(self, spec: MetricSpec, labels: dict[str, str]) -> Iterable[tuple[Labels, Points]]:
+        groups = self.index.get(spec)
+        if groups is None:
+            return ()
+        labels = {**self.own_labels, **labels}
+        if "gpu" in labels and "uuid" in labels:
+            group = groups.get((labels.pop("gpu"), labels.pop("uuid")))
+            chosen: tuple[Group, ...] = () if group is None else (group,)
+        else:
+            chosen = tuple(groups.values())
+        found = [item for group in chosen for item in group.items()]
+        for name, value in labels.items():
+            place = spec.labels.index(name)
+            found = [item for item in found if item[0][place] == value]
+        return found
+
+
+def _series(spec: MetricSpec, labels: Labels, points: Points, since: float) -> Series:
+    """The series from the last point at or before `since` on."""
+    value, ended_at = points[-1], points[-2]
+    if len(points) <= TWO_POINTS and value == points[1]:
+        # Read once, or standing still.
+        seconds = ended_at - max(points[0], min(since, ended_at))
+        return Series(spec, labels, value, value, value, value, value, 0.0, seconds, ended_at)
+    times, values = points[::2], points[1::2]
+    first = 0
+    while first + 1 < len(times) and times[first + 1] <= since:
+        first += 1
+    times, values = times[first:], values[first:]
+    if times[0] < since and len(times) > 1:
+        if values[0] == values[1]:
+            times = (since, *times[1:])  # it stood still for so long: two points stand for many
+        elif since - times[0] > ended_at - since:
+            # Nobody looked for longer than the window, as while the host slept: that is not of now.
+            times, values = times[1:], values[1:]
+    increase = area = 0.0
+    for place in range(1, len(times)):
+        before, after = values[place - 1], values[place]
+        increase += after - before if after >= before else after
+        area += (before + after) / 2 * (times[place] - times[place - 1])
+    seconds = ended_at - times[0]
+    mean = area / seconds if seconds > 0 else value
+    return Series(spec, labels, values[0], value, min(values), max(values), mean, increase, seconds, ended_at)

@@ -1,0 +1,231 @@
+"""What each finding means and what to do about it, in a sentence each."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Final
+
+from gpu_triage.baseline.link_advice import IDLE_WIDTH_ADVICE, LINK_ADVICE, Advice, LinkCause
+from gpu_triage.xid.codes import NONFATAL_ACTION, NONFATAL_MEANING, UNLISTED_ACTION, UNLISTED_MEANING, XID_CODES
+
+
+def _xid(meaning: str, action: str) -> Advice:
+    # The meanings in the table of Xids are parts of a sentence.
+    return Advice(f"{meaning[0].upper()}{meaning[1:]}.", action)
+
+
+ADVICE: Final = MappingProxyType(
+    {
+        "driver.unavailable": Advice(
+            "The NVIDIA driver does not answer: no GPU of this host can be used or looked at.",
+            "Read the kernel log and the module's state (lsmod, dkms status), and mend or reload the driver.",
+        ),
+        "gpu.missing": Advice(
+            "The driver shows fewer GPUs than the host should have.",
+            "Stop here until it is back: check power, seating, firmware settings and the kernel log.",
+        ),
+        "gpu.lost": Advice(
+            "The GPU does not answer any more: no tuning helps, and jobs on it are dead or hang.",
+            "Drain it and save the kernel log; reset it or power-cycle the host, then inspect the hardware.",
+        ),
+        "gpu.released": Advice(
+            "The exporter was told to release the GPUs, so that one can be reset: it monitors none.",
+            "Send it SIGUSR2, or POST /-/acquire, when the work on them is done.",
+        ),
+        "driver.module_missing": Advice(
+            "CUDA needs the kernel module nvidia_uvm, and it is not loaded.",
+            "Unless nvidia-modprobe loads it with the first job, load it at boot.",
+        ),
+        "xid.unlisted": _xid(UNLISTED_MEANING, UNLISTED_ACTION),
+        "xid.nonfatal": _xid(NONFATAL_MEANING, NONFATAL_ACTION),
+        "gpu.repeat_offender": Advice(
+            "The same fault came back on this board or in this slot: another reset will not mend it.",
+            "If different boards failed in the slot, check the slot, riser and power; otherwise replace the board.",
+        ),
+        "xid.earlier": Advice(
+            "A critical Xid happened earlier, and the kernel log still holds it.",
+            "Make sure that somebody dealt with it: reset the GPU if nobody did.",
+        ),
+        "ecc.uncorrected": Advice(
+            "The memory had errors that ECC could not correct since the driver was loaded.",
+            "Drain the GPU and reset it; if they come back, plan to replace the board.",
+        ),
+        "ecc.contained": Advice(
+            "The memory had an error that ECC could not correct; the driver contained it, so only one job met it.",
+            "Restart the job that died, and reset the GPU when its other jobs are done.",
+        ),
+        "ecc.corrected": Advice(
+            "ECC corrected memory errors just now; harmless one by one, a warning when they keep coming.",
+            "Watch the daily count.",
+        ),
+        "ecc.sram_threshold": Advice(
+            "Uncorrected SRAM errors passed the board's threshold for replacement.",
+            "Plan to replace the board.",
+        ),
+        "ecc.mode_pending": Advice(
+            "The ECC mode will change with the next reboot or reset.",
+            "Make sure that this is intended.",
+        ),
+        "memory.row_remap_failure": Advice(
+            "A bad memory row could not be replaced by a spare one.",
+            "Drain the GPU and replace the board.",
+        ),
+        "memory.row_remap_pending": Advice(
+            "A bad memory row waits for a reset to be replaced.",
+            "Reset the GPU when its job is done.",
+        ),
+        "memory.retired_pages_pending": Advice(
+            "Bad memory pages wait for a reboot to be retired.",
+            "Reboot the host, or reset the GPU, when its job is done.",
+        ),
+        "recovery.action": Advice(
+            "The driver itself asks for an action to get this GPU well.",
+            "Drain it and do what the driver asks for.",
+        ),
+        "recovery.drain_and_reset": Advice(
+            "The driver asks for this GPU to be drained and reset; jobs that run on it may finish.",
+            "Take no new jobs on it, and reset it when its jobs are done.",
+        ),
+        "fabric.unhealthy": Advice(
+            "The GPU has not joined the NVSwitch fabric, or its part of it is unhealthy: jobs over several GPUs fail.",
+            "Check the fabric manager's service and log; then the switches.",
+        ),
+        "thermal.hw": Advice(
+            "The hardware slows the GPU down to save it from heat; with several GPUs the others wait for it.",
+            "Take it out of use; check fans, airflow, dust, inlet air and the cooler's seating.",
+        ),
+        "thermal.sw": Advice(
+            "The driver lowers the clocks to keep the GPU below its target temperature.",
+            "Improve the airflow or spread the heat; lower the power limit only as a stopgap.",
+        ),
+        "thermal.margin": Advice(
+            "The GPU or its memory is a few degrees from slowing down.",
+            "Check cooling before it throttles.",
+        ),
+        "power.brake": Advice(
+            "The power supply or the board pulled the power brake: the clocks are halved or worse.",
+            "Check power supplies, cables and the rack's budget.",
+        ),
+        "power.hw_slowdown": Advice(
+            "The hardware slows the clocks down and says neither heat nor power brake.",
+            "Check power delivery and cooling; short flashes at changes of the P-state are normal.",
+        ),
+        "power.cap": Advice(
+            "Somebody set the power limit below the board's default, and it holds the clocks.",
+            "Restore the limit if nobody wants it so (nvidia-smi -pl).",
+        ),
+        "power.limit": Advice(
+            "The power limit is below the board's default; it will hold the clocks under load.",
+            "Restore the limit if nobody wants it so (nvidia-smi -pl).",
+        ),
+        "clock.policy": Advice(
+            "Application clocks are below their default: every job here is slower than elsewhere.",
+            "Reset them (nvidia-smi -rac), or write down why they are so.",
+        ),
+        "clock.straggler": Advice(
+            "The GPU runs slower than its siblings under the same work, and a synchronous job runs at its pace.",
+            "Look at its heat, power and clocks first; move the job off it.",
+        ),
+        "pcie.width": LINK_ADVICE["width", LinkCause.LINK],
+        "pcie.width_idle": IDLE_WIDTH_ADVICE,
+        "pcie.generation": LINK_ADVICE["generation", LinkCause.LINK],
+        "pcie.flapping": Advice(
+            "The link keeps changing its speed or width under load.",
+            "Check riser, slot and power management settings (ASPM).",
+        ),
+        "pcie.replays": Advice(
+            "Packets arrive broken and are sent again: the signal is marginal.",
+            "Check riser, seating and cables before the link trains down.",
+        ),
+        "pcie.aer": Advice(
+            "The kernel counts PCIe errors on the GPU or on the port above it.",
+            "Check riser, seating and cables; the end that counts is not always the end at fault.",
+        ),
+        "pcie.below_peers": Advice(
+            "The slot itself gives this GPU less than its siblings have.",
+            "Move the card, or change the slot's lane settings, if it should be equal.",
+        ),
+        "baseline.drift": Advice(
+            "The host is not what it was when its baseline was recorded.",
+            "Run gpu-triage baseline diff to see what changed; mend it, or record a new baseline if it is intended.",
+        ),
+        "p2p.unavailable": Advice(
+            "GPUs that should reach each other directly cannot: their traffic goes through host memory.",
+            "Check IOMMU, ACS, virtualisation and firmware settings.",
+        ),
+        "nvlink.down": Advice(
+            "An NVLink link is down: collectives lose its bandwidth.",
+            "Check bridges, seating and the fabric manager; reset the GPU.",
+        ),
+        "nvlink.errors": Advice(
+            "NVLink links count errors.",
+            "Watch them; if they go on, check bridges and seating.",
+        ),
+        "memory.swapping": Advice(
+            "The host reads memory back from swap while GPUs work: their data waits for a disk.",
+            "Find who uses the memory, and give the job less or the host more.",
+        ),
+        "memory.starved": Advice(
+            "GPUs wait while the host is short of memory.",
+            "Find who uses the memory, and give the job less or the host more.",
+        ),
+        "storage.starved": Advice(
+            "GPUs wait for data that storage does not bring fast enough.",
+            "Keep the data local, cache, prefetch or shard it, before adding GPUs.",
+        ),
+        "storage.saturated": Advice(
+            "Storage is at its limit, though no GPU is seen waiting for it now.",
+            "Expect it to be the next bottleneck; do not add work that reads more.",
+        ),
+        "cpu.starved": Advice(
+            "GPUs wait while the CPUs that feed them have no more to give.",
+            "Tune the number of workers, move decoding to the GPU, or pin processes to the right CPUs.",
+        ),
+        "cpu.saturated": Advice(
+            "The CPUs of a NUMA node are at their limit, though no GPU is seen waiting for them now.",
+            "Expect them to be the next bottleneck.",
+        ),
+        "network.starved": Advice(
+            "GPUs wait while a network adapter is at its line rate.",
+            "Cache locally, compress or shard, or give the host a faster path.",
+        ),
+        "network.saturated": Advice(
+            "A network adapter is at its line rate, though no GPU is seen waiting for it now.",
+            "Expect it to be the next bottleneck.",
+        ),
+        "numa.mismatch": Advice(
+            "A process is bound to the CPUs of another socket than its GPU's: every transfer crosses between them.",
+            "Bind it to the GPU's own node (numactl, the scheduler's affinity settings).",
+        ),
+        "work.imbalance": Advice(
+            "Several processes share one GPU while another has none.",
+            "Fix the launcher: one rank a GPU, and look at CUDA_VISIBLE_DEVICES.",
+        ),
+        "work.memory_imbalance": Advice(
+            "One GPU's memory is nearly full while a sibling's is nearly empty.",
+            "Check where the job places its tensors, or shard the model.",
+        ),
+        "work.low_power": Advice(
+            "Kernels are resident all the time and do little: most likely they spin at barriers.",
+            "Look at communication: P2P, NVLink, placement; then batch size and overlap.",
+        ),
+        "work.memory_full": Advice(
+            "Device memory is nearly full and still growing.",
+            "Expect an out-of-memory error; many frameworks pre-allocate, which is no fault.",
+        ),
+        "work.hung": Advice(
+            "The job worked, then stopped without letting go of the GPU: a dead peer, a deadlock, a lost file system.",
+            "Save the stacks of its ranks (py-spy dump), then have its owner restart it.",
+        ),
+        "work.held_idle": Advice(
+            "A process holds device memory and the GPU rests: it may hang, be starting, or serve nobody now.",
+            "Look at its log and stack; only history (GpuHungProcess, GpuAllocatedIdle) can tell which.",
+        ),
+        "policy.persistence": Advice(
+            "Without persistence the driver unloads the GPU when its last client leaves: slow starts, lost settings.",
+            "Run nvidia-persistenced.",
+        ),
+        **{f"xid.{xid.code}": _xid(xid.meaning, xid.action) for xid in XID_CODES.values()},
+    }
+)
+"""Of every finding, by code."""

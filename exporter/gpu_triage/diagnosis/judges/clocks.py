@@ -1,0 +1,98 @@
+"""Is it held back? Heat, power, clock policy, and the GPU that is slower than its siblings."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from statistics import median
+
+from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
+from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.evidence.faults import limited_clock
+from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.findings.finding import Finding, of_gpu
+from gpu_triage.gpu.clocks import GPU_CLOCK_HERTZ
+from gpu_triage.gpu.limits import GPU_CLOCK_MAX_HERTZ, GPU_POWER_DEFAULT_LIMIT_WATTS, GPU_TEMPERATURE_THRESHOLD_CELSIUS
+from gpu_triage.gpu.power import GPU_POWER_LIMIT_WATTS
+from gpu_triage.gpu.thermal import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_MARGIN_CELSIUS
+
+
+def judge_clocks(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """Throttling, how near it is, and what holds clocks down."""
+    for gpu in host.answering:
+        yield from _heat(gpu)
+        yield from _power(gpu)
+        limited = limited_clock(gpu)
+        if limited is not None:
+            yield of_gpu("clock.policy", gpu, limited)
+    yield from _stragglers(host)
+
+
+def _heat(gpu: GpuEvidence) -> Iterator[Finding]:
+    hardware, software = gpu.throttled("hw_thermal"), gpu.throttled("sw_thermal")
+    # At rest it would be cool: one whose busy share nobody knows, as with MIG, counts as loaded.
+    loaded = gpu.loaded or gpu.busy_share is None
+    if loaded and hardware > thresholds.THERMAL_SHARE:
+        yield of_gpu("thermal.hw", gpu, f"hw_thermal {hardware:.0%} of the time{_heat_and_clock(gpu)}")
+    if loaded and software > thresholds.SW_THERMAL_SHARE:
+        yield of_gpu("thermal.sw", gpu, f"sw_thermal {software:.0%} of the time{_heat_and_clock(gpu)}")
+    near = _near_slowdown(gpu)
+    if near is not None:
+        yield of_gpu("thermal.margin", gpu, near)
+
+
+def _heat_and_clock(gpu: GpuEvidence) -> str:
+    heat, clock = gpu.last(GPU_TEMPERATURE_CELSIUS, sensor="gpu"), gpu.last(GPU_CLOCK_HERTZ, clock="sm")
+    most = gpu.last(GPU_CLOCK_MAX_HERTZ, clock="sm")
+    at = "" if heat is None else f", {heat:.0f} °C"
+    return at if clock is None or most is None else f"{at}, SM clock {clock / 1e6:.0f} of {most / 1e6:.0f} MHz"
+
+
+def _near_slowdown(gpu: GpuEvidence) -> str | None:
+    margin = gpu.one(GPU_TEMPERATURE_MARGIN_CELSIUS)
+    if margin is not None and margin.high < thresholds.NEAR_SLOWDOWN_CELSIUS:
+        side = "above" if margin.last < 0 else "below"
+        return f"{abs(margin.last):.0f} °C {side} the temperature at which it slows down"
+    sensors = (("memory", "memory_max"),) if margin is not None else (("gpu", "slowdown"), ("memory", "memory_max"))
+    for sensor, limit_name in sensors:
+        heat = gpu.one(GPU_TEMPERATURE_CELSIUS, sensor=sensor)
+        limit = gpu.last(GPU_TEMPERATURE_THRESHOLD_CELSIUS, threshold=limit_name)
+        if heat is not None and limit is not None and heat.low > limit - thresholds.NEAR_SLOWDOWN_CELSIUS:
+            return f"{sensor} at {heat.last:.0f} °C, {limit_name} at {limit:.0f} °C"
+    return None
+
+
+def _power(gpu: GpuEvidence) -> Iterator[Finding]:
+    brake, slowdown = gpu.throttled("hw_power_brake"), gpu.unexplained_slowdown
+    if brake > thresholds.POWER_BRAKE_SHARE:
+        yield of_gpu("power.brake", gpu, f"hw_power_brake {brake:.0%} of the time")
+    if slowdown > thresholds.POWER_BRAKE_SHARE:
+        yield of_gpu("power.hw_slowdown", gpu, f"hw_slowdown {slowdown:.0%} of the time, without heat or brake")
+    if gpu.capped:
+        limit, default = gpu.last(GPU_POWER_LIMIT_WATTS), gpu.last(GPU_POWER_DEFAULT_LIMIT_WATTS)
+        share = gpu.capped_share
+        code = "power.cap" if share > thresholds.POWER_CAP_SHARE else "power.limit"
+        yield of_gpu(code, gpu, f"limit {limit:.0f} W, default {default:.0f} W; at it {share:.0%} of the time")
+
+
+def _stragglers(host: HostEvidence) -> Iterator[Finding]:
+    """A busy GPU whose clock is below that of its busy siblings.
+
+    One that meets its default power limit, and its peers theirs hardly ever, works harder: no fault of its own.
+    """
+    models: dict[str, list[tuple[GpuEvidence, float]]] = defaultdict(list)
+    for gpu in host.answering:
+        clock = gpu.one(GPU_CLOCK_HERTZ, clock="sm")
+        if clock is not None and gpu.name and (gpu.busy_share or 0.0) >= thresholds.BUSY_SHARE:
+            models[gpu.name].append((gpu, clock.mean))
+    for busy in models.values():
+        if len(busy) < thresholds.STRAGGLER_PEERS:
+            continue
+        usual = median(clock for _, clock in busy)
+        peers_are_free = median(gpu.capped_share for gpu, _ in busy) <= thresholds.STRAGGLER_PEERS_CAP_SHARE
+        for gpu, own in busy:
+            at_limit = gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE and not gpu.capped
+            if own < usual * (1 - thresholds.STRAGGLER_BELOW_SHARE) and not (at_limit and peers_are_free):
+                measured = f"SM clock {own / 1e6:.0f} MHz, its busy siblings' median {usual / 1e6:.0f} MHz"
+                yield of_gpu("clock.straggler", gpu, measured)

@@ -1,0 +1,174 @@
+"""Is the path to it broken? PCIe links and their errors, peer access, NVLink."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from gpu_triage.baseline.link_advice import LINK_ADVICE, Advice, Attribute, LinkCause, link_cause
+from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
+from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.evidence.faults import narrow_link, slow_link
+from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.findings.finding import Finding, of_gpu
+from gpu_triage.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
+from gpu_triage.gpu.nvlink import GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_UP
+from gpu_triage.gpu.pcie import GPU_PCIE_LINK_TRANSITIONS_TOTAL, GPU_PCIE_REPLAYS_TOTAL
+from gpu_triage.gpu.pcie_aer import GPU_PCIE_AER_ERRORS_TOTAL
+from gpu_triage.gpu.pcie_limits import (
+    GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
+    GPU_PCIE_LINK_DEVICE_MAX_WIDTH,
+    GPU_PCIE_LINK_EXPECTED_GENERATION,
+    GPU_PCIE_LINK_EXPECTED_WIDTH,
+    GPU_PCIE_LINK_SLOT_MAX_GENERATION,
+    GPU_PCIE_LINK_SLOT_MAX_WIDTH,
+)
+from gpu_triage.gpu.presence import GPU_P2P_EXPECTED
+from gpu_triage.gpu.topology import GPU_P2P_STATUS
+from gpu_triage.subjects.metric import MetricSpec
+
+_ENOUGH_PEERS: Final = 2
+_LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = MappingProxyType(
+    {
+        "generation": (
+            GPU_PCIE_LINK_EXPECTED_GENERATION,
+            GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
+            GPU_PCIE_LINK_SLOT_MAX_GENERATION,
+        ),
+        "width": (GPU_PCIE_LINK_EXPECTED_WIDTH, GPU_PCIE_LINK_DEVICE_MAX_WIDTH, GPU_PCIE_LINK_SLOT_MAX_WIDTH),
+    }
+)
+"""What is expected of a link, and the most that card and slot can do."""
+
+_NVLINK_ERRORS: Final = (
+    ("replay|recovery", thresholds.NVLINK_REPLAYS_AND_RECOVERIES),
+    ("crc", thresholds.NVLINK_CRC_ERRORS),
+)
+
+
+def judge_links(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """PCIe links that are short or count errors, slots that give less than others, P2P and NVLink."""
+    for gpu in host.gpus:
+        if gpu.up:
+            yield from _pcie(gpu)
+        window = f"in {gpu.seconds:.0f} s"
+        replays = gpu.rising(GPU_PCIE_REPLAYS_TOTAL, thresholds.REPLAYS)
+        if replays is not None:
+            yield of_gpu("pcie.replays", gpu, f"{replays:.0f} replays {window}")
+        if errors := ", ".join(_aer_errors(gpu)):
+            yield of_gpu("pcie.aer", gpu, f"{errors} {window}")
+    yield from _slots(host)
+    yield from _p2p(host)
+    yield from _nvlink(host)
+
+
+def _pcie(gpu: GpuEvidence) -> Iterator[Finding]:
+    """Width and generation below what they should be. A low generation at rest saves power and is no finding."""
+    narrow, slow, loaded = narrow_link(gpu), slow_link(gpu), gpu.recent.loaded
+    slot = f", at {gpu.pci_bus_id}" if gpu.pci_bus_id else ""
+    if narrow is not None:
+        load = "under load" if loaded else "at rest"
+        code = "pcie.width" if loaded else "pcie.width_idle"
+        yield of_gpu(code, gpu, f"{narrow} {load}{slot}", _cause_advice(gpu, "width"))
+    if slow is not None and loaded:
+        yield of_gpu("pcie.generation", gpu, f"{slow} under load{slot}", _cause_advice(gpu, "generation"))
+    flaps = gpu.rising(GPU_PCIE_LINK_TRANSITIONS_TOTAL, thresholds.LINK_TRANSITIONS)
+    if flaps is not None and gpu.loaded:
+        yield of_gpu("pcie.flapping", gpu, f"{flaps:.0f} changes in {gpu.seconds:.0f} s")
+
+
+def _cause_advice(gpu: GpuEvidence, attribute: Attribute) -> Advice | None:
+    """Advice on a card or slot that cannot do what is expected; None if both can."""
+    expected, card, slot = (gpu.last(spec) for spec in _LIMITS[attribute])
+    cause = link_cause(expected, card, slot)
+    return None if cause is LinkCause.LINK else LINK_ADVICE[attribute, cause]
+
+
+def _aer_errors(gpu: GpuEvidence) -> Iterator[str]:
+    for device in ("gpu", "port"):
+        most = thresholds.CORRECTABLE_AER_ERRORS
+        correctable = gpu.rising(GPU_PCIE_AER_ERRORS_TOTAL, most, device=device, severity="correctable")
+        if correctable is not None:
+            yield f"{correctable:.0f} correctable on the {device}"
+        for severity in ("nonfatal", "fatal"):
+            errors = gpu.one(GPU_PCIE_AER_ERRORS_TOTAL, device=device, severity=severity)
+            if errors is not None and errors.increase > 0:
+                yield f"{errors.increase:.0f} {severity} on the {device}"
+
+
+def _slots(host: HostEvidence) -> Iterator[Finding]:
+    """A GPU whose slot gives it less than most GPUs of its model have."""
+    links: dict[str, list[tuple[GpuEvidence, float, float]]] = defaultdict(list)
+    for gpu in host.answering:
+        generation, width = gpu.last(GPU_PCIE_LINK_EXPECTED_GENERATION), gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH)
+        if gpu.name and generation is not None and width is not None:
+            links[gpu.name].append((gpu, generation, width))
+    for peers in links.values():
+        if len(peers) <= _ENOUGH_PEERS:
+            continue
+        usual_generation = _usual(generation for _, generation, _ in peers)
+        usual_width = _usual(width for _, _, width in peers)
+        for gpu, generation, width in peers:
+            if generation < usual_generation or width < usual_width:
+                measured = (
+                    f"generation {generation:.0f} and {width:.0f} lanes at most, "
+                    f"its siblings {usual_generation:.0f} and {usual_width:.0f}"
+                )
+                yield of_gpu("pcie.below_peers", gpu, measured)
+
+
+def _usual(values: Iterator[float]) -> float:
+    """The most common value; of several the greatest."""
+    return max(Counter(values).items(), key=lambda item: (item[1], item[0]))[0]
+
+
+def _p2p(host: HostEvidence) -> Iterator[Finding]:
+    """Pairs of one model without direct access.
+
+    It is expected where it is declared, where a pair as near has it, and, if an administrator disabled it, between GPUs
+    with NVLink.
+    """
+    declared = host.last(GPU_P2P_EXPECTED)
+    if declared == 0:
+        return
+    whole = {(gpu.gpu, gpu.uuid): gpu for gpu in host.answering if gpu.uuid and not gpu.partitioned}
+    levels = host.topology_levels()
+    paths = [
+        (gpu, peer, labels["status"], (gpu.name, levels.get(frozenset((gpu.uuid, peer.uuid))), labels["capability"]))
+        for capability in ("read", "write")
+        for labels in (path.labels for path in host.series(GPU_P2P_STATUS, capability=capability))
+        if (gpu := whole.get((labels["gpu"], labels["uuid"]))) is not None
+        and (peer := whole.get((labels["peer_gpu"], labels["peer_uuid"]))) is not None
+        and gpu.name == peer.name
+    ]
+    linked = {gpu for gpu in whole.values() if gpu.series(GPU_NVLINK_UP)}
+    able = {kind for _, _, status, kind in paths if status == "ok" and kind[1] is not None}
+    refused: dict[GpuEvidence, dict[str, str]] = defaultdict(dict)
+    for gpu, peer, status, kind in paths:
+        forbidden = status == "disabled_by_regkey" and gpu in linked and peer in linked
+        if status not in ("ok", "unknown") and (declared == 1 or kind in able or forbidden):
+            refused[gpu][peer.gpu] = status
+    for gpu, peers in refused.items():
+        yield of_gpu("p2p.unavailable", gpu, ", ".join(f"GPU {peer}: {status}" for peer, status in peers.items()))
+
+
+def _nvlink(host: HostEvidence) -> Iterator[Finding]:
+    """Links that are down, and errors that rise.
+
+    Where no link of the host is up, it booted so, and they should be: until the fabric is completed it is the fabric
+    that is in trouble. MIG switches links off, and so does a virtual machine that was given one GPU.
+    """
+    in_use = any(link.high for link in host.series(GPU_NVLINK_UP))
+    linked = [gpu for gpu in host.answering if gpu.series(GPU_NVLINK_UP) and not gpu.partitioned]
+    for gpu in host.answering:
+        down = [link.labels["link"] for link in gpu.series(GPU_NVLINK_UP) if link.high == 0]
+        due = gpu in linked and len(linked) > 1 and gpu.last(GPU_FABRIC_STATE) in (None, FABRIC_JOINED)
+        if down and (in_use or due):
+            yield of_gpu("nvlink.down", gpu, f"down: link {', '.join(down)}")
+        rising = ((kinds, gpu.rising(GPU_NVLINK_ERRORS_TOTAL, most, type=kinds)) for kinds, most in _NVLINK_ERRORS)
+        errors = [f"{count:.0f} {kinds.replace('|', ' and ')}" for kinds, count in rising if count is not None]
+        if errors:
+            yield of_gpu("nvlink.errors", gpu, f"{', '.join(errors)} errors in {gpu.seconds:.0f} s")

@@ -1,0 +1,91 @@
+"""Faults that came back: on one board, or in one slot whichever board is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
+from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.evidence.series import Series
+from gpu_triage.diagnosis.findings.finding import Finding, of_gpu, of_slot
+from gpu_triage.incidents.metrics import GPU_INCIDENT_BOARDS_RECENT, GPU_INCIDENTS_RECENT
+
+_ENOUGH: Final = ((30, thresholds.REPEATED_IN_30_DAYS), (7, thresholds.REPEATED_IN_7_DAYS))
+_NEVER_ALONE: Final = "reset"  # resets are what people do about faults; they are no fault by themselves
+_CODE: Final = "gpu.repeat_offender"
+_NAMES: Final = {"lost": "GPU lost", "uncorrected": "uncorrected memory errors"}
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """A kind of incident that came back."""
+
+    kind: str  # as the label of gpu_incidents_recent
+    by: str  # ``board`` or ``slot``: which of them is the suspect
+    days: int  # within how many
+    count: int  # how often on the board or in the slot
+    boards: int  # different boards that had it in the slot
+    elsewhere: int  # how often the board had it in other slots
+
+    @property
+    def description(self) -> str:
+        """What happened how often, and where."""
+        when = f"{_NAMES.get(self.kind, f'Xid {self.kind}')}, {self.count} times in {self.days} days"
+        if self.by == "slot":
+            return f"{when} in this slot" + (f", on {self.boards} different boards" if self.boards > 1 else "")
+        moved = f", {self.elsewhere} of them in another slot" if self.elsewhere else ""
+        return f"{when} on this board{moved}"
+
+
+def repetitions(gpu: GpuEvidence) -> tuple[Repetition, ...]:
+    """The kinds of incidents that came back on a GPU or in its slot, the most frequent first."""
+    return _repetitions(gpu.series(GPU_INCIDENTS_RECENT), gpu.series(GPU_INCIDENT_BOARDS_RECENT))
+
+
+def slots_without_gpu(host: HostEvidence) -> Mapping[str, tuple[Repetition, ...]]:
+    """The same of slots whose GPU the driver does not show, by PCI bus id."""
+    counts: dict[str, list[Series]] = {}
+    for series in host.series(GPU_INCIDENTS_RECENT, gpu="", uuid=""):
+        counts.setdefault(series.labels["pci_bus_id"], []).append(series)
+    boards = host.series(GPU_INCIDENT_BOARDS_RECENT, gpu="", uuid="")
+    return {
+        slot: _repetitions(series, [each for each in boards if each.labels["pci_bus_id"] == slot])
+        for slot, series in counts.items()
+    }
+
+
+def judge_repeat_offenders(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """One finding a GPU, or a slot without one, that has kinds of incidents that came back."""
+    for gpu in host.gpus:
+        if came_back := repetitions(gpu):
+            yield of_gpu(_CODE, gpu, _described(came_back))
+    for slot, came_back in slots_without_gpu(host).items():
+        if came_back:
+            yield of_slot(_CODE, slot, _described(came_back))
+
+
+def _described(came_back: Sequence[Repetition]) -> str:
+    return f"{'; '.join(each.description for each in came_back)}: suspect the {came_back[0].by}"
+
+
+def _repetitions(incidents: Iterable[Series], boards_hit: Iterable[Series]) -> tuple[Repetition, ...]:
+    counts = {(t.labels["kind"], t.labels["by"], int(t.labels["days"])): int(t.last) for t in incidents}
+    boards = {each.labels["kind"]: int(each.last) for each in boards_hit}
+    kinds = dict.fromkeys(kind for kind, _, _ in counts if kind != _NEVER_ALONE)
+    found = (_repetition(kind, counts, boards.get(kind, 0)) for kind in kinds)
+    return tuple(sorted((each for each in found if each is not None), key=lambda each: -each.count))
+
+
+def _repetition(kind: str, counts: dict[tuple[str, str, int], int], boards: int) -> Repetition | None:
+    # Different boards that fail alike in one slot speak against the slot, whatever else the board did.
+    for by in ("slot", "board") if boards > 1 else ("board", "slot"):
+        for days, enough in _ENOUGH:
+            count = counts.get((kind, by, days), 0)
+            if count >= enough:
+                elsewhere = max(0, count - counts.get((kind, "slot", days), 0)) if by == "board" else 0
+                return Repetition(kind, by, days, count, boards, elsewhere)
+    return None

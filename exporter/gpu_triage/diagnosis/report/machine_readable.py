@@ -1,0 +1,113 @@
+"""The report for programs: JSON with a version, and JUnit XML."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+from xml.etree import ElementTree as ET  # written here, never parsed
+
+from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.diagnosis.findings.table import Severity
+from gpu_triage.diagnosis.report.report import GpuVerdict, Report
+from gpu_triage.diagnosis.report.text import printable
+
+FORMAT: Final = "gpu-triage-check"
+VERSION: Final = 3  # raised when a key changes its meaning or goes; new keys may come without
+
+
+def render_json(report: Report) -> str:
+    """The report as JSON; docs/check.md describes its shape."""
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "host": report.host,
+        "simulated": report.simulated,
+        "recording": report.recording,
+        "measured_seconds": round(report.measured_seconds, 3),
+        "driver_version": report.driver or None,
+        "blocked": report.blocked,
+        "verdict": report.verdict.value,
+        "gpus": [_gpu(gpu) for gpu in report.gpus],
+        "areas": [
+            {"area": each.area.value, "severity": each.severity and each.severity.value, "summary": each.summary}
+            for each in report.areas
+        ],
+        "findings": [_finding(finding) for finding in report.findings],
+        "not_read": list(report.not_read),
+    }
+    return json.dumps(document, indent=2) + "\n"
+
+
+def _gpu(gpu: GpuVerdict) -> dict[str, Any]:
+    return {
+        "gpu": gpu.gpu,
+        "uuid": gpu.uuid or None,
+        "name": gpu.name or None,
+        "pci_bus_id": gpu.pci_bus_id or None,
+        "bottleneck": gpu.bottleneck.name,
+        "because": gpu.bottleneck.because,
+        "unseen": gpu.bottleneck.unseen or None,
+        "since": _seconds(gpu.since),
+        "verdict": gpu.verdict.value,
+        "findings": list(gpu.codes),
+    }
+
+
+def _seconds(time: float | None) -> float | None:
+    return None if time is None else round(time, 3)
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    check = finding.check
+    return {
+        "code": check.code,
+        "topic": check.topic,
+        "area": check.area.value,
+        "severity": check.severity.value,
+        "action": check.action.value,
+        "alert": check.alert,
+        "runbook": check.runbook or None,
+        "runbook_path": f"/runbooks/{check.runbook}" if check.runbook else None,
+        "gpu": finding.gpu,
+        "uuid": finding.uuid or None,
+        "pci_bus_id": finding.pci_bus_id or None,
+        "explained_by": finding.explained_by or None,
+        "since": _seconds(finding.since),
+        "measured": finding.measured,
+        "meaning": finding.advice.meaning,
+        "decision": finding.advice.decision,
+    }
+
+
+def render_junit(report: Report, fail_on: Severity) -> str:
+    """The report as JUnit XML: a suite an area, a case for each GPU and the host; failed by findings that severe."""
+    root = ET.Element("testsuites", name=FORMAT)
+    for area in report.areas:
+        suite = ET.SubElement(root, "testsuite", name=area.area.value, hostname=printable(report.host))
+        subjects = ["host", *(f"GPU {gpu.gpu}" for gpu in report.gpus)]
+        subjects += sorted({finding.subject for finding in area.findings} - set(subjects))
+        for subject in subjects:
+            name = f"{FORMAT}.{area.area.name.lower()}"
+            case = ET.SubElement(suite, "testcase", classname=name, name=printable(subject))
+            _add_findings(case, [f for f in area.findings if f.subject == subject], fail_on)
+            if report.blocked is not None:
+                ET.SubElement(case, "error", message=printable(report.blocked))
+        for attribute, tag in (("tests", "testcase"), ("failures", "failure"), ("errors", "error")):
+            suite.set(attribute, str(sum(1 for _ in suite.iter(tag))))
+    ET.indent(root)
+    return ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _add_findings(case: ET.Element, findings: list[Finding], fail_on: Severity) -> None:
+    lesser = []
+    for finding in findings:
+        check = finding.check
+        more = f" More: gpu-triage explain {check.code}" if check.runbook else ""
+        words = f"{check.code}: {finding.measured}. {finding.advice.meaning} {finding.advice.decision}{more}"
+        if check.severity.rank >= fail_on.rank:
+            failure = ET.SubElement(case, "failure", type=check.code, message=printable(finding.measured))
+            failure.text = printable(words)
+        else:
+            lesser.append(f"{check.severity.value} {words}")
+    if lesser:
+        ET.SubElement(case, "system-out").text = "\n".join(map(printable, lesser))

@@ -1,0 +1,76 @@
+"""What could not be read of a host, what that hides, and the next step."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Final
+
+from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.evidence.series import Series
+from gpu_triage.gpu.presence import GPU_DEVICES
+from gpu_triage.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
+from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO
+from gpu_triage.subjects.exporter import GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, GPU_EXPORTER_ERRORS_TOTAL
+from gpu_triage.xid.metrics import GPU_EXPORTER_XID_SOURCE_UP
+
+_FOUND: Final = frozenset({"lost", "reset_required"})  # errors that are findings already
+_READ_LOG: Final = "read the kernel log (dmesg | grep -i nvrm)"
+_NEXT_STEPS: Final = MappingProxyType(
+    {
+        "library_not_found": "libnvidia-ml.so.1 is not installed here; install the driver, or, in a container, "
+        "run it with the NVIDIA runtime and the utility capability",
+        "library_invalid": "libnvidia-ml.so.1 is there but cannot be loaded; reinstall the driver's libraries",
+        "driver_not_loaded": "the kernel module is not loaded; modprobe nvidia, then " + _READ_LOG,
+        "version_mismatch": "the library and the loaded kernel module are of different versions; reload the module "
+        "or reboot",
+        "no_permission": "the device files may not be opened; check /dev/nvidia* and the container's devices",
+        "released": "the GPUs were released on request, and nobody monitors them; SIGUSR2 or POST /-/acquire takes "
+        "them back",
+        "stalled": "the driver does not answer in time, as when a GPU hangs; " + _READ_LOG + " and reboot the host",
+        "no_answer": "nothing answered in time; " + _READ_LOG + ", or raise --patience",
+    }
+)
+
+
+def why_blocked(host: HostEvidence, error: str | None) -> str | None:
+    """Why there was nothing to look at, and what to do; None when there was, or when no GPU is expected.
+
+    `error` is the driver's named error; None when it answered.
+    """
+    if host.last(GPU_DEVICES, source="expected") == 0:
+        return None
+    if error is not None and host.last(GPU_DEVICES, source="pci") == 0:
+        return f"no NVIDIA GPU on the PCI bus ({error}); set --expect.gpu-count 0 if that is right"
+    if error is not None:
+        return f"{error}: {_NEXT_STEPS.get(error, _READ_LOG)}"
+    return None if host.gpus else "the driver shows no GPU; set --expect.gpu-count 0 if that is right"
+
+
+def not_read(host: HostEvidence) -> Iterator[str]:
+    """A line for each thing that was not read, with the next step."""
+    sources = {each.labels["source"]: each.last for each in host.series(GPU_EXPORTER_XID_SOURCE_UP)}
+    if sources.get("kmsg") == 0:
+        yield (
+            "the kernel log: Xids from before this look are not seen; run as root or with CAP_SYSLOG, "
+            "or give --path.kmsg"
+        )
+    if host.answering and sources.get("nvml") == 0:
+        yield "NVML's events: an Xid of now is seen in the kernel log only"
+    failed: dict[str, set[str]] = defaultdict(set)
+    for errors in host.series(GPU_EXPORTER_ERRORS_TOTAL) if host.driver_error is None else ():
+        if errors.labels["error"] not in _FOUND and _goes_on(errors, host):
+            failed[errors.labels["collector"]].add(errors.labels["error"])
+    for collector, names in failed.items():
+        yield f"{collector}: {', '.join(sorted(names))}; the log has the cause (check: --verbose)"
+    if nameless := [each for each in host.series(GPU_PROCESS_INFO) if not each.labels["process"]]:
+        yield f"{len(nameless)} processes by name: in a container, give it the host's PID namespace"
+    if not host.series(GPU_HOST_PRESSURE_SECONDS_TOTAL):
+        yield "pressure stall information: this kernel has none, so starvation shows in iowait, disks and CPUs only"
+
+
+def _goes_on(errors: Series, host: HostEvidence) -> bool:
+    """Whether the errors go on; those of a collector whose rounds are further apart than the window may."""
+    interval = host.last(GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, collector=errors.labels["collector"])
+    return errors.increase > 0 or interval is None or interval >= host.seconds

@@ -1,0 +1,134 @@
+"""The whole verdict on a host: findings, one bottleneck a GPU, who should go on taking work, and what was not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpu_triage.diagnosis.bottleneck.classes import Bottleneck, Bottlenecks
+from gpu_triage.diagnosis.bottleneck.memory import GpuMemory, Stretch
+from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.diagnosis.findings.table import Area, Severity
+from gpu_triage.diagnosis.findings.verdicts import Verdict, exit_code, verdict_on
+from gpu_triage.diagnosis.report.not_read import not_read, why_blocked
+from gpu_triage.diagnosis.report.summaries import summaries
+from gpu_triage.gpu.presence import GPU_DRIVER_INFO
+from gpu_triage.subjects.exporter import GPU_EXPORTER_SIMULATED
+
+
+@dataclass(frozen=True, slots=True)
+class GpuVerdict:
+    """The verdict on one GPU."""
+
+    gpu: str
+    uuid: str  # as name and pci_bus_id: "" where unknown
+    name: str
+    pci_bus_id: str
+    bottleneck: Bottleneck
+    since: float | None  # Unix seconds at which it came into its class, as far as was seen; None after one look
+    seconds: Mapping[str, float]  # that it spent in each class so far
+    strip: tuple[Stretch, ...]  # its classes of the last half hour
+    verdict: Verdict  # whether it should go on taking work
+    codes: tuple[str, ...]  # of its findings
+
+
+@dataclass(frozen=True, slots=True)
+class AreaVerdict:
+    """One area of the playbook."""
+
+    area: Area
+    severity: Severity | None  # of its worst finding; None when there is none
+    summary: str | None  # what was read, in one line; None where nothing was
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The verdict on a host."""
+
+    host: str  # its name, or that of the scenario
+    simulated: bool  # whether it is made up
+    recording: str | None  # file that is replayed; None on a host of now
+    measured_seconds: float
+    driver: str  # its version; "" while it is unavailable
+    areas: tuple[AreaVerdict, ...]  # in the playbook's order
+    gpus: tuple[GpuVerdict, ...]  # by index
+    verdict: Verdict
+    not_read: tuple[str, ...]  # what could not be read, and what that hides
+    blocked: str | None  # why the GPUs could not be looked at at all, and what to do; None when they could
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All of them, in the playbook's order."""
+        return tuple(finding for area in self.areas for finding in area.findings)
+
+    def exit_code(self, fail_on: Severity) -> int:
+        """Of a look that found this, as the table of verdicts has it."""
+        severities = [finding.check.severity for finding in self.findings]
+        return exit_code(severities, fail_on, blocked=self.blocked is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is judged."""
+
+    name: str  # of the host, or of the scenario
+    recording: str | None = None  # file that is replayed; None on a host of now
+    continuous: bool = False  # whether it is judged again and again; one look cannot tell since when anything lasts
+
+
+def report_of(
+    subject: Subject,
+    host: HostEvidence,
+    bottlenecks: Bottlenecks,
+    memories: Mapping[GpuEvidence, GpuMemory],
+    found: list[Finding],
+    *,
+    error: str | None,
+) -> Report:
+    """The verdict on a host; `error` is the driver's named error, if the evidence does not tell."""
+    lines = summaries(host)
+    blocked = why_blocked(host, error or host.driver_error)
+    return Report(
+        host=subject.name,
+        simulated=subject.recording is None and host.last(GPU_EXPORTER_SIMULATED) == 1,
+        recording=subject.recording,
+        measured_seconds=host.seconds,
+        driver=host.label(GPU_DRIVER_INFO, "driver_version"),
+        areas=tuple(_area(area, lines[area], found) for area in Area),
+        gpus=tuple(
+            _gpu(gpu, bottlenecks[gpu], memories[gpu], found, continuous=subject.continuous) for gpu in host.gpus
+        ),
+        verdict=verdict_on(
+            (finding.check.severity for finding in found),
+            was_read=blocked is None and (not host.gpus or host.was_read),
+        ),
+        not_read=tuple(not_read(host)),
+        blocked=blocked,
+    )
+
+
+def _area(area: Area, summary: str | None, found: list[Finding]) -> AreaVerdict:
+    own = tuple(finding for finding in found if finding.check.area is area)
+    severities = (finding.check.severity for finding in own)
+    return AreaVerdict(area, max(severities, key=lambda severity: severity.rank, default=None), summary, own)
+
+
+def _gpu(
+    gpu: GpuEvidence, bottleneck: Bottleneck, memory: GpuMemory, found: list[Finding], *, continuous: bool
+) -> GpuVerdict:
+    own = [finding.check for finding in found if finding.gpu == gpu.gpu and finding.uuid == gpu.uuid]
+    return GpuVerdict(
+        gpu=gpu.gpu,
+        uuid=gpu.uuid,
+        name=gpu.name,
+        pci_bus_id=gpu.pci_bus_id,
+        bottleneck=bottleneck,
+        since=memory.since.wall if continuous and memory.since is not None else None,
+        seconds=dict(memory.seconds),
+        strip=memory.strip(gpu.at.monotonic),
+        verdict=verdict_on((check.severity for check in own), was_read=gpu.was_read),
+        codes=tuple(dict.fromkeys(check.code for check in own)),
+    )

@@ -1,0 +1,43 @@
+r"""The one way to read documents: a file, its YAML, TOML or JSON, and typed values; every error names the key.
+
+>>> import dataclasses
+>>> @dataclasses.dataclass(frozen=True)
+... class Server:
+...     port: int
+...     paths: tuple[str, ...] = ()
+>>> read_value(Server, parse_yaml(b"port: 9836", "web.yml"), Place("web.yml"))
+Server(port=9836, paths=())
+>>> read_value(Server, parse_yaml(b"prot: 80\nport: x", "web.yml"), Place("web.yml"))
+Traceback (most recent call last):
+gpu_triage.errors.DocumentError: web.yml: line 1: prot: unknown key; did you mean port? (and 1 more mistake)
+"""
+
+from __future__ import annotations
+
+from gpu_triage.documents.files import parse_json, parse_toml, parse_yaml, read_file, reason_of, write_file
+from gpu_triage.documents.hints import AtMost, Between, Key, Keyed, Matching, Parsed, Secret, Tagged
+from gpu_triage.documents.place import Place, Text, quoted, raised_as, suggestion
+from gpu_triage.documents.values import read_value
+
+__all__ = [
+    "AtMost",
+    "Between",
+    "Key",
+    "Keyed",
+    "Matching",
+    "Parsed",
+    "Place",
+    "Secret",
+    "Tagged",
+    "Text",
+    "parse_json",
+    "parse_toml",
+    "parse_yaml",
+    "quoted",
+    "raised_as",
+    "read_file",
+    "read_value",
+    "reason_of",
+    "suggestion",
+    "write_file",
+]

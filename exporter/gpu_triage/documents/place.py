@@ -1,0 +1,84 @@
+"""Where in a document a value stands, and the errors about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final
+
+from gpu_triage.errors import DocumentError
+
+_LONGEST_SHOWN: Final = 60
+_MOST_LISTED: Final = 16
+
+
+class Text(str):
+    """A key or value of a YAML document as it is written, with its line.
+
+    YAML's guesses (``no`` is false, ``1:30`` is 90, ``010`` is 8) never come between an operator and a setting.
+    """
+
+    __slots__ = ("line",)
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A value's place, as messages name it: file, path of keys, and the key's line where the format tells it.
+
+    >>> str(Place("host.toml").at("machine", "node", 0, "cpus"))
+    'host.toml: machine.node[0].cpus'
+    """
+
+    file: str
+    key: str = ""
+    line: int | None = None
+
+    def at(self, *parts: str | int) -> Place:
+        """The place below this one: a key of a table, a number of a list, and so on."""
+        key, line = self.key, self.line
+        for part in parts:
+            if isinstance(part, int):
+                key = f"{key}[{part}]"
+            else:
+                key = f"{key}.{_plain(part)}" if key else _plain(part)
+                line = getattr(part, "line", line)
+        return Place(self.file, key, line)
+
+    def __str__(self) -> str:
+        line = "" if self.line is None else f"line {self.line}"
+        return ": ".join(part for part in (self.file, line, self.key) if part)
+
+    def error(self, message: str) -> DocumentError:
+        """An error about the value here; the message says what is wrong and what is right."""
+        return DocumentError(f"{self}: {message}")
+
+
+def quoted(text: str) -> str:
+    """The text in quotes for a message: on one line, unprintable characters escaped, long text cut short."""
+    return repr(text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…")
+
+
+def _plain(key: str) -> str:
+    return str(key) if key and key.isprintable() and " " not in key and len(key) <= _LONGEST_SHOWN else quoted(key)
+
+
+def suggestion(key: str, known: Iterable[str], otherwise: str = "") -> str:
+    """What to write instead of an unknown key: the nearest known one, or all, or where too many are listed."""
+    names = list(known)
+    if close := get_close_matches(key, names, n=1):
+        return f"did you mean {close[0]}?"
+    return otherwise if otherwise and len(names) > _MOST_LISTED else f"known are {', '.join(names) or 'none'}"
+
+
+@contextmanager
+def raised_as(kind: type[DocumentError]) -> Iterator[None]:
+    """Raise what is wrong with a document as the error of its kind."""
+    try:
+        yield
+    except kind:
+        raise
+    except DocumentError as error:
+        raise kind(*error.problems, reason=error.reason) from error

@@ -1,0 +1,310 @@
+"""Plain values read as what a type hint says: dataclasses, tuples, tables, and text, numbers and truths with rules.
+
+A rule is an argument of ``Annotated``: ``Annotated[int, Between(1, 16)]``. Values of YAML are text until a hint says
+otherwise. All mistakes of a document are reported at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import types
+from collections.abc import Callable, Iterable, Mapping, Sized
+from difflib import get_close_matches
+from functools import lru_cache, partial
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NoReturn,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
+
+from gpu_triage.documents.hints import AtMost, Between, Key, Keyed, Matching, Parsed, Secret, Tagged
+from gpu_triage.documents.place import Place, Text, quoted, suggestion
+from gpu_triage.errors import DocumentError
+
+T = TypeVar("T")
+
+MOST_PROBLEMS: Final = 20
+"""Mistakes reported of one document."""
+
+_Rules = tuple[Any, ...]
+_Reader = Callable[[Any], Any]
+_Problem = tuple[tuple[str | int, ...], str]
+"""The keys that lead to a value, and what is said of it."""
+
+_NUMBER: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,2})?")
+_WHOLE_NUMBER: Final = re.compile(r"-?[0-9]{1,18}")
+_TRUTHS: Final = {"true": True, "false": False}
+_NAMES: Final = {str: "text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+class _Wrong(Exception):
+    """Values that do not fit: this one for a reason, or others below it."""
+
+    def __init__(self, reason: str, *below: _Problem) -> None:
+        super().__init__()
+        self.problems = below or (((), reason),)
+
+
+@overload
+def read_value(hint: type[T], value: Any, where: Place) -> T: ...
+
+
+@overload
+def read_value(hint: Any, value: Any, where: Place) -> Any: ...
+
+
+def read_value(hint: Any, value: Any, where: Place) -> Any:
+    """A plain value as its hint says; `where` is its place, for messages.
+
+    Raises:
+        DocumentError: what does not fit, all of it up to `MOST_PROBLEMS`.
+    """
+    try:
+        return _reader(hint)(value)
+    except _Wrong as wrong:
+        # The whole document has the line of its first value.
+        first = value[0] if isinstance(value, list) and value else value
+        whole = where if where.line else Place(where.file, where.key, getattr(first, "line", None))
+        problems = wrong.problems[:MOST_PROBLEMS]
+        raise DocumentError(*(f"{where.at(*keys) if keys else whole}: {what}" for keys, what in problems)) from None
+
+
+# Those of the settings of rules are made anew for each document.
+@lru_cache(maxsize=256)
+def _reader(hint: Any) -> _Reader:
+    """The function that reads a value as its hint says; it raises _Wrong."""
+    bare, rules, optional = _parts(hint)
+    if any(isinstance(rule, Parsed) for rule in rules):
+        read = _parsed(bare, rules)
+    elif isinstance(bare, type) and dataclasses.is_dataclass(bare):
+        read = _instance(bare)
+    else:
+        makers: dict[Any, Callable[[Any, _Rules], _Reader]] = {
+            Keyed: _keyed,
+            Tagged: _tagged,
+            tuple: _tuple,
+            dict: _dict,
+            Mapping: _dict,
+        }
+        read = makers.get(get_origin(bare) or type(bare), _scalar)(bare, rules)
+    return (lambda value: None if value is None else read(value)) if optional else read
+
+
+def _parts(hint: Any) -> tuple[Any, _Rules, bool]:
+    """A hint without what is around it, its rules, and whether it may be None."""
+    rules: _Rules = ()
+    optional = False
+    while get_origin(hint) in (Annotated, Union, types.UnionType):
+        first, *rest = get_args(hint)
+        if get_origin(hint) is Annotated:
+            rules = (*rest, *rules)
+        else:
+            optional = types.NoneType in rest
+        hint = first
+    return next((rule for rule in rules if isinstance(rule, (Keyed, Tagged))), hint), rules, optional
+
+
+def _each(entries: Iterable[tuple[str | int, Callable[[], Any]]]) -> list[Any]:
+    """What the functions give that read the entries of a table or list, by key or number."""
+    problems: list[_Problem] = []
+    found = []
+    for key, read in entries:
+        try:
+            found.append(read())
+        except _Wrong as wrong:
+            problems.extend(((key, *keys), what) for keys, what in wrong.problems)
+        if len(problems) >= MOST_PROBLEMS:
+            break
+    if problems:
+        raise _Wrong("", *problems)
+    return found
+
+
+def _instance(cls: Any) -> _Reader:
+    hints = get_type_hints(cls, include_extras=True)
+    fields = {_key(field.name, hints[field.name]): field for field in dataclasses.fields(cls)}
+    readers = {key: _reader(hints[field.name]) for key, field in fields.items()}
+    missing = dataclasses.MISSING
+    required = [key for key, each in fields.items() if each.default is missing and each.default_factory is missing]
+
+    def miss(key: str) -> NoReturn:
+        raise _Wrong(f"is missing; write {_described(hints[fields[key].name])}")
+
+    def read(value: Any) -> Any:
+        table = _table(value)
+        present = [(key, partial(_entry, Keyed(readers), key, item)) for key, item in table.items()]
+        absent = [(key, partial(miss, key)) for key in required if key not in table]
+        return cls(**{fields[key].name: each for key, each in _each([*present, *absent])})
+
+    return read
+
+
+def _key(name: str, hint: Any) -> str:
+    return next((rule.name for rule in _parts(hint)[1] if isinstance(rule, Key)), name)
+
+
+def _entry(readers: Keyed, key: str, item: Any) -> tuple[str, Any]:
+    if key not in readers.hints:
+        raise _Wrong(f"unknown {readers.noun}; {suggestion(key, readers.hints, readers.listing)}")
+    return str(key), readers.hints[key](item)
+
+
+def _keyed(hint: Keyed, _rules: _Rules) -> _Reader:
+    readers = Keyed({key: _reader(each) for key, each in hint.hints.items()}, hint.noun, hint.listing)
+    return lambda value: dict(_each((key, partial(_entry, readers, key, item)) for key, item in _table(value).items()))
+
+
+def _tagged(hint: Tagged, _rules: _Rules) -> _Reader:
+    readers = {kind: _instance(each) for kind, each in hint.kinds.items()}
+
+    def read(value: Any) -> Any:
+        table = dict(_table(value))
+        kind = table.pop(hint.key, None) if hint.key else next((key for key in hint.kinds if key in table), None)
+        if not isinstance(kind, str) or kind not in hint.kinds:
+            right = suggestion(kind if isinstance(kind, str) else "", hint.kinds)
+            what = f"{'is missing; ' if kind is None else _shown(kind)}{right}"
+            raise _Wrong("", ((hint.key,) if hint.key else (), what))
+        return readers[kind](table)
+
+    return read
+
+
+def _dict(hint: Any, rules: _Rules) -> _Reader:
+    names, kind = get_args(hint)
+    # The keys that lead to a key show it.
+    read_name, read_item = _reader(Annotated[names, Secret()]), _reader(kind)
+
+    def entry(key: str, item: Any) -> tuple[str, Any]:
+        return read_name(key), read_item(item)
+
+    def read(value: Any) -> dict[str, Any]:
+        table = _table(value)
+        _check_count(table, rules)
+        return dict(_each((key, partial(entry, key, item)) for key, item in table.items()))
+
+    return read
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise _Wrong("is not a table; write keys and values below it")
+    return value
+
+
+def _tuple(hint: Any, rules: _Rules) -> _Reader:
+    kinds = get_args(hint)
+    readers = [_reader(kind) for kind in kinds if kind is not Ellipsis]
+
+    def read(value: Any) -> tuple[Any, ...]:
+        if value is None:
+            return ()
+        if not isinstance(value, list):
+            raise _Wrong(f"{_shown(value)}write {_described(hint)}")
+        _check_count(value, rules)
+        each = readers * len(value) if kinds[-1] is Ellipsis else readers
+        if len(each) != len(value):
+            raise _Wrong(f"has {len(value)} values; write {len(each)}")
+        return tuple(_each((i, partial(read, value[i])) for i, read in enumerate(each)))
+
+    return read
+
+
+def _check_count(value: Sized, rules: _Rules) -> None:
+    for rule in rules:
+        if isinstance(rule, AtMost) and len(value) > rule.entries:
+            raise _Wrong(f"has {len(value)} entries; write at most {rule.entries}")
+
+
+def _parsed(hint: Any, rules: _Rules) -> _Reader:
+    parsers = [rule for rule in rules if isinstance(rule, Parsed)]
+    written = _reader(parsers[0].written) if parsers[0].written else _scalar(str, rules) if hint is str else None
+
+    def read(value: Any) -> Any:
+        if value is None:
+            raise _Wrong("has no value; write one or leave the key out")
+        if isinstance(value, (dict, list)) and written is None and get_origin(hint) is not tuple:
+            raise _Wrong(f"{_shown(value)}write one value")
+        found = value if written is None else written(value)
+        for rule in parsers:
+            try:
+                found = rule.parse(found)
+            except ValueError as error:
+                raise _Wrong(f"{_shown(value, rules)}{error}") from error
+        return found
+
+    return read
+
+
+def _scalar(hint: Any, rules: _Rules) -> _Reader:
+    def read(value: Any) -> Any:
+        if value is None:
+            raise _Wrong(f"has no value; write {_described(hint, rules)} or leave the key out")
+        plain = None if isinstance(value, (dict, list)) else _plain(hint, value)
+        if plain is None or not all(_obeys(plain, rule) for rule in rules):
+            choices = get_args(hint) if isinstance(value, str) else ()
+            close = get_close_matches(value, map(str, choices), n=1) if choices else ()
+            right = f"did you mean {close[0]}?" if close else f"write {_described(hint, rules)}"
+            raise _Wrong(f"{_shown(value, rules)}{right}")
+        return float(plain) if hint is float else plain
+
+    return read
+
+
+def _plain(hint: Any, value: Any) -> Any:
+    """The value if it is of this type, else None; of text in YAML, what it stands for."""
+    if get_origin(hint) is Literal:
+        return value if value in get_args(hint) and not isinstance(value, bool) else None
+    if isinstance(value, Text):
+        return _of_text(hint, value)
+    if isinstance(value, bool):
+        return value if hint is bool else None
+    return value if isinstance(value, (int, float) if hint is float else hint) else None
+
+
+def _of_text(hint: Any, text: Text) -> Any:
+    if hint is bool:
+        return _TRUTHS.get(text.lower())
+    if hint is int:
+        return int(text) if _WHOLE_NUMBER.fullmatch(text) else None
+    if hint is float:
+        return float(text) if _NUMBER.fullmatch(text) else None
+    return str(text)
+
+
+def _obeys(value: Any, rule: Any) -> bool:
+    if isinstance(rule, Between):
+        return bool(rule.low <= value <= rule.high)
+    if isinstance(rule, AtMost):
+        return len(value) <= rule.entries
+    return not isinstance(rule, Matching) or re.fullmatch(rule.pattern, value) is not None
+
+
+def _shown(value: Any, rules: _Rules = ()) -> str:
+    if isinstance(value, (dict, list)):
+        return f"is a {'table' if isinstance(value, dict) else 'list'}; "
+    if any(isinstance(rule, Secret) for rule in rules):
+        return ""
+    return f"is {quoted(value) if isinstance(value, str) else quoted(str(value))[1:-1]}; "
+
+
+def _described(hint: Any, rules: _Rules = ()) -> str:
+    hint, found, _ = _parts(hint)
+    for rule in (*found, *rules):
+        if isinstance(rule, Between):
+            return f"{_described(hint)} from {rule.low:g} to {rule.high:g}"
+        if isinstance(rule, Matching):
+            return rule.meaning
+    if get_origin(hint) is Literal:
+        return "one of " + ", ".join(str(choice) for choice in get_args(hint))
+    return "a list" if get_origin(hint) is tuple else _NAMES.get(hint, "a table")

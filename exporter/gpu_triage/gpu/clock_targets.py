@@ -1,0 +1,42 @@
+"""The clocks that somebody set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
+
+from gpu_triage.gpu.clocks import APPLICATION_CLOCKS, read_clock_table
+from gpu_triage.subjects.contract import GpuCollector
+from gpu_triage.subjects.metric import Tier, gpu_gauge
+from gpu_triage.subjects.rounds import GpuRound
+
+GPU_CLOCK_TARGET_HERTZ = gpu_gauge(
+    "gpu_clock_target_hertz",
+    "Application clock set by an administrator; below its default it caps every job. Absent where the driver no longer "
+    "has application clocks.",
+    labels={"clock": APPLICATION_CLOCKS},
+    source="nvmlDeviceGetApplicationsClock",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockTargetsReading:
+    """Frequencies that an administrator set, else the default ones; a clock not reported is not in it."""
+
+    hertz: Annotated[Mapping[str, float], GPU_CLOCK_TARGET_HERTZ]
+
+
+def read_clock_targets(gpu: GpuRound) -> ClockTargetsReading:
+    """Clocks as set (nvmlDeviceGetApplicationsClock)."""
+    table = read_clock_table(gpu.inquiry, "nvmlDeviceGetApplicationsClock", APPLICATION_CLOCKS, least_mhz=1)
+    return ClockTargetsReading(table)
+
+
+CLOCK_TARGETS = GpuCollector(
+    name="clock_targets",
+    about="application clocks as set",
+    # Not with the limits, which only a reboot or a new board changes: a job is slow from the moment they are set.
+    tier=Tier.MEDIUM,
+    reader=lambda _config: read_clock_targets,
+)

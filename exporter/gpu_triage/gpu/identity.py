@@ -1,0 +1,87 @@
+"""What a GPU is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from typing import Final
+
+from gpu_triage.subjects.contract import GpuCollector, GpuLabels
+from gpu_triage.subjects.metric import Sample, Tier, gpu_info
+from gpu_triage.subjects.rounds import GpuRound
+
+ARCHITECTURES: Final = {
+    2: "kepler",
+    3: "maxwell",
+    4: "pascal",
+    5: "volta",
+    6: "turing",
+    7: "ampere",
+    8: "ada",
+    9: "hopper",
+    10: "blackwell",
+    13: "rubin",
+}
+"""nvmlDeviceArchitecture_t to the name people use."""
+
+GPU_INFO = gpu_info(
+    "gpu_info",
+    "What this GPU is; join on gpu and uuid. Kept while the GPU is lost. A fact the driver does not give is an empty "
+    "label.",
+    labels=("name", "pci_bus_id", "serial", "architecture", "compute_capability", "vbios_version", "board_part_number"),
+    source="nvmlDeviceGetName and kin",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityReading:
+    """Facts that make one GPU this GPU, in the order of gpu_info's labels; "" where not reported.
+
+    Attributes:
+        name: the product (``NVIDIA H100 80GB HBM3``).
+        pci_bus_id: as sysfs writes it (``0000:65:00.0``).
+        serial: the board's serial number; GeForce boards have none.
+        architecture: ``hopper``; ``unknown_<n>`` for one newer than this program.
+        compute_capability: ``9.0``.
+        vbios_version: of the video BIOS.
+        board_part_number: as printed on the board.
+    """
+
+    name: str
+    pci_bus_id: str
+    serial: str
+    architecture: str
+    compute_capability: str
+    vbios_version: str
+    board_part_number: str
+
+
+def read_identity(gpu: GpuRound) -> IdentityReading:
+    """Identity (nvmlDeviceGetName, …Serial, …Architecture, …CudaComputeCapability, …VbiosVersion, …BoardPartNumber)."""
+    inquiry = gpu.inquiry
+    architecture = inquiry.ask("nvmlDeviceGetArchitecture")
+    capability = inquiry.ask("nvmlDeviceGetCudaComputeCapability")  # (major, minor)
+    return IdentityReading(
+        name=inquiry.ask("nvmlDeviceGetName") or "",
+        pci_bus_id=inquiry.device.pci_bus_id or "",
+        serial=inquiry.ask("nvmlDeviceGetSerial") or "",
+        architecture="" if architecture is None else ARCHITECTURES.get(architecture, f"unknown_{architecture}"),
+        compute_capability=f"{capability[0]}.{capability[1]}" if capability and min(capability) >= 0 else "",
+        vbios_version=inquiry.ask("nvmlDeviceGetVbiosVersion") or "",
+        board_part_number=inquiry.ask("nvmlDeviceGetBoardPartNumber") or "",
+    )
+
+
+def render(reading: IdentityReading, gpu: GpuLabels) -> Iterator[Sample]:
+    """The one sample that says what this GPU is."""
+    yield GPU_INFO.sample(1, *gpu, *astuple(reading))
+
+
+IDENTITY = GpuCollector(
+    name="identity",
+    about="what each GPU is",
+    tier=Tier.SLOW,
+    reader=lambda _config: read_identity,
+    render=render,
+    kept=True,
+)

@@ -1,0 +1,125 @@
+"""How far the GPU's memory has been repaired, and what waits for a reset or a replacement."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
+
+from gpu_triage.nvml.inquiry import Inquiry
+from gpu_triage.nvml.structs import sram_threshold_exceeded
+from gpu_triage.subjects.contract import GpuCollector
+from gpu_triage.subjects.metric import Tier, gpu_gauge
+from gpu_triage.subjects.rounds import GpuRound
+
+RETIREMENT_CAUSES: Final = {"single_bit": 0, "double_bit": 1}
+"""Label to nvmlPageRetirementCause_t."""
+
+BANK_AVAILABILITIES: Final = ("max", "high", "partial", "low", "none")
+"""Members of nvmlRowRemapperHistogramValues_t: spare rows left in a bank."""
+
+_MOST_ADDRESS: Final = 1 << 56
+_MOST_COUNT: Final = 1 << 24
+"""More rows, or banks, than any GPU has."""
+
+GPU_ECC_MODE = gpu_gauge(
+    "gpu_ecc_mode", "1 when ECC is on, 0 when off; absent on boards without ECC.", source="nvmlDeviceGetEccMode"
+)
+GPU_ECC_MODE_PENDING = gpu_gauge(
+    "gpu_ecc_mode_pending", "ECC mode after the next reboot: 1 on, 0 off.", source="nvmlDeviceGetEccMode"
+)
+GPU_ECC_SRAM_THRESHOLD_EXCEEDED = gpu_gauge(
+    "gpu_ecc_sram_threshold_exceeded",
+    "1 when uncorrected SRAM errors passed the board's threshold for replacement.",
+    source="nvmlDeviceGetSramEccErrorStatus",
+)
+GPU_RETIRED_PAGES = gpu_gauge(
+    "gpu_retired_pages",
+    "Memory pages retired for good, by cause; GPUs before Ampere.",
+    labels={"cause": RETIREMENT_CAUSES},
+    source="nvmlDeviceGetRetiredPages",
+)
+GPU_RETIRED_PAGES_PENDING = gpu_gauge(
+    "gpu_retired_pages_pending",
+    "1 when pages wait for a reboot to be retired.",
+    source="nvmlDeviceGetRetiredPagesPendingStatus",
+)
+GPU_REMAPPED_ROWS = gpu_gauge(
+    "gpu_remapped_rows",
+    "Memory rows replaced by spare ones for good, by cause; Ampere and later.",
+    labels={"cause": ("correctable", "uncorrectable")},
+    source="nvmlDeviceGetRemappedRows",
+)
+GPU_ROW_REMAP_PENDING = gpu_gauge(
+    "gpu_row_remap_pending", "1 when rows wait for a GPU reset to be remapped.", source="nvmlDeviceGetRemappedRows"
+)
+GPU_ROW_REMAP_FAILURE = gpu_gauge(
+    "gpu_row_remap_failure",
+    "1 when a remapping failed at any time: the board is due for replacement.",
+    source="nvmlDeviceGetRemappedRows",
+)
+GPU_ROW_REMAP_BANKS = gpu_gauge(
+    "gpu_row_remap_banks",
+    "Memory banks by how many spare rows they have left.",
+    labels={"availability": BANK_AVAILABILITIES},
+    source="nvmlDeviceGetRowRemapperHistogram",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRepairReading:
+    """Repairs of one GPU's memory; None, or not in a mapping, where not reported."""
+
+    ecc_mode: Annotated[bool | None, GPU_ECC_MODE]
+    ecc_mode_pending: Annotated[bool | None, GPU_ECC_MODE_PENDING]
+    sram_threshold_exceeded: Annotated[bool | None, GPU_ECC_SRAM_THRESHOLD_EXCEEDED]
+    retired_pages: Annotated[Mapping[str, int], GPU_RETIRED_PAGES]
+    retired_pages_pending: Annotated[bool | None, GPU_RETIRED_PAGES_PENDING]
+    remapped_rows: Annotated[Mapping[str, int], GPU_REMAPPED_ROWS]
+    row_remap_pending: Annotated[bool | None, GPU_ROW_REMAP_PENDING]
+    row_remap_failure: Annotated[bool | None, GPU_ROW_REMAP_FAILURE]
+    row_remap_banks: Annotated[Mapping[str, int], GPU_ROW_REMAP_BANKS]
+
+
+def read_memory_repair(gpu: GpuRound) -> MemoryRepairReading:
+    """Repairs (nvmlDeviceGetEccMode, …RetiredPages, …RemappedRows, …RowRemapperHistogram, …SramEccErrorStatus)."""
+    inquiry = gpu.inquiry
+    ecc_mode = inquiry.ask("nvmlDeviceGetEccMode")  # [now, after the next reboot]
+    rows = inquiry.ask("nvmlDeviceGetRemappedRows")  # (correctable, uncorrectable, pending, failure)
+    return MemoryRepairReading(
+        ecc_mode=inquiry.flag(ecc_mode[0]) if ecc_mode else None,
+        ecc_mode_pending=inquiry.flag(ecc_mode[1]) if ecc_mode else None,
+        sram_threshold_exceeded=sram_threshold_exceeded(inquiry),
+        retired_pages=_retired_pages(inquiry),
+        retired_pages_pending=inquiry.flag(inquiry.ask("nvmlDeviceGetRetiredPagesPendingStatus")),
+        remapped_rows=_counts(inquiry, {"correctable": rows[0], "uncorrectable": rows[1]} if rows else {}),
+        row_remap_pending=inquiry.flag(rows[2]) if rows else None,
+        row_remap_failure=inquiry.flag(rows[3]) if rows else None,
+        row_remap_banks=_counts(inquiry, _banks(inquiry.ask("nvmlDeviceGetRowRemapperHistogram"))),
+    )
+
+
+def _retired_pages(inquiry: Inquiry) -> Mapping[str, int]:
+    pages = {}
+    for label, cause in RETIREMENT_CAUSES.items():
+        addresses = inquiry.many("nvmlDeviceGetRetiredPages", cause)
+        if addresses is not None and inquiry.within(max(addresses, default=0), 0, _MOST_ADDRESS) is not None:
+            pages[label] = len(addresses)
+    return pages
+
+
+def _counts(inquiry: Inquiry, answers: Mapping[str, int]) -> Mapping[str, int]:
+    plausible = {label: inquiry.within(count, 0, _MOST_COUNT) for label, count in answers.items()}
+    return {label: count for label, count in plausible.items() if count is not None}
+
+
+def _banks(histogram: Any) -> Mapping[str, int]:
+    return {label: getattr(histogram, label) for label in BANK_AVAILABILITIES} if histogram else {}
+
+
+MEMORY_REPAIR = GpuCollector(
+    name="memory_repair",
+    about="ECC mode, retired pages and remapped rows",
+    tier=Tier.SLOW,
+    reader=lambda _config: read_memory_repair,
+)

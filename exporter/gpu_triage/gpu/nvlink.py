@@ -1,0 +1,283 @@
+"""The NVLink links: whether they are up, their errors, and what went over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Final
+
+from gpu_triage.nvml.inquiry import FieldId, Inquiry
+from gpu_triage.nvml.structs import far_end_named, in_fabric
+from gpu_triage.subjects.contract import GpuCollector, GpuLabels
+from gpu_triage.subjects.integrals import Continued
+from gpu_triage.subjects.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, no_sample
+from gpu_triage.subjects.plausible import ERRORS, BoundedCounter, CounterLimit
+from gpu_triage.subjects.rendering import samples
+from gpu_triage.subjects.rounds import GpuRound
+
+LINK_COUNT_FIELD: Final = 91
+STATE_FIELD: Final = 165
+"""NVML_FI_DEV_NVLINK_LINK_COUNT and, with the link as scope, NVML_FI_DEV_NVLINK_GET_STATE."""
+
+STATES: Final = MappingProxyType({0: False, 1: True, 2: True, 3: False})
+"""NVML_NVLINK_STATE_* to whether data can pass: inactive, active, sleep (it wakes by itself), traffic disabled."""
+
+REPLAY, RECOVERY, CRC = "replay", "recovery", "crc"
+TRANSMIT, RECEIVE = "transmit", "receive"
+
+_TRAFFIC_LIMIT: Final = CounterLimit(per_second=200e9, most=1 << 62)
+"""Bytes: a link of the fifth generation carries 50 GB/s each way."""
+
+_LIMITS: Final = MappingProxyType(
+    {REPLAY: ERRORS, RECOVERY: ERRORS, CRC: ERRORS, TRANSMIT: _TRAFFIC_LIMIT, RECEIVE: _TRAFFIC_LIMIT}
+)
+
+_BYTES_PER_KIB: Final = 1024
+_MOST_LINKS: Final = 64
+_LINKS_WITH_OWN_FIELDS: Final = 12
+_LINKS_OF_FIRST_BLOCK: Final = 6
+
+GPU_NVLINK_LINKS = gpu_gauge(
+    "gpu_nvlink_links",
+    "NVLink links of the GPU that lead somewhere. Not counted are those without a bridge and those that the board "
+    "leaves unused: down ever since the exporter started, without traffic or errors counted, and without a far end "
+    "that the driver could name. On a GPU that has joined an NVSwitch fabric and has no link up, links that are down "
+    "count all the same: its board has them connected. Absent without any.",
+    source="NVML fields 91 and 165, else nvmlDeviceGetNvLinkState",
+)
+GPU_NVLINK_LINKS_UP = gpu_gauge(
+    "gpu_nvlink_links_up",
+    "Those of gpu_nvlink_links that are active or asleep (they wake by themselves). Absent where the driver tells the "
+    "state of none.",
+    source="NVML field 165, else nvmlDeviceGetNvLinkState",
+)
+GPU_NVLINK_ERRORS_TOTAL = gpu_counter(
+    "gpu_nvlink_errors_total",
+    "Errors of all NVLink links of the GPU by type ({type}), as the driver counts them since it was loaded; absent for "
+    "what it does not count, such as replay and crc on Blackwell.",
+    labels={"type": (REPLAY, RECOVERY, CRC)},
+    source="NVML fields 161-163, else 215 for recoveries, else 32-59 and 96-119",
+)
+GPU_NVLINK_TRANSMIT_BYTES_TOTAL = gpu_counter(
+    "gpu_nvlink_transmit_bytes_total",
+    "Data the GPU sent over all its NVLink links since the driver was loaded; protocol overhead counts only where the "
+    "driver cannot leave it out.",
+    source="NVML field 138, else 202",
+)
+GPU_NVLINK_RECEIVE_BYTES_TOTAL = gpu_counter(
+    "gpu_nvlink_receive_bytes_total",
+    "Data the GPU received over all its NVLink links since the driver was loaded; protocol overhead counts only where "
+    "the driver cannot leave it out.",
+    source="NVML field 139, else 204",
+)
+GPU_NVLINK_UP = gpu_gauge(
+    "gpu_nvlink_up",
+    "1 while the NVLink link is active or asleep, 0 while it is inactive or its traffic is disabled. One series per "
+    "link that is down; with --metrics.profile full one per link of gpu_nvlink_links.",
+    labels=("link",),
+    source="NVML field 165, else nvmlDeviceGetNvLinkState",
+    brief=lambda sample: not sample.value,
+)
+GPU_NVLINK_LINK_ERRORS_TOTAL = gpu_counter(
+    "gpu_nvlink_link_errors_total",
+    "Errors of one NVLink link by type. Shown for links that have any; with --metrics.profile full for all. Alert on "
+    "gpu_nvlink_errors_total: it is there before the first error.",
+    labels={"link": ANY, "type": (REPLAY, RECOVERY, CRC)},
+    source="as gpu_nvlink_errors_total",
+    brief=lambda sample: bool(sample.value),
+)
+GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL = gpu_counter(
+    "gpu_nvlink_link_transmit_bytes_total",
+    "Data the GPU sent over one NVLink link since the driver was loaded.",
+    labels=("link",),
+    source="as gpu_nvlink_transmit_bytes_total",
+    brief=no_sample,
+)
+GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL = gpu_counter(
+    "gpu_nvlink_link_receive_bytes_total",
+    "Data the GPU received over one NVLink link since the driver was loaded.",
+    labels=("link",),
+    source="as gpu_nvlink_receive_bytes_total",
+    brief=no_sample,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """One way to read a counter of a link.
+
+    Attributes:
+        field: its id, to be asked with the link as scope; where `second` is given, the id of link 0.
+        second: the id of link 6, on drivers that have a field for each of twelve links, in two blocks.
+        scale: what one of the counter is in the unit published.
+    """
+
+    field: int
+    second: int | None = None
+    scale: int = 1
+
+    def of(self, link: int) -> FieldId | None:
+        """What to ask for; None where there is no such field for this link."""
+        if self.second is None:
+            return (self.field, link)
+        if link >= _LINKS_WITH_OWN_FIELDS:
+            return None
+        return self.field + link if link < _LINKS_OF_FIRST_BLOCK else self.second + link - _LINKS_OF_FIRST_BLOCK
+
+
+_SOURCES: Final[Mapping[str, tuple[_Source, ...]]] = MappingProxyType(
+    {
+        # NVML_FI_DEV_NVLINK_ERROR_DL_* (161-163), before r520 NVML_FI_DEV_NVLINK_*_ERROR_COUNT_L*, and for
+        # recoveries on Blackwell NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS (215).
+        REPLAY: (_Source(161), _Source(46, 108)),
+        RECOVERY: (_Source(162), _Source(215), _Source(53, 114)),
+        CRC: (_Source(163), _Source(32, 96)),
+        # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_* (138, 139), else NVML_FI_DEV_NVLINK_COUNT_{XMIT,RCV}_BYTES.
+        TRANSMIT: (_Source(138, scale=_BYTES_PER_KIB), _Source(202)),
+        RECEIVE: (_Source(139, scale=_BYTES_PER_KIB), _Source(204)),
+    }
+)
+"""Counter to the ways to read it, preferred first."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkReading:
+    """One link that leads somewhere."""
+
+    is_up: Annotated[bool | None, GPU_NVLINK_UP]
+    errors: Annotated[Mapping[str, float], GPU_NVLINK_LINK_ERRORS_TOTAL]
+    transmit_bytes: Annotated[float | None, GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL]
+    receive_bytes: Annotated[float | None, GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL]
+
+    def counted(self, name: str) -> float | None:
+        """One of its counters: a type of error, `TRANSMIT` or `RECEIVE`."""
+        return {TRANSMIT: self.transmit_bytes, RECEIVE: self.receive_bytes}.get(name, self.errors.get(name))
+
+
+@dataclass(frozen=True, slots=True)
+class NvlinkReading:
+    """The links of one GPU.
+
+    Attributes:
+        links: by number; empty on a GPU that has none, or none that lead somewhere.
+    """
+
+    links: Mapping[int, LinkReading]
+    errors: Annotated[Mapping[str, float], GPU_NVLINK_ERRORS_TOTAL]
+    transmit_bytes: Annotated[float | None, GPU_NVLINK_TRANSMIT_BYTES_TOTAL]
+    receive_bytes: Annotated[float | None, GPU_NVLINK_RECEIVE_BYTES_TOTAL]
+
+
+class NvlinkReader:
+    """Reads all links in one or two calls; carries their counters on and remembers which lead somewhere.
+
+    A GPU has links that its board leaves unconnected: all of a PCIe card's without a bridge, some with one. They
+    are down like broken ones. A link counts as leading somewhere once it has been up in this process's life, once
+    the driver has counted traffic or errors on it, or once the driver names its far end, or where no link of a GPU in
+    an NVSwitch fabric is up; others are left out. So
+    a broken link goes unseen only if it was down before the exporter started, has carried nothing since the
+    driver was loaded and is unknown to the driver: then the GPU shows fewer links than its like.
+    """
+
+    def __init__(self) -> None:
+        self._connected: set[int] = set()
+        self._chosen: dict[tuple[int, str], tuple[tuple[_Source, FieldId]]] = {}
+        self._counters: dict[tuple[int, str], BoundedCounter] = {}
+        self._last: dict[tuple[int, str], float] = {}
+
+    def read(self, gpu: GpuRound) -> NvlinkReading:
+        """Links now (fields 91, 165 else nvmlDeviceGetNvLinkState, and those of the counters)."""
+        inquiry = gpu.inquiry
+        count = inquiry.within(inquiry.fields((LINK_COUNT_FIELD,)).get(LINK_COUNT_FIELD), 0, _MOST_LINKS)
+        links = range(int(count or 0))
+        wanted: list[FieldId] = [(STATE_FIELD, link) for link in links]
+        wanted += [field for link in links for name in _SOURCES for _, field in self._candidates(link, name)]
+        values = inquiry.fields(wanted)
+        readings = {link: self._link(gpu, link, values) for link in links}
+        for link, reading in readings.items():
+            if link not in self._connected and _leads_somewhere(inquiry, link, reading):
+                self._connected.add(link)
+        if not self._connected and in_fabric(inquiry):
+            # A board that has joined an NVSwitch fabric has its links connected: these were down from the start.
+            self._connected.update(link for link, reading in readings.items() if reading.is_up is False)
+        connected = {link: reading for link, reading in readings.items() if link in self._connected}
+        totals = {name: total for name in _SOURCES if (total := self._total(name, connected)) is not None}
+        return NvlinkReading(
+            links=connected,
+            errors={name: totals[name] for name in (REPLAY, RECOVERY, CRC) if name in totals},
+            transmit_bytes=totals.get(TRANSMIT),
+            receive_bytes=totals.get(RECEIVE),
+        )
+
+    def _total(self, name: str, links: Mapping[int, LinkReading]) -> float | None:
+        """A counter over all links; None where none of them told it now.
+
+        A link that is silent for a while, as one that went down may be, counts with what it told last: without it the
+        total would fall, and rise again by all that the link ever counted.
+        """
+        told = {link: count for link, reading in links.items() if (count := reading.counted(name)) is not None}
+        self._last.update({(link, name): count for link, count in told.items()})
+        return sum(self._last[link, name] for link in links if (link, name) in self._last) if told else None
+
+    def _candidates(self, link: int, name: str) -> tuple[tuple[_Source, FieldId], ...]:
+        """The ways to read a counter: the one that worked before, else all. Two sources do not continue each other."""
+        chosen = self._chosen.get((link, name))
+        if chosen is not None:
+            return chosen
+        return tuple((source, field) for source in _SOURCES[name] if (field := source.of(link)) is not None)
+
+    def _link(self, gpu: GpuRound, link: int, values: Mapping[FieldId, float]) -> LinkReading:
+        counters = {name: self._counter(gpu, link, name, values) for name in _SOURCES}
+        return LinkReading(
+            is_up=_is_up(gpu.inquiry, link, values.get((STATE_FIELD, link))),
+            errors={name: count for name in (REPLAY, RECOVERY, CRC) if (count := counters[name]) is not None},
+            transmit_bytes=counters[TRANSMIT],
+            receive_bytes=counters[RECEIVE],
+        )
+
+    def _counter(self, gpu: GpuRound, link: int, name: str, values: Mapping[FieldId, float]) -> float | None:
+        for source, field in self._candidates(link, name):
+            if field in values:
+                self._chosen[link, name] = ((source, field),)
+                counter = self._counters.get((link, name))
+                if counter is None:
+                    counter = self._counters[link, name] = BoundedCounter(_LIMITS[name], Continued())
+                return counter.add(gpu.inquiry, values[field] * source.scale, gpu.at.monotonic)
+        return None
+
+
+def _is_up(inquiry: Inquiry, link: int, state: float | None) -> bool | None:
+    known = inquiry.ask("nvmlDeviceGetNvLinkState", link) if state is None else state
+    if known is not None and known not in STATES:
+        inquiry.failures.append("implausible")
+        return None
+    return None if known is None else STATES[int(known)]
+
+
+def _leads_somewhere(inquiry: Inquiry, link: int, reading: LinkReading) -> bool:
+    if reading.is_up is None:
+        return False
+    counted = (*reading.errors.values(), reading.transmit_bytes or 0, reading.receive_bytes or 0)
+    return reading.is_up or any(counted) or far_end_named(inquiry, link)
+
+
+def render(reading: NvlinkReading, gpu: GpuLabels) -> Iterator[Sample]:
+    """Samples of one GPU's links."""
+    links = reading.links.values()
+    if links:
+        yield GPU_NVLINK_LINKS.sample(len(links), *gpu)
+    if any(link.is_up is not None for link in links):
+        yield GPU_NVLINK_LINKS_UP.sample(sum(link.is_up is True for link in links), *gpu)
+    yield from samples(reading, gpu)
+    for number, link in reading.links.items():
+        yield from samples(link, (*gpu, str(number)))
+
+
+NVLINK = GpuCollector(
+    name="nvlink",
+    about="state, errors and traffic of the NVLink links",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: NvlinkReader().read,
+    render=render,
+)

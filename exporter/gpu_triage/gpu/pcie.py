@@ -1,0 +1,144 @@
+"""The PCIe link as it runs now, and what went over it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from gpu_triage.nvml.inquiry import Inquiry
+from gpu_triage.pcie import MOST_GENERATION, WIDTHS
+from gpu_triage.subjects.contract import GpuCollector
+from gpu_triage.subjects.integrals import Continued, Unwrapped
+from gpu_triage.subjects.metric import Tier, gpu_counter, gpu_gauge
+from gpu_triage.subjects.plausible import ERRORS, BoundedCounter, CounterLimit
+from gpu_triage.subjects.rounds import GpuRound
+
+TRANSMIT_BYTES_FIELD: Final = 197
+RECEIVE_BYTES_FIELD: Final = 198
+"""NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES; may wrap."""
+
+_TRAFFIC_LIMIT: Final = CounterLimit(per_second=300e9, most=1 << 62)
+"""Bytes: sixteen lanes of generation 7 carry less than 256 GB/s each way."""
+
+_BUS_TYPE_PCIE: Final = 2
+
+GPU_PCIE_LINK_GENERATION = gpu_gauge(
+    "gpu_pcie_link_generation",
+    "PCIe generation the link runs at now; idle cards shift down on purpose.",
+    source="nvmlDeviceGetCurrPcieLinkGeneration",
+)
+GPU_PCIE_LINK_WIDTH = gpu_gauge(
+    "gpu_pcie_link_width", "PCIe lanes the link runs with now.", source="nvmlDeviceGetCurrPcieLinkWidth"
+)
+GPU_PCIE_LINK_TRANSITIONS_TOTAL = gpu_counter(
+    "gpu_pcie_link_transitions_total",
+    "Changes of the link's generation or width seen between samples since the exporter started.",
+    labels={"attribute": ("generation", "width")},
+    source="the exporter, from successive readings",
+)
+GPU_PCIE_TRANSMIT_BYTES_TOTAL = gpu_counter(
+    "gpu_pcie_transmit_bytes_total",
+    "Bytes the GPU sent over PCIe since the exporter started, unwrapped; absent on drivers without the counter.",
+    source="field 197",
+)
+GPU_PCIE_RECEIVE_BYTES_TOTAL = gpu_counter(
+    "gpu_pcie_receive_bytes_total",
+    "Bytes the GPU received over PCIe since the exporter started, unwrapped; absent on drivers without the counter.",
+    source="field 198",
+)
+GPU_PCIE_REPLAYS_TOTAL = gpu_counter(
+    "gpu_pcie_replays_total",
+    "PCIe packets sent again after a link error, as the driver counts them since it was loaded.",
+    source="nvmlDeviceGetPcieReplayCounter",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PcieReading:
+    """One GPU's link; None where not reported, or where the GPU is not on PCIe."""
+
+    generation: Annotated[int | None, GPU_PCIE_LINK_GENERATION]
+    width: Annotated[int | None, GPU_PCIE_LINK_WIDTH]
+    generation_transitions: Annotated[int | None, GPU_PCIE_LINK_TRANSITIONS_TOTAL, "generation"]
+    width_transitions: Annotated[int | None, GPU_PCIE_LINK_TRANSITIONS_TOTAL, "width"]
+    transmit_bytes: Annotated[float | None, GPU_PCIE_TRANSMIT_BYTES_TOTAL]
+    receive_bytes: Annotated[float | None, GPU_PCIE_RECEIVE_BYTES_TOTAL]
+    replays: Annotated[float | None, GPU_PCIE_REPLAYS_TOTAL]
+
+
+def on_pcie(inquiry: Inquiry) -> bool:
+    """Whether the GPU hangs off PCIe (nvmlDeviceGetBusType); drivers that cannot say know no other bus.
+
+    Integrated GPUs answer the link questions too, with numbers that mean nothing.
+    """
+    return inquiry.ask("nvmlDeviceGetBusType") in (None, _BUS_TYPE_PCIE)
+
+
+def plausible_generation(inquiry: Inquiry, answer: int | None) -> int | None:
+    """A PCIe generation; None when there is none or it cannot be."""
+    value = inquiry.within(answer, 1, MOST_GENERATION)
+    return None if value is None else int(value)
+
+
+def plausible_width(inquiry: Inquiry, answer: int | None) -> int | None:
+    """A number of PCIe lanes; None when there is none or no link has so many."""
+    if answer is not None and answer not in WIDTHS:
+        inquiry.failures.append("implausible")
+        return None
+    return answer
+
+
+class PcieReader:
+    """Reads the link, counts its changes, unwraps its byte counters."""
+
+    def __init__(self) -> None:
+        self._transmit = BoundedCounter(_TRAFFIC_LIMIT, Unwrapped())
+        self._receive = BoundedCounter(_TRAFFIC_LIMIT, Unwrapped())
+        self._replays = BoundedCounter(ERRORS, Continued())
+        self._generation = _Transitions()
+        self._width = _Transitions()
+
+    def read(self, gpu: GpuRound) -> PcieReading:
+        """The link now (nvmlDeviceGetCurrPcieLink{Generation,Width}, fields 197 and 198, …PcieReplayCounter)."""
+        inquiry, at = gpu.inquiry, gpu.at.monotonic
+        if not on_pcie(inquiry):
+            return PcieReading(None, None, None, None, None, None, None)
+        generation = plausible_generation(inquiry, inquiry.ask("nvmlDeviceGetCurrPcieLinkGeneration"))
+        width = plausible_width(inquiry, inquiry.ask("nvmlDeviceGetCurrPcieLinkWidth"))
+        counters = inquiry.fields((TRANSMIT_BYTES_FIELD, RECEIVE_BYTES_FIELD))
+        replays = inquiry.ask("nvmlDeviceGetPcieReplayCounter")
+        return PcieReading(
+            generation=generation,
+            width=width,
+            generation_transitions=self._generation.see(generation),
+            width_transitions=self._width.see(width),
+            transmit_bytes=self._transmit.add(inquiry, counters.get(TRANSMIT_BYTES_FIELD), at),
+            receive_bytes=self._receive.add(inquiry, counters.get(RECEIVE_BYTES_FIELD), at),
+            replays=self._replays.add(inquiry, replays, at),
+        )
+
+
+class _Transitions:
+    """Counts changes between successive readings."""
+
+    __slots__ = ("_count", "_last")
+
+    def __init__(self) -> None:
+        self._last: int | None = None
+        self._count = 0
+
+    def see(self, value: int | None) -> int | None:
+        if value is None:
+            return None if self._last is None else self._count
+        if self._last is not None and value != self._last:
+            self._count += 1
+        self._last = value
+        return self._count
+
+
+PCIE = GpuCollector(
+    name="pcie",
+    about="PCIe generation, width, traffic and replays",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: PcieReader().read,
+)

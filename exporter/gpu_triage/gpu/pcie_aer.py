@@ -1,0 +1,108 @@
+"""PCIe errors as the kernel was told of them (Advanced Error Reporting), at both ends of the GPU's link."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Annotated, Final
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.kernel.files import parse_count, read_text
+from gpu_triage.kernel.pci_bus import device_directory, port_above
+from gpu_triage.subjects.contract import GpuCollector
+from gpu_triage.subjects.integrals import Continued
+from gpu_triage.subjects.metric import Tier, gpu_counter
+from gpu_triage.subjects.rounds import GpuRound
+
+TOTALS: Final = MappingProxyType(
+    {"correctable": "TOTAL_ERR_COR", "nonfatal": "TOTAL_ERR_NONFATAL", "fatal": "TOTAL_ERR_FATAL"}
+)
+"""Severity, which also ends the file's name, to the name of the line with its sum."""
+
+_LIMIT_BYTES: Final = 1 << 16
+
+GPU_PCIE_AER_ERRORS_TOTAL = gpu_counter(
+    "gpu_pcie_aer_errors_total",
+    "PCIe errors the kernel was told of (AER), by who reported them (gpu, or the port at the other end of its link) "
+    "and severity ({severity}). An error may show at one end only. Read without the driver, so kept while the GPU "
+    "does not answer. Absent where the kernel has no AER for the device, as in most virtual machines.",
+    labels={"device": ("gpu", "port"), "severity": TOTALS},
+    source="sysfs aer_dev_{correctable,nonfatal,fatal} of the GPU and of the port above it",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PcieAerReading:
+    """Errors by severity since the device appeared; what the kernel does not count is not in it. Never go back."""
+
+    gpu: Annotated[Mapping[str, float], GPU_PCIE_AER_ERRORS_TOTAL, "gpu"]
+    port: Annotated[Mapping[str, float], GPU_PCIE_AER_ERRORS_TOTAL, "port"]
+
+
+class PcieAerReader:
+    """Reads both ends and carries the counters on when a device appears anew. Asks the kernel alone."""
+
+    def __init__(self) -> None:
+        self._counters: defaultdict[tuple[str, str], Continued] = defaultdict(Continued)
+
+    def read(self, gpu: GpuRound) -> PcieAerReading:
+        """Errors now (``aer_dev_*`` under ``/sys/bus/pci/devices``, of the GPU and of the port above it).
+
+        An error may be reported by one end only: by the port alone once the GPU no longer answers.
+        """
+        bus_id = gpu.inquiry.device.pci_bus_id
+        if bus_id is None:
+            return PcieAerReading({}, {})
+        port = port_above(gpu.machine.sysfs, bus_id)
+        return PcieAerReading(
+            gpu=self._errors(gpu, "gpu", bus_id),
+            port={} if port is None else self._errors(gpu, "port", port),
+        )
+
+    def _errors(self, gpu: GpuRound, end: str, bus_id: str) -> Mapping[str, float]:
+        counts = {severity: self._count(gpu, bus_id, severity) for severity in TOTALS}
+        return {
+            severity: self._counters[end, severity].add(count)
+            for severity, count in counts.items()
+            if count is not None
+        }
+
+    def _count(self, gpu: GpuRound, bus_id: str, severity: str) -> int | None:
+        path = device_directory(gpu.machine.sysfs, bus_id) / f"aer_dev_{severity}"
+        try:
+            text = read_text(path, limit=_LIMIT_BYTES)
+        except HostReadFailed as failed:
+            gpu.inquiry.failures.append(failed.reason)
+            return None
+        if text is None:
+            return None
+        count = parse_aer_total(text, severity)
+        if count is None:
+            gpu.inquiry.failures.append("malformed")
+        return count
+
+
+def parse_aer_total(text: str, severity: str) -> int | None:
+    """The sum in an ``aer_dev_*`` file of this severity; None when no line has it.
+
+    Shape: lines ``Name N``, the last ``TOTAL_ERR_COR N``. Names of errors may have spaces and differ by kernel;
+    only the sum's line is read, and lines that make no sense are passed over.
+    """
+    for line in text.splitlines():
+        name, _, number = line.strip().rpartition(" ")
+        if name.rstrip() == TOTALS[severity]:
+            try:
+                return parse_count(number)
+            except ValueError:
+                continue
+    return None
+
+
+PCIE_AER = GpuCollector(
+    name="pcie_aer",
+    about="PCIe errors as the kernel counts them, of the GPU and the port above it",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: PcieAerReader().read,
+)

@@ -1,0 +1,63 @@
+"""What the driver asks for to get the GPU well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from gpu_triage.subjects.contract import GpuCollector
+from gpu_triage.subjects.metric import Tier, gpu_gauge
+from gpu_triage.subjects.rounds import GpuRound
+
+RECOVERY_ACTION_FIELD: Final = 230
+"""NVML_FI_DEV_GET_GPU_RECOVERY_ACTION."""
+
+_MOST_ACTION: Final = 255
+"""Newer drivers may know more actions than gpu_recovery_action names; what is far beyond is no action."""
+
+GPU_RECOVERY_ACTION = gpu_gauge(
+    "gpu_recovery_action",
+    "What the driver asks for to get this GPU well: {states}. Absent before driver 570.",
+    states=dict(
+        enumerate(
+            (
+                "nothing",
+                "GPU reset",
+                "node reboot",
+                "drain peer-to-peer work",
+                "drain and reset",
+                "recover the IMEX domain",
+                "reset the bus",
+                "reboot the system",
+            )
+        )
+    ),
+    source="NVML field 230",
+)
+
+NO_RECOVERY: Final = GPU_RECOVERY_ACTION.value_of("nothing")
+DRAIN_AND_RESET: Final = GPU_RECOVERY_ACTION.value_of("drain and reset")
+"""The action that can wait until the jobs on the GPU are done."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReading:
+    """The action; None where not reported."""
+
+    action: Annotated[int | None, GPU_RECOVERY_ACTION]
+
+
+def read_recovery(gpu: GpuRound) -> RecoveryReading:
+    """The action asked for now (field 230)."""
+    inquiry = gpu.inquiry
+    asked = inquiry.fields((RECOVERY_ACTION_FIELD,)).get(RECOVERY_ACTION_FIELD)
+    action = inquiry.within(asked, 0, _MOST_ACTION)
+    return RecoveryReading(None if action is None else int(action))
+
+
+RECOVERY = GpuCollector(
+    name="recovery",
+    about="what the driver asks for to get the GPU well",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: read_recovery,
+)

@@ -1,0 +1,96 @@
+"""Temperatures, what is left until the GPU slows down, and the fans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from gpu_triage.nvml.inquiry import Inquiry
+from gpu_triage.subjects.contract import GpuCollector
+from gpu_triage.subjects.metric import Tier, gpu_gauge
+from gpu_triage.subjects.rounds import GpuRound
+
+GPU_SENSOR: Final = 0
+MEMORY_TEMPERATURE_FIELD: Final = 82
+
+_NOT_AVAILABLE: Final = -1
+"""NVML_VALUE_NOT_AVAILABLE, where the answer is signed."""
+
+_COLDEST_CELSIUS: Final = -100
+_HOTTEST_CELSIUS: Final = 200
+_MOST_FANS: Final = 16
+_MOST_FAN_PERCENT: Final = 200
+"""A fan may be driven past its nominal maximum."""
+
+GPU_TEMPERATURE_CELSIUS = gpu_gauge(
+    "gpu_temperature_celsius",
+    "Temperature by sensor: {sensor}.",
+    labels={"sensor": ("gpu", "memory")},
+    source="nvmlDeviceGetTemperatureV, else nvmlDeviceGetTemperature; field 82",
+)
+GPU_TEMPERATURE_MARGIN_CELSIUS = gpu_gauge(
+    "gpu_temperature_margin_celsius",
+    "Degrees left until the GPU slows down; absent on drivers older than r570.",
+    source="nvmlDeviceGetMarginTemperature",
+)
+GPU_FAN_SPEED_RATIO = gpu_gauge(
+    "gpu_fan_speed_ratio",
+    "Intended fan speed as a share of the maximum; absent on boards without fans of their own.",
+    labels=("fan",),
+    source="nvmlDeviceGetFanSpeed_v2",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ThermalReading:
+    """Heat of one GPU; None where not reported. A fan that did not answer is not in the mapping."""
+
+    gpu_celsius: Annotated[float | None, GPU_TEMPERATURE_CELSIUS, "gpu"]
+    memory_celsius: Annotated[float | None, GPU_TEMPERATURE_CELSIUS, "memory"]
+    margin_celsius: Annotated[float | None, GPU_TEMPERATURE_MARGIN_CELSIUS]
+    fan_ratios: Annotated[Mapping[str, float], GPU_FAN_SPEED_RATIO]
+
+
+def read_thermal(gpu: GpuRound) -> ThermalReading:
+    """Heat now (nvmlDeviceGetTemperatureV, field 82, nvmlDeviceGetMarginTemperature, nvmlDeviceGetFanSpeed[_v2])."""
+    inquiry = gpu.inquiry
+    die = inquiry.first("nvmlDeviceGetTemperatureV", "nvmlDeviceGetTemperature", args=(GPU_SENSOR,))
+    # Boards without a memory sensor answer 0 rather than "not supported".
+    memory = inquiry.fields((MEMORY_TEMPERATURE_FIELD,)).get(MEMORY_TEMPERATURE_FIELD) or None
+    margin = inquiry.ask("nvmlDeviceGetMarginTemperature")
+    if die == _NOT_AVAILABLE:
+        die = None
+        # Alone, -1 may well be a margin.
+        margin = None if margin == _NOT_AVAILABLE else margin
+    return ThermalReading(
+        gpu_celsius=inquiry.within(die, _COLDEST_CELSIUS, _HOTTEST_CELSIUS),
+        memory_celsius=inquiry.within(memory, _COLDEST_CELSIUS, _HOTTEST_CELSIUS),
+        margin_celsius=inquiry.within(margin, -_HOTTEST_CELSIUS, _HOTTEST_CELSIUS),
+        fan_ratios=_fan_ratios(inquiry),
+    )
+
+
+def _fan_ratios(inquiry: Inquiry) -> Mapping[str, float]:
+    count = inquiry.within(inquiry.ask("nvmlDeviceGetNumFans"), 0, _MOST_FANS)
+    # Older drivers do not count the fans: they tell of one, or of all of them as one.
+    answers = (
+        [inquiry.ask("nvmlDeviceGetFanSpeed")]
+        if count is None
+        else [inquiry.ask("nvmlDeviceGetFanSpeed_v2", fan) for fan in range(count)]
+    )
+    ratios = {str(fan): _ratio(inquiry, answer) for fan, answer in enumerate(answers)}
+    return {fan: ratio for fan, ratio in ratios.items() if ratio is not None}
+
+
+def _ratio(inquiry: Inquiry, answer: float | None) -> float | None:
+    percent = inquiry.within(answer, 0, _MOST_FAN_PERCENT)
+    return None if percent is None else percent / 100
+
+
+THERMAL = GpuCollector(
+    name="thermal",
+    about="temperatures, margin and fans",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: read_thermal,
+)

@@ -1,0 +1,286 @@
+"""Which features lack a right on this host: what they would read is tried, and nothing is read."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.config import Config, collector_enabled
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.host.network import HOST_NETWORK
+from gpu_triage.host.nfs import HOST_NFS
+from gpu_triage.host.textfile import TEXTFILE
+from gpu_triage.kernel.files import read_names, read_text
+from gpu_triage.machine import Machine
+from gpu_triage.processes.locality import PROCESS_MEMORY_LOCALITY
+from gpu_triage.processes.on_gpu import PROCESSES
+from gpu_triage.processes.pids import names_are_host_pids, sees_every_process
+from gpu_triage.processes.pods import POD_NAMES
+from gpu_triage.selection import needed_but_excluded
+from gpu_triage.subjects.contract import HostCollector, runs
+from gpu_triage.subjects.metric import Sample, Tier, host_info
+from gpu_triage.subjects.rounds import HostRound
+from gpu_triage.xid import metrics as xid
+
+log = logging.getLogger(__name__)
+
+OTHER_PID_NAMESPACE: Final = "other_pid_namespace"
+_NO_PERMISSION: Final = "no_permission"
+_MISSING: Final = "missing"
+_REASONS: Final = {
+    errno.EACCES: _NO_PERMISSION,
+    errno.EPERM: _NO_PERMISSION,
+    errno.ENOENT: _MISSING,
+    errno.ENOTDIR: _MISSING,
+    errno.ENXIO: _MISSING,
+    errno.ENODEV: _MISSING,
+}
+
+GPU_EXPORTER_DEGRADED_INFO = host_info(
+    "gpu_exporter_degraded_info",
+    "A feature that has less than it could have, for lack of a right, a mount or a namespace; absent while it lacks "
+    "nothing. The log says what would help, once.",
+    labels=("feature", "reason"),
+    source="/proc/1, /proc/self, /dev/kmsg and what options name",
+)
+
+
+_EXCLUDED_REMEDY: Final = "alerts that need this metric cannot fire: take it out of --metrics.exclude"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What this exporter was asked to do.
+
+    Attributes:
+        features: names of those that run; a feature that does not run lacks nothing.
+        textfile: the folder of jobs' files; None where none is republished.
+        pod_resources: the kubelet's socket; None where no kubelet is asked.
+        state: the state directory; None where nothing is kept.
+        excluded: metrics that alerts need and that are not to be published.
+    """
+
+    features: frozenset[str]
+    textfile: Path | None
+    pod_resources: Path | None
+    state: Path | None = None
+    excluded: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """A feature that has less than it could have.
+
+    Attributes:
+        feature: its name.
+        reason: ``no_permission``, ``missing``, ``hidden`` (hidepid), ``other_pid_namespace``, ``io_error``, or
+            ``excluded`` of a metric.
+        remedy: what it costs and what would help, for the log.
+    """
+
+    feature: str
+    reason: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccessReading:
+    """The features that lack a right; empty on a host that gives all."""
+
+    lacks: tuple[Lack, ...]
+
+
+class AccessReader:
+    """Tries each right, and logs a lack once, when it comes and when it goes."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self._known: frozenset[Lack] = frozenset()
+
+    def read(self, round_: HostRound) -> AccessReading:
+        """What is lacking now. Never raises: what cannot be told is not claimed."""
+        machine, wanted = round_.machine, self._wanted
+        pids = _Pids(machine.procfs)
+        probes: tuple[tuple[str, Callable[[], Lack | None]], ...] = (
+            ("kernel_log", lambda: _kernel_log(machine)),
+            ("pci_bus", lambda: _pci_bus(machine)),
+            ("processes", lambda: _processes(pids)),
+            ("process_memory_locality", lambda: _memory_locality(machine.procfs)),
+            ("host_network", lambda: _host_network(pids)),
+            ("host_nfs", lambda: _host_nfs(pids)),
+            ("textfile", lambda: _textfile(wanted.textfile)),
+            ("pod_names", lambda: _pod_names(wanted.pod_resources)),
+            ("state_directory", lambda: _state_directory(wanted.state)),
+        )
+        excluded = (Lack(name, "excluded", _EXCLUDED_REMEDY) for name in wanted.excluded)
+        found = (*(lack for feature, probe in probes if feature in wanted.features and (lack := probe())), *excluded)
+        self._tell(found)
+        return AccessReading(found)
+
+    def _tell(self, found: Collection[Lack]) -> None:
+        for lack in found:
+            if lack not in self._known:
+                facts = {"feature": lack.feature, "reason": lack.reason, "remedy": lack.remedy}
+                log.warning("feature degraded", extra={"fields": facts})
+        for lack in self._known.difference(found):
+            log.info("feature no longer degraded", extra={"fields": {"feature": lack.feature, "reason": lack.reason}})
+        self._known = frozenset(found)
+
+
+class _Pids:
+    """Whose processes this procfs shows, and to whom.
+
+    Attributes:
+        procfs: its root.
+        live: whether it knows this process at all; a recorded or simulated one does not.
+        foreign: whether it is of another PID namespace than the host's.
+        nested: whether this process is in another PID namespace than the host's.
+    """
+
+    def __init__(self, procfs: Path) -> None:
+        self.procfs = procfs
+        self.live = _text(procfs / "self" / "status") is not None
+        self.foreign = names_are_host_pids(procfs) is False
+        self.nested = not sees_every_process(procfs)
+
+
+def _kernel_log(machine: Machine) -> Lack | None:
+    reason = None if machine.kmsg is None else _refusal(machine.kmsg)
+    remedy = "Xids of before the start, and while the driver hangs, are not heard: CAP_SYSLOG or a privileged container"
+    return Lack("kernel_log", reason, remedy) if reason else None
+
+
+def _pci_bus(machine: Machine) -> Lack | None:
+    try:
+        read_names(machine.sysfs / "bus" / "pci" / "devices")
+    except HostReadFailed as failed:
+        return Lack(
+            "pci_bus", failed.reason, "slots and links are not seen: mount the host's /sys and set --path.sysfs"
+        )
+    return None
+
+
+def _processes(pids: _Pids) -> Lack | None:
+    if pids.nested:
+        # Even beside the host's procfs: the driver itself translates PIDs, and leaves out those of other namespaces.
+        remedy = (
+            "processes outside this container are not listed, and how many there are is not known: give it the host's "
+            "PID namespace"
+        )
+        return Lack("processes", OTHER_PID_NAMESPACE, remedy)
+    if pids.live and _text(pids.procfs / "1" / "status") is None:
+        return Lack(
+            "processes", "hidden", "other users' processes have no names: add the group of hidepid's gid= option"
+        )
+    return None
+
+
+def _memory_locality(procfs: Path) -> Lack | None:
+    # OpenedMachine, not read: opening is what asks for the right, reading would walk the page tables.
+    if _refusal(procfs / "1" / "numa_maps") == _NO_PERMISSION:
+        remedy = "memory of other users' processes is not located: CAP_SYS_PTRACE"
+        return Lack("process_memory_locality", _NO_PERMISSION, remedy)
+    return None
+
+
+def _host_network(pids: _Pids) -> Lack | None:
+    remedy = "the network is this container's, not the host's: mount the host's /proc and set --path.procfs"
+    return Lack("host_network", OTHER_PID_NAMESPACE, remedy) if pids.foreign else None
+
+
+def _host_nfs(pids: _Pids) -> Lack | None:
+    if pids.foreign:
+        remedy = "NFS mounts are this container's, not the host's: mount the host's /proc and set --path.procfs"
+        return Lack("host_nfs", OTHER_PID_NAMESPACE, remedy)
+    # A mount's number is the kernel's own: two namespaces never share the first.
+    hosts, own = (_text(pids.procfs / pid / "mountinfo") for pid in ("1", "self"))
+    apart = hosts and own and hosts.split(" ", 1)[0] != own.split(" ", 1)[0]
+    if apart and _refusal(pids.procfs / "1" / "mountstats") == _NO_PERMISSION:
+        return Lack("host_nfs", _NO_PERMISSION, "NFS mounts made on the host after the start may be missing: user 0")
+    return None
+
+
+def _textfile(folder: Path | None) -> Lack | None:
+    reason = None if folder is None else _refusal(folder)
+    return (
+        Lack("textfile", reason, f"jobs' metrics are not republished: let this user read {folder}") if reason else None
+    )
+
+
+def _pod_names(socket: Path | None) -> Lack | None:
+    if socket is None:
+        return None
+    try:
+        socket.stat()
+    except OSError as error:
+        reason: str | None = _reason(error)
+    else:
+        reason = None if os.access(socket, os.W_OK, effective_ids=True) else _NO_PERMISSION
+    return Lack("pod_names", reason, f"pods are not named: user 0, and a mount of {socket}") if reason else None
+
+
+def _state_directory(folder: Path | None) -> Lack | None:
+    if folder is None:
+        return None
+    reason = None if os.access(folder, os.W_OK | os.X_OK, effective_ids=True) else _refusal(folder) or _NO_PERMISSION
+    remedy = f"incidents are forgotten when the exporter ends: let this user write to {folder}"
+    return Lack("state_directory", reason, remedy) if reason else None
+
+
+def _refusal(path: Path) -> str | None:
+    """Why a file cannot be opened to be read; None when it can."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        return _reason(error)
+    return None
+
+
+def _reason(error: OSError) -> str:
+    return _REASONS.get(error.errno or 0, "io_error")
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return read_text(path)
+    except HostReadFailed:
+        return None
+
+
+_OF_COLLECTORS: Final = (PROCESSES, PROCESS_MEMORY_LOCALITY, HOST_NETWORK, HOST_NFS, TEXTFILE, POD_NAMES)
+
+
+def wanted(config: Config) -> Wanted:
+    """The features that this configuration runs."""
+    features = {"pci_bus", *(collector.name for collector in _OF_COLLECTORS if runs(collector, config))}
+    if collector_enabled(config, xid.NAME, default=True):
+        features.add("kernel_log")
+    if config.state_directory is not None:
+        features.add("state_directory")
+    return Wanted(
+        frozenset(features),
+        config.collector_textfile_directory,
+        config.kubernetes_pod_resources_socket,
+        config.state_directory,
+        needed_but_excluded(config),
+    )
+
+
+def render(reading: AccessReading) -> Iterator[Sample]:
+    """Samples of one reading."""
+    for lack in reading.lacks:
+        yield GPU_EXPORTER_DEGRADED_INFO.sample(1, lack.feature, lack.reason)
+
+
+ACCESS = HostCollector(
+    name="access",
+    about="rights that features lack",
+    tier=Tier.SLOW,
+    reader=lambda config: AccessReader(wanted(config)).read,
+    render=render,
+)

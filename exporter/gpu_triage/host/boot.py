@@ -1,0 +1,44 @@
+"""Which boot of the host this is, and when it began."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.kernel.files import read_text
+
+_BOOT_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\n?")
+_BTIME: Final = re.compile(r"^btime ([0-9]{1,11})$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """One boot.
+
+    Attributes:
+        boot_id: the kernel's random id of it (/proc/sys/kernel/random/boot_id); "" where unknown.
+        began_at: Unix seconds (/proc/stat, btime); None where unknown.
+    """
+
+    boot_id: str
+    began_at: float | None
+
+
+def read_boot(procfs: Path) -> Boot:
+    """The present boot. Never raises: what cannot be read is unknown."""
+    boot_id, stat = _text(procfs / "sys" / "kernel" / "random" / "boot_id"), _text(procfs / "stat")
+    btime = _BTIME.search(stat)
+    return Boot(
+        boot_id=boot_id.strip() if _BOOT_ID.fullmatch(boot_id) else "",
+        began_at=float(btime[1]) if btime is not None else None,
+    )
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_text(path) or ""
+    except HostReadFailed:
+        return ""

@@ -1,0 +1,244 @@
+"""CPU time of the host by NUMA node, its busiest CPUs, and how loaded it is."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.host.numa import read_numa_nodes
+from gpu_triage.kernel.files import parse_count
+from gpu_triage.kernel.inquiry import HostInquiry
+from gpu_triage.subjects.contract import HostCollector
+from gpu_triage.subjects.metric import ANY, Sample, Tier, host_counter, host_gauge
+from gpu_triage.subjects.monotone import MonotoneCounters
+from gpu_triage.subjects.rendering import samples
+from gpu_triage.subjects.rounds import HostRound
+
+MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
+"""Modes of /proc/stat in its order. The two that follow, guest and guest_nice, are part of user and nice."""
+
+_IDLE_MODES = frozenset({"idle", "iowait"})
+_OLDEST_MODES = 4
+_CPU = re.compile(r"cpu([0-9]{1,5})")
+_LOAD = re.compile(r"([0-9]{1,9}\.[0-9]{1,9}) ")
+_NODE_WITHOUT_NUMA = 0
+
+GPU_HOST_CPU_SECONDS_TOTAL = host_counter(
+    "gpu_host_cpu_seconds_total",
+    "CPU time of the NUMA node since boot by mode, summed over its CPUs; guests are part of user and nice. CPUs that "
+    "go offline stay in the sum.",
+    labels={"numa_node": ANY, "mode": MODES},
+    source="/proc/stat, by /sys/devices/system/node",
+)
+GPU_HOST_CPU_BUSIEST_RATIO = host_gauge(
+    "gpu_host_cpu_busiest_ratio",
+    "Share of the last interval that the busiest single CPU of the NUMA node was neither idle nor in iowait, 0-1: 1 "
+    "when one thread feeds the GPU and can do no more.",
+    labels=("numa_node",),
+    source="/proc/stat",
+)
+GPU_HOST_CPUS = host_gauge(
+    "gpu_host_cpus",
+    "CPUs of the NUMA node that are online.",
+    labels=("numa_node",),
+    source="/proc/stat, by /sys/devices/system/node",
+)
+GPU_HOST_LOAD1 = host_gauge(
+    "gpu_host_load1", "Tasks that run, want to run or wait for I/O, averaged over a minute.", source="/proc/loadavg"
+)
+GPU_HOST_PROCESSES_BLOCKED = host_gauge(
+    "gpu_host_processes_blocked", "Tasks that wait for I/O now.", source="/proc/stat procs_blocked"
+)
+GPU_HOST_CONTEXT_SWITCHES_TOTAL = host_counter(
+    "gpu_host_context_switches_total", "Context switches of all CPUs since boot.", source="/proc/stat ctxt"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCpu:
+    """CPUs of one NUMA node.
+
+    Attributes:
+        numa_node: its number; 0 on a kernel without NUMA.
+    """
+
+    numa_node: int
+    seconds: Annotated[Mapping[str, float], GPU_HOST_CPU_SECONDS_TOTAL]
+    busiest_ratio: Annotated[float | None, GPU_HOST_CPU_BUSIEST_RATIO]
+    cpus: Annotated[int, GPU_HOST_CPUS]
+
+
+@dataclass(frozen=True, slots=True)
+class HostCpuReading:
+    """CPUs and load of the host; None for what the kernel does not report.
+
+    Attributes:
+        nodes: by NUMA node, in order.
+    """
+
+    nodes: tuple[NodeCpu, ...]
+    load1: Annotated[float | None, GPU_HOST_LOAD1]
+    processes_blocked: Annotated[int | None, GPU_HOST_PROCESSES_BLOCKED]
+    context_switches: Annotated[int | None, GPU_HOST_CONTEXT_SWITCHES_TOTAL]
+
+
+class Stat(NamedTuple):
+    """What is used of /proc/stat: ticks by CPU in the order of MODES, and two counts."""
+
+    ticks: Mapping[int, tuple[int, ...]]
+    context_switches: int | None
+    processes_blocked: int | None
+
+
+class HostCpuReader:
+    """Reads CPU time; remembers the last reading of each CPU."""
+
+    def __init__(self) -> None:
+        """Start without a last reading."""
+        self._counters: MonotoneCounters[tuple[int, str]] = MonotoneCounters()
+        self._node_of: dict[int, int] = {}
+        self._counted: dict[int, dict[str, int]] = {}
+        self._last: dict[int, dict[str, int]] = {}
+
+    def read(self, round_: HostRound) -> HostCpuReading:
+        """CPUs and load of the host.
+
+        Source: ``/proc/stat``, ``/proc/loadavg`` and ``/sys/devices/system/node``.
+
+        Raises:
+            HostReadFailed: neither CPU time nor load can be read.
+        """
+        inquiry = HostInquiry(round_.failures)
+        procfs = round_.machine.procfs
+        stat = inquiry.parse(procfs / "stat", parse_stat)
+        load1 = inquiry.parse(procfs / "loadavg", parse_load1)
+        inquiry.finish()
+        cpus_by_node = _numa_nodes(round_)
+        return HostCpuReading(
+            nodes=self._nodes(stat.ticks, cpus_by_node) if stat else (),
+            load1=load1,
+            processes_blocked=stat.processes_blocked if stat else None,
+            context_switches=stat.context_switches if stat else None,
+        )
+
+    def _nodes(
+        self, ticks: Mapping[int, tuple[int, ...]], cpus_by_node: Mapping[int, frozenset[int]] | None
+    ) -> tuple[NodeCpu, ...]:
+        self._place(ticks, cpus_by_node)
+        online = {cpu: self._count(cpu, values) for cpu, values in ticks.items() if cpu in self._node_of}
+        busiest: dict[int, float] = {}
+        for cpu, now in online.items():
+            ratio = busy_ratio(self._last[cpu], now) if cpu in self._last else None
+            if ratio is not None:
+                node = self._node_of[cpu]
+                busiest[node] = max(ratio, busiest.get(node, 0.0))
+        self._last = online
+        self._counted.update(online)
+        cpus = Counter(self._node_of[cpu] for cpu in online)
+        return tuple(
+            NodeCpu(numa_node=node, cpus=cpus[node], seconds=seconds, busiest_ratio=busiest.get(node))
+            for node, seconds in sorted(self._seconds().items())
+        )
+
+    def _place(self, ticks: Mapping[int, object], cpus_by_node: Mapping[int, frozenset[int]] | None) -> None:
+        # The kernel lists online CPUs only, and a node's sum must not lose a CPU that goes offline: a CPU
+        # stays where it was first seen.
+        if cpus_by_node is None:
+            return
+        for node, cpus in cpus_by_node.items():
+            for cpu in cpus:
+                self._node_of.setdefault(cpu, node)
+        if not cpus_by_node:
+            for cpu in ticks:
+                self._node_of.setdefault(cpu, _NODE_WITHOUT_NUMA)
+
+    def _count(self, cpu: int, values: tuple[int, ...]) -> dict[str, int]:
+        # What a CPU counted before it first came online here would look like work done in one interval.
+        late = bool(self._counted)
+        return {
+            mode: self._counters.published((cpu, mode), value, start=value if late else 0)
+            for mode, value in zip(MODES, values, strict=False)
+        }
+
+    def _seconds(self) -> dict[int, dict[str, float]]:
+        ticks: dict[int, dict[str, int]] = {}
+        for cpu, counted in self._counted.items():
+            node = ticks.setdefault(self._node_of[cpu], {})
+            for mode, count in counted.items():
+                node[mode] = node.get(mode, 0) + count
+        hertz = os.sysconf("SC_CLK_TCK")
+        return {node: {mode: sums[mode] / hertz for mode in MODES if mode in sums} for node, sums in ticks.items()}
+
+
+def busy_ratio(before: Mapping[str, int], now: Mapping[str, int]) -> float | None:
+    """Share of one CPU's ticks between two readings that were neither idle nor iowait; None without ticks."""
+    passed = {mode: ticks - before.get(mode, ticks) for mode, ticks in now.items()}
+    total = sum(passed.values())
+    if total <= 0:
+        return None
+    return sum(ticks for mode, ticks in passed.items() if mode not in _IDLE_MODES) / total
+
+
+def parse_stat(text: str) -> Stat:
+    """What is used of /proc/stat.
+
+    Raises:
+        ValueError: one of the lines used looks different, or no CPU is listed.
+    """
+    ticks: dict[int, tuple[int, ...]] = {}
+    counts: dict[str, int] = {}
+    for line in text.split("\n"):
+        name, *values = line.split() or [""]
+        if name in ("ctxt", "procs_blocked"):
+            (counts[name],) = (parse_count(value) for value in values)
+        elif cpu := _CPU.fullmatch(name):
+            if len(values) < _OLDEST_MODES:
+                raise ValueError(f"{line[:80]!r} is cut short")
+            ticks[int(cpu[1])] = tuple(parse_count(value) for value in values[: len(MODES)])
+    if not ticks:
+        raise ValueError("no CPU listed")
+    return Stat(ticks, counts.get("ctxt"), counts.get("procs_blocked"))
+
+
+def parse_load1(text: str) -> float:
+    """One-minute load average.
+
+    >>> parse_load1("0.31 0.22 0.15 2/1431 88123")
+    0.31
+
+    Raises:
+        ValueError: the text does not start with such a number.
+    """
+    match = _LOAD.match(text)
+    if match is None:
+        raise ValueError(f"{text[:40]!r} is no load average")
+    return float(match[1])
+
+
+def _numa_nodes(round_: HostRound) -> Mapping[int, frozenset[int]] | None:
+    try:
+        return read_numa_nodes(round_.machine.sysfs)
+    except HostReadFailed as error:
+        round_.failures.append(error.reason)
+        return None
+
+
+def render(reading: HostCpuReading) -> Iterator[Sample]:
+    """Samples of one reading."""
+    for node in reading.nodes:
+        yield from samples(node, (str(node.numa_node),))
+    yield from samples(reading)
+
+
+HOST_CPU = HostCollector(
+    name="host_cpu",
+    about="CPU time per NUMA node, load",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: HostCpuReader().read,
+    render=render,
+)

@@ -1,0 +1,206 @@
+"""What the host's network interfaces have carried, lost and can carry."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.kernel.files import is_present, parse_count, read_int, read_text
+from gpu_triage.kernel.inquiry import HostInquiry
+from gpu_triage.subjects.bounds import MOST_DEVICES, Bound, is_virtual_function
+from gpu_triage.subjects.contract import HostCollector
+from gpu_triage.subjects.metric import ANY, Sample, Tier, host_counter, host_gauge
+from gpu_triage.subjects.monotone import MonotoneCounters
+from gpu_triage.subjects.rendering import samples
+from gpu_triage.subjects.rounds import HostRound
+
+_BYTES_PER_SECOND_PER_MEGABIT = 1_000_000 // 8
+# Unknown speeds: 0 and -1, the latter as an unsigned number on old kernels.
+_HIGHEST_SPEED = 0x7FFFFFFF
+_COLUMNS = 16
+_VIRTUAL = re.compile(
+    r"lo|(?:veth|docker|br-|cni|flannel|cali|cilium|lxc|virbr|tun|tap|wg|dummy|vxlan).*"
+    r"|.*\..*"  # eth0.100: a VLAN, which its parent counts too
+)
+
+GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL = host_counter(
+    "gpu_host_network_receive_bytes_total",
+    "Bytes the physical or bond interface received since it appeared. A bond is listed beside its members: do not "
+    "sum over device.",
+    labels=("device",),
+    source="/proc/1/net/dev, else /proc/net/dev",
+)
+GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL = host_counter(
+    "gpu_host_network_transmit_bytes_total",
+    "Bytes the physical or bond interface sent since it appeared. A bond is listed beside its members: do not sum "
+    "over device.",
+    labels=("device",),
+    source="/proc/1/net/dev, else /proc/net/dev",
+)
+GPU_HOST_NETWORK_ERRORS_TOTAL = host_counter(
+    "gpu_host_network_errors_total",
+    "Bad packets by direction ({direction}) since the interface appeared.",
+    labels={"device": ANY, "direction": ("receive", "transmit")},
+    source="/proc/1/net/dev, else /proc/net/dev",
+)
+GPU_HOST_NETWORK_DROPS_TOTAL = host_counter(
+    "gpu_host_network_drops_total",
+    "Good packets dropped by direction ({direction}) since the interface appeared.",
+    labels={"device": ANY, "direction": ("receive", "transmit")},
+    source="/proc/1/net/dev, else /proc/net/dev",
+)
+GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND = host_gauge(
+    "gpu_host_network_speed_bytes_per_second",
+    "Speed of the link in each direction; absent when it is down or not known.",
+    labels=("device",),
+    source="/sys/class/net/*/speed",
+)
+GPU_HOST_NETWORK_NUMA_NODE = host_gauge(
+    "gpu_host_network_numa_node",
+    "NUMA node the interface hangs off; absent when the firmware does not say, and for bonds.",
+    labels=("device",),
+    source="/sys/class/net/*/device/numa_node",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkInterface:
+    """One interface that carries the host's data. Nothing that counts goes back while this process lives.
+
+    Attributes:
+        device: the kernel's name for it (``eth0``, ``ib0``, ``bond0``).
+    """
+
+    device: str
+    receive_bytes: Annotated[int, GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL]
+    transmit_bytes: Annotated[int, GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL]
+    receive_errors: Annotated[int, GPU_HOST_NETWORK_ERRORS_TOTAL, "receive"]
+    transmit_errors: Annotated[int, GPU_HOST_NETWORK_ERRORS_TOTAL, "transmit"]
+    receive_drops: Annotated[int, GPU_HOST_NETWORK_DROPS_TOTAL, "receive"]
+    transmit_drops: Annotated[int, GPU_HOST_NETWORK_DROPS_TOTAL, "transmit"]
+    speed_bytes_per_second: Annotated[int | None, GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND]
+    numa_node: Annotated[int | None, GPU_HOST_NETWORK_NUMA_NODE]
+
+
+@dataclass(frozen=True, slots=True)
+class HostNetworkReading:
+    """Interfaces of the host that carry its data, by name."""
+
+    interfaces: tuple[NetworkInterface, ...]
+
+
+class InterfaceCounts(NamedTuple):
+    """What is used of one line of /proc/net/dev."""
+
+    receive_bytes: int
+    receive_errors: int
+    receive_drops: int
+    transmit_bytes: int
+    transmit_errors: int
+    transmit_drops: int
+
+
+class HostNetworkReader:
+    """Reads interface statistics; remembers each counter, as a reloaded driver starts at 0."""
+
+    def __init__(self) -> None:
+        """Start without a last reading."""
+        self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
+        self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
+
+    def read(self, round_: HostRound) -> HostNetworkReading:
+        """Physical interfaces of the host, virtual functions among them, and bonds.
+
+        Source: ``/proc/net/dev`` of the host's network namespace and ``/sys/class/net``.
+
+        Raises:
+            HostReadFailed: statistics are there and cannot be read or understood.
+        """
+        inquiry = HostInquiry(round_.failures)
+        lines = _statistics(inquiry, round_.machine.procfs)
+        classes = round_.machine.sysfs / "class" / "net"
+        known_to_sysfs = is_present(classes)
+        found = [
+            (name, counts)
+            for name, counts in sorted(dict(lines or ()).items())
+            if (_carries_data(classes / name) if known_to_sysfs else is_named_like_hardware(name))
+        ]
+        kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(classes / each[0]))
+        interfaces = tuple(self._interface(inquiry, classes / name, name, counts) for name, counts in kept)
+        inquiry.finish()
+        return HostNetworkReading(interfaces=interfaces)
+
+    def _interface(self, inquiry: HostInquiry, device: Path, name: str, counts: InterfaceCounts) -> NetworkInterface:
+        now = {field: self._counters.published((name, field), value) for field, value in counts._asdict().items()}
+        speed = inquiry.ask(lambda: read_int(device / "speed"))
+        node = inquiry.ask(lambda: read_int(device / "device" / "numa_node"))
+        return NetworkInterface(
+            device=name,
+            **now,
+            speed_bytes_per_second=(
+                speed * _BYTES_PER_SECOND_PER_MEGABIT if speed is not None and 0 < speed < _HIGHEST_SPEED else None
+            ),
+            numa_node=node if node is not None and node >= 0 else None,
+        )
+
+
+def parse_interface(line: str) -> tuple[str, InterfaceCounts] | None:
+    """Name and counts of a line of /proc/net/dev; None for its two header lines.
+
+    Raises:
+        ValueError: a column used is missing or no count.
+    """
+    name, colon, rest = line.rpartition(":")
+    if not colon and "|" in line:
+        return None
+    columns = rest.split()
+    if not name.strip() or len(columns) < _COLUMNS:
+        raise ValueError(f"{line[:80]!r} is no line of /proc/net/dev")
+    counts = [parse_count(column) for column in columns[:_COLUMNS]]
+    return name.strip(), InterfaceCounts(
+        receive_bytes=counts[0],
+        receive_errors=counts[2],
+        receive_drops=counts[3],
+        transmit_bytes=counts[8],
+        transmit_errors=counts[10],
+        transmit_drops=counts[11],
+    )
+
+
+def is_named_like_hardware(name: str) -> bool:
+    """Whether the name is none that loopback, containers, bridges, tunnels and VLANs get."""
+    return _VIRTUAL.fullmatch(name) is None
+
+
+def _statistics(inquiry: HostInquiry, procfs: Path) -> list[tuple[str, InterfaceCounts]] | None:
+    # net/ is the reader's own network namespace, a container's for instance; 1/net/ is the host's. An
+    # exporter that may not look at process 1 is content with its own.
+    hosts = procfs / "1" / "net" / "dev"
+    try:
+        visible = read_text(hosts) is not None
+    except HostReadFailed:
+        visible = False
+    return inquiry.lines(hosts if visible else procfs / "net" / "dev", parse_interface)
+
+
+def _carries_data(device: Path) -> bool:
+    return is_present(device / "device") or is_present(device / "bonding")
+
+
+def render(reading: HostNetworkReading) -> Iterator[Sample]:
+    """Samples of one reading."""
+    for interface in reading.interfaces:
+        yield from samples(interface, (interface.device,))
+
+
+HOST_NETWORK = HostCollector(
+    name="host_network",
+    about="network interfaces",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: HostNetworkReader().read,
+    render=render,
+)

@@ -1,0 +1,259 @@
+"""What the host's NFS mounts have asked of their servers, and how long it took them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Final
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.kernel.files import parse_count, read_text
+from gpu_triage.kernel.inquiry import HostInquiry
+from gpu_triage.subjects.bounds import Bound
+from gpu_triage.subjects.contract import HostCollector
+from gpu_triage.subjects.metric import ANY, Sample, Tier, host_counter
+from gpu_triage.subjects.monotone import MonotoneCounters
+from gpu_triage.subjects.rendering import samples
+from gpu_triage.subjects.rounds import HostRound
+
+MOST_MOUNTS: Final = 64
+"""Mounts that are published. Each has some twenty series, and a Kubernetes node one for every volume of every pod."""
+
+_MOST_REMEMBERED: Final = 4 * MOST_MOUNTS
+_MOST_BYTES: Final = 8 << 20
+"""Of the file: a mount takes some 6 KiB of it."""
+
+_MILLISECONDS_PER_SECOND: Final = 1000
+_FILE_SYSTEMS: Final = frozenset({"nfs", "nfs4"})
+_VERSIONS: Final = frozenset({"1.0", "1.1"})
+_MOUNT: Final = re.compile(
+    r"(?:device \S*|no device) mounted on (?P<point>\S+) with fstype (?P<fstype>\S+)(?: statvers=(?P<version>\S+))?"
+)
+_OPERATION: Final = re.compile(r"\s*(?P<name>\w{1,40}): (?P<counts>[0-9 ]*)")
+_ESCAPE: Final = re.compile(r"\\([0-7]{3})")
+_ALWAYS: Final = frozenset({"READ", "WRITE"})
+_OPERATION_COLUMNS: Final = 8
+_EXECUTION_COLUMN: Final = 7
+_BYTES_COLUMNS: Final = 8
+_BYTES_READ_COLUMN, _BYTES_WRITTEN_COLUMN = 4, 5
+
+GPU_HOST_NFS_OPERATIONS_TOTAL = host_counter(
+    "gpu_host_nfs_operations_total",
+    "Requests of the NFS mount that were completed since it was mounted, by operation of the protocol; READ, WRITE "
+    "and those that were ever used. Mounts of one export may share their counts: do not sum over mount.",
+    labels=("mount", "operation"),
+    source="/proc/1/mountstats, else /proc/self/mountstats",
+)
+GPU_HOST_NFS_OPERATION_SECONDS_TOTAL = host_counter(
+    "gpu_host_nfs_operation_seconds_total",
+    "Time requests of the NFS mount took from being made to being answered, summed over requests; over operations it "
+    "is their mean latency. A request that still waits for a dead server is not in it yet.",
+    labels=("mount", "operation"),
+    source="/proc/1/mountstats, else /proc/self/mountstats",
+)
+GPU_HOST_NFS_BYTES_TOTAL = host_counter(
+    "gpu_host_nfs_bytes_total",
+    "Bytes the NFS mount read from and wrote to its server since it was mounted; what the page cache answers is not "
+    "in it. Mounts of one export may share their counts: do not sum over mount.",
+    labels={"mount": ANY, "direction": ("read", "write")},
+    source="/proc/1/mountstats, else /proc/self/mountstats",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NfsOperation:
+    """One kind of request of one mount, since it was mounted."""
+
+    count: Annotated[int, GPU_HOST_NFS_OPERATIONS_TOTAL]
+    seconds: Annotated[float, GPU_HOST_NFS_OPERATION_SECONDS_TOTAL]
+
+
+@dataclass(frozen=True, slots=True)
+class NfsMount:
+    """One NFS mount, since it was mounted. Nothing goes back while this process lives.
+
+    Attributes:
+        mount: where it is mounted.
+        operations: by the protocol's name (``READ``, ``GETATTR``); only those that were used, and READ and WRITE.
+    """
+
+    mount: str
+    operations: Mapping[str, NfsOperation]
+    read_bytes: Annotated[int, GPU_HOST_NFS_BYTES_TOTAL, "read"]
+    written_bytes: Annotated[int, GPU_HOST_NFS_BYTES_TOTAL, "write"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostNfsReading:
+    """NFS mounts of the host, in the order they were mounted; empty on a host without."""
+
+    mounts: tuple[NfsMount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MountCounts:
+    """What is used of one mount's section of mountstats, in the kernel's units.
+
+    Attributes:
+        read_bytes: bytes the server sent.
+        written_bytes: bytes the server took.
+        operations: by name, how many requests and their milliseconds.
+    """
+
+    read_bytes: int
+    written_bytes: int
+    operations: Mapping[str, tuple[int, int]]
+
+
+class HostNfsReader:
+    """Reads NFS statistics; remembers the counters of each mount, as one mounted anew starts at 0."""
+
+    def __init__(self) -> None:
+        # By mount, least recently seen first: mount points named after pods would grow without end.
+        self._counters: dict[str, MonotoneCounters[str]] = {}
+        self._bound = Bound(MOST_MOUNTS, "too_many_mounts")
+
+    def read(self, round_: HostRound) -> HostNfsReading:
+        """NFS mounts of the host. The mounts themselves are never touched: with a dead server that would hang.
+
+        Source: ``/proc/1/mountstats``, else ``/proc/self/mountstats``
+
+        Raises:
+            HostReadFailed: the file is there and cannot be read, or none of its NFS mounts can be understood.
+        """
+        inquiry = HostInquiry(round_.failures)
+        text = _mountstats(round_) or ""
+        found: dict[str, MountCounts] = {}
+        for mount, version, lines in nfs_sections(text):
+            counts = inquiry.ask(partial(_counts, version, lines))
+            if counts is not None:
+                # Of two on one mount point only the later can be seen, and it is the one listed last.
+                found[mount] = counts
+        inquiry.finish()
+        kept = self._bound.kept(list(found), round_.failures)
+        return HostNfsReading(tuple(self._mount(mount, found[mount]) for mount in kept))
+
+    def _mount(self, mount: str, counts: MountCounts) -> NfsMount:
+        counters = self._counters.pop(mount) if mount in self._counters else MonotoneCounters()
+        self._counters[mount] = counters
+        while len(self._counters) > _MOST_REMEMBERED:
+            del self._counters[next(iter(self._counters))]
+        return NfsMount(
+            mount=mount,
+            operations={
+                name: NfsOperation(
+                    count=counters.published(f"{name} count", count),
+                    seconds=counters.published(f"{name} time", milliseconds) / _MILLISECONDS_PER_SECOND,
+                )
+                for name, (count, milliseconds) in counts.operations.items()
+            },
+            read_bytes=counters.published("read", counts.read_bytes),
+            written_bytes=counters.published("written", counts.written_bytes),
+        )
+
+
+def nfs_sections(text: str) -> list[tuple[str, str, list[str]]]:
+    """Mount point, version of the statistics and lines of each NFS mount in a mountstats file.
+
+    A section begins with ``device server:/export mounted on /data with fstype nfs4 statvers=1.1``; other file
+    systems have that line alone, and it ends before the version.
+    """
+    sections: list[tuple[str, str, list[str]]] = []
+    inside = False
+    for line in text.split("\n"):
+        match = _MOUNT.match(line)
+        if match is not None:
+            inside = match["fstype"] in _FILE_SYSTEMS
+            if inside:
+                sections.append((unescape(match["point"]), match["version"] or "", []))
+        elif inside:
+            sections[-1][2].append(line)
+    return sections
+
+
+def parse_section(version: str, lines: list[str]) -> MountCounts:
+    """Counts of one NFS mount.
+
+    Of ``bytes:`` the fifth and sixth of eight numbers are used, of each operation (``READ: 8 8 0 1 2 3 4 5``) the
+    first and the eighth: requests and milliseconds; version 1.1 appends a count of errors.
+
+    Args:
+        version: of the statistics, ``1.0`` or ``1.1``.
+        lines: what follows the section's first line.
+
+    Raises:
+        ValueError: the version is another one, or a line that is used is missing or looks different.
+    """
+    if version not in _VERSIONS:
+        raise ValueError(f"statvers {version[:20]!r} is not known")
+    carried: list[int] | None = None
+    operations: dict[str, tuple[int, int]] | None = None
+    for line in lines:
+        name, _, rest = line.strip().partition(":")
+        if operations is not None:
+            operations |= _operation(line)
+        elif name == "bytes":
+            carried = [parse_count(number) for number in rest.split()]
+        elif name == "per-op statistics":
+            operations = {}
+    if carried is None or len(carried) < _BYTES_COLUMNS or operations is None:
+        raise ValueError("the section is cut short")
+    used = {name: counts for name, counts in operations.items() if counts[0] or name in _ALWAYS}
+    return MountCounts(carried[_BYTES_READ_COLUMN], carried[_BYTES_WRITTEN_COLUMN], used)
+
+
+def unescape(path: str) -> str:
+    r"""A path as it is; the kernel writes a space, a tab, a newline and a backslash as three octal digits.
+
+    >>> unescape(r"/data\040sets")
+    '/data sets'
+    """
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8) & 0x7F), path)
+
+
+def _operation(line: str) -> dict[str, tuple[int, int]]:
+    if not line.strip():
+        return {}
+    match = _OPERATION.fullmatch(line)
+    counts = [parse_count(number) for number in match["counts"].split()] if match else []
+    if match is None or len(counts) < _OPERATION_COLUMNS:
+        raise ValueError(f"{line[:80]!r} is no operation")
+    return {match["name"]: (counts[0], counts[_EXECUTION_COLUMN])}
+
+
+def _counts(version: str, lines: list[str]) -> MountCounts:
+    try:
+        return parse_section(version, lines)
+    except ValueError as error:
+        raise HostReadFailed("malformed", "mountstats", str(error)) from error
+
+
+def _mountstats(round_: HostRound) -> str | None:
+    # self is the exporter's own mount namespace, a container's for instance; 1 is the host's.
+    procfs = round_.machine.procfs
+    try:
+        text = read_text(procfs / "1" / "mountstats", _MOST_BYTES)
+    except HostReadFailed as failed:
+        if failed.reason != "no_permission":
+            raise
+        text = None
+    return read_text(procfs / "self" / "mountstats", _MOST_BYTES) if text is None else text
+
+
+def render(reading: HostNfsReading) -> Iterator[Sample]:
+    """Samples of one reading."""
+    for mount in reading.mounts:
+        for name, operation in mount.operations.items():
+            yield from samples(operation, (mount.mount, name))
+        yield from samples(mount, (mount.mount,))
+
+
+HOST_NFS = HostCollector(
+    name="host_nfs",
+    about="NFS mounts",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: HostNfsReader().read,
+    render=render,
+)

@@ -1,0 +1,83 @@
+"""Pressure stall information: time that tasks of the host lost waiting for CPU, I/O or memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from gpu_triage.kernel.files import parse_count
+from gpu_triage.kernel.inquiry import HostInquiry
+from gpu_triage.subjects.contract import HostCollector
+from gpu_triage.subjects.metric import Tier, host_counter
+from gpu_triage.subjects.rounds import HostRound
+
+_MICROSECONDS_PER_SECOND = 1_000_000
+
+RESOURCES: Final = ("cpu", "io", "memory")
+KINDS: Final = ("some", "full")
+
+GPU_HOST_PRESSURE_SECONDS_TOTAL = host_counter(
+    "gpu_host_pressure_seconds_total",
+    "Time since boot that at least one task (some) or every task with work to do (full) waited for the resource; "
+    "absent on kernels without PSI. CPU has no full.",
+    labels={"resource": RESOURCES, "kind": KINDS},
+    source="/proc/pressure/{cpu,io,memory} total",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostPressureReading:
+    """Stall times of the host by kind; None for a resource the kernel keeps none of."""
+
+    cpu: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "cpu"]
+    io: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "io"]
+    memory: Annotated[Mapping[str, float] | None, GPU_HOST_PRESSURE_SECONDS_TOTAL, "memory"]
+
+
+def read_host_pressure(round_: HostRound) -> HostPressureReading:
+    """Stall times by resource; all None on a kernel without PSI.
+
+    Source: ``/proc/pressure/*``, https://docs.kernel.org/accounting/psi.html
+
+    Raises:
+        HostReadFailed: there are such files and none can be read or understood.
+    """
+    inquiry = HostInquiry(round_.failures)
+    directory = round_.machine.procfs / "pressure"
+    cpu = inquiry.parse(directory / "cpu", parse_pressure)
+    reading = HostPressureReading(
+        # Since 5.13 the kernel prints "full" of the host's CPUs too, always 0 and documented as undefined.
+        cpu=cpu and {kind: seconds for kind, seconds in cpu.items() if kind == "some"},
+        io=inquiry.parse(directory / "io", parse_pressure),
+        memory=inquiry.parse(directory / "memory", parse_pressure),
+    )
+    inquiry.finish()
+    return reading
+
+
+def parse_pressure(text: str) -> Mapping[str, float]:
+    """Seconds by kind of one file; its lines: ``some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564`` (µs).
+
+    >>> parse_pressure("some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564")
+    {'some': 3.407564}
+
+    Raises:
+        ValueError: a line of it looks different, or there is none.
+    """
+    seconds: dict[str, float] = {}
+    for line in text.strip().split("\n"):
+        kind, *pairs = line.split() or [""]
+        facts = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+        if kind not in KINDS or "total" not in facts:
+            raise ValueError(f"{line[:80]!r} is no line of pressure")
+        seconds[kind] = parse_count(facts["total"]) / _MICROSECONDS_PER_SECOND
+    return seconds
+
+
+HOST_PRESSURE = HostCollector(
+    name="host_pressure",
+    about="pressure stall information",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: read_host_pressure,
+)

@@ -1,0 +1,1 @@
+"""What happened to boards and slots before: the ledger and its file."""

@@ -1,0 +1,78 @@
+"""Incidents of the last weeks, and when each GPU was last initialised anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gpu_triage.incidents.ledger import WINDOW_DAYS, Recent
+from gpu_triage.subjects.contract import GpuLabels
+from gpu_triage.subjects.metric import ANY, Sample, Tier, gpu_gauge
+
+NAME: Final = "incidents"
+ABOUT: Final = "incidents of the last weeks, and when each GPU was last initialised anew"
+TIER: Final = Tier.EVENT
+
+NO_GPU: Final = GpuLabels("", "")
+"""Labels of a slot whose GPU NVML has not shown; to Prometheus an empty label is none."""
+
+GPU_RESET_TIMESTAMP_SECONDS = gpu_gauge(
+    "gpu_reset_timestamp_seconds",
+    "Unix time at which the GPU was last initialised anew, as far as the exporter knows: the boot, a driver that was "
+    "loaded, a card that the kernel found on the bus, GPUs released and acquired again, a reset that the driver had "
+    "asked for and asks for no more, volatile ECC errors that went back between two sessions. What the GPU reported "
+    "before that is of the past. Opening NVML again and a restart of the exporter are no such signs. Absent where "
+    "none is known.",
+    source="/proc/stat, btime; /dev/kmsg; the sampler",
+)
+GPU_INCIDENTS_RECENT = gpu_gauge(
+    "gpu_incidents_recent",
+    "Incidents of one kind within the last 7 or 30 days, on this board wherever it was (by=board) or in this slot "
+    "whichever board was there (by=slot); absent while there was none. Without gpu and uuid: a slot that had Xids "
+    "and whose GPU the driver has not shown. Kinds are the Xids that ask for a page or a ticket, lost, uncorrected "
+    "(memory errors) and reset. Incidents of one kind on one board that are less than an hour apart are one. Without "
+    "a state directory, since the exporter started.",
+    labels={"pci_bus_id": ANY, "by": ("board", "slot"), "kind": ANY, "days": map(str, WINDOW_DAYS)},
+    source="the sampler; the state directory",
+)
+GPU_INCIDENT_BOARDS_RECENT = gpu_gauge(
+    "gpu_incident_boards_recent",
+    "Different boards that had an incident of this kind in this GPU's slot within the last 30 days: more than one "
+    "points at the slot. Absent while there was none.",
+    labels={"pci_bus_id": ANY, "kind": ANY, "days": [str(WINDOW_DAYS[-1])]},
+    source="the sampler; the state directory",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuIncidents:
+    """What is remembered of one GPU, or of a slot.
+
+    Attributes:
+        labels: its index and UUID; NO_GPU where only the slot is known.
+        pci_bus_id: its slot; "" where unknown.
+        reset_at: Unix seconds at which it was last initialised anew; None where unknown.
+        recent: incidents on the board and in the slot.
+        boards: different boards that had incidents in the slot, by kind.
+    """
+
+    labels: GpuLabels
+    pci_bus_id: str
+    reset_at: float | None
+    recent: tuple[Recent, ...]
+    boards: Mapping[str, int]
+
+
+def render(reading: tuple[GpuIncidents, ...]) -> Iterator[Sample]:
+    """Samples of all GPUs."""
+    for gpu in reading:
+        if gpu.reset_at is not None:
+            yield GPU_RESET_TIMESTAMP_SECONDS.sample(gpu.reset_at, *gpu.labels)
+    for gpu in reading:
+        for seen in gpu.recent:
+            place = (gpu.pci_bus_id, seen.by, seen.kind, str(seen.days))
+            yield GPU_INCIDENTS_RECENT.sample(seen.count, *gpu.labels, *place)
+    for gpu in reading:
+        for kind, boards in gpu.boards.items():
+            yield GPU_INCIDENT_BOARDS_RECENT.sample(boards, *gpu.labels, gpu.pci_bus_id, kind, str(WINDOW_DAYS[-1]))

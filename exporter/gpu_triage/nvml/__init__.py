@@ -1,0 +1,1 @@
+"""The driver through NVML: the only importer of pynvml."""

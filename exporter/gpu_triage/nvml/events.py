@@ -1,0 +1,192 @@
+"""Xids as NVML reports them: an event set of the present session, looked into without ever waiting.
+
+Events before the registration are lost, and those between two sets. A set that fails is freed and made again after a
+while, with the GPUs that then accept it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import pynvml
+
+from gpu_triage.kernel.pci_bus import normalise_bus_id
+from gpu_triage.machine import Clock
+from gpu_triage.nvml.errors import GPU_GONE, MALFORMED, UNSUPPORTED, name_of
+from gpu_triage.nvml.session import CurrentCall, Device
+from gpu_triage.xid.events import XidReport, XidSource
+
+ROUND_EVENTS: Final = 64
+"""Most events fetched in one round; the driver keeps the rest for the next."""
+
+MOST_XID: Final = 99_999
+"""There are some hundred. More digits are no Xid, nor are they one in the kernel log."""
+
+_XID: Final[int] = pynvml.nvmlEventTypeXidCriticalError
+_FIRST_PAUSE_SECONDS: Final = 1.0
+_LONGEST_PAUSE_SECONDS: Final = 60.0
+
+
+class XidEvents:
+    """Listens for Xids of the GPUs it is given. Not thread-safe: one lane calls it.
+
+    Attributes:
+        failures: names of what failed since they were last taken, one entry a failure.
+        call: what is being called right now.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.failures: list[str] = []
+        self.call = CurrentCall()
+        self._clock = clock
+        self._set: Any | None = None
+        self._gpus: dict[int, Device] = {}
+        self._refused_until: dict[int, float] = {}
+        self._drained_at = 0.0
+        self._again_at = 0.0
+        self._pause_seconds = _FIRST_PAUSE_SECONDS
+
+    @property
+    def open(self) -> bool:
+        """Whether it holds an event set, which must be freed before NVML is shut down."""
+        return self._set is not None
+
+    @property
+    def listening(self) -> bool:
+        """Whether at least one GPU's Xids are heard."""
+        return self._set is not None and bool(self._gpus)
+
+    def listen(self, devices: Iterable[Device]) -> None:
+        """Register what is not registered yet (nvmlEventSetCreate, nvmlDeviceRegisterEvents).
+
+        A GPU that does not support Xid events is no failure. One that is lost stays registered: nothing forgets it
+        but a new session.
+        """
+        now = self._clock.now().monotonic
+        wanted = {_address(device.handle): device for device in devices}
+        for address in tuple(wanted):
+            if address in self._gpus or now < max(self._again_at, self._refused_until.get(address, 0.0)):
+                del wanted[address]
+        if not wanted:
+            return
+        try:
+            if self._set is None:
+                self.call.function = "nvmlEventSetCreate"
+                self._set = pynvml.nvmlEventSetCreate()
+                self._drained_at = now
+        except (pynvml.NVMLError, *MALFORMED) as error:
+            self._fail(error)
+            return
+        for address, device in wanted.items():
+            self._register(address, device, now)
+
+    def drain(self) -> Iterator[XidReport]:
+        """Xids since the last round (nvmlEventSetWait_v2 with no time to wait), at most ROUND_EVENTS."""
+        for _ in range(ROUND_EVENTS):
+            if not self.listening:
+                return
+            asked_at = self._clock.now().monotonic
+            try:
+                self.call.function = "nvmlEventSetWait_v2"
+                event = pynvml.nvmlEventSetWait_v2(self._set, 0)
+            except (pynvml.NVMLError, *MALFORMED) as error:
+                if getattr(error, "value", None) != pynvml.NVML_ERROR_TIMEOUT:
+                    self._fail(error)
+                    return
+                self._drained_at = asked_at
+                self._pause_seconds = _FIRST_PAUSE_SECONDS
+                return
+            report = self._report(event)
+            if report is not None:
+                yield report
+
+    def close(self) -> None:
+        """Free the set (nvmlEventSetFree) and forget this session's GPUs. Never raises."""
+        self._free()
+        self._refused_until.clear()
+        self._again_at = 0.0
+
+    def take_failures(self) -> tuple[str, ...]:
+        """The failures so far, which are then forgotten."""
+        failures = tuple(self.failures)
+        self.failures.clear()
+        return failures
+
+    def _register(self, address: int, device: Device, now: float) -> None:
+        try:
+            self.call.function = "nvmlDeviceGetSupportedEventTypes"
+            supported = pynvml.nvmlDeviceGetSupportedEventTypes(device.handle) & _XID
+            if supported:
+                self.call.function = "nvmlDeviceRegisterEvents"
+                pynvml.nvmlDeviceRegisterEvents(device.handle, supported, self._set)
+                self._gpus[address] = device
+            else:
+                self._refused_until[address] = math.inf
+        except (pynvml.NVMLError, *MALFORMED) as error:
+            code = getattr(error, "value", None)
+            self._refused_until[address] = math.inf if code in UNSUPPORTED else now + _LONGEST_PAUSE_SECONDS
+            if code not in UNSUPPORTED | GPU_GONE:
+                # That a GPU is gone, gpu_up tells.
+                self.failures.append(_name(error))
+
+    def _report(self, event: Any) -> XidReport | None:
+        if not event.eventType & _XID:
+            return None
+        if event.eventData > MOST_XID:
+            # Each made-up number would be a series of its own, for good.
+            self.failures.append("implausible")
+            return None
+        now = self._clock.now()
+        device = self._gpus.get(_address(event.device))
+        uuid = None if device is None else device.uuid
+        gpu = self._bus_id_of(event.device) if device is None else device.pci_bus_id or device.uuid
+        if gpu is None:
+            return None
+        wall = round(now.wall, 3)
+        return XidReport(gpu, event.eventData, XidSource.NVML, self._drained_at, now.monotonic, wall, uuid)
+
+    def _bus_id_of(self, handle: Any) -> str | None:
+        """Of a GPU that was never registered under this handle."""
+        try:
+            bus_id = pynvml.nvmlDeviceGetPciInfo(handle).busId
+            return normalise_bus_id(bus_id.decode() if isinstance(bus_id, bytes) else bus_id)
+        except (pynvml.NVMLError, *MALFORMED) as error:
+            self.failures.append(_name(error))
+            return None
+
+    def _fail(self, error: Exception) -> None:
+        if getattr(error, "value", None) in UNSUPPORTED:
+            self._pause_seconds = _LONGEST_PAUSE_SECONDS
+        else:
+            self.failures.append(_name(error))
+        self._free()
+        self._again_at = self._clock.now().monotonic + self._pause_seconds
+        self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
+
+    def _free(self) -> None:
+        event_set, self._set = self._set, None
+        self._gpus.clear()
+        if event_set is None:
+            return
+        try:
+            self.call.function = "nvmlEventSetFree"
+            pynvml.nvmlEventSetFree(event_set)
+        except (pynvml.NVMLError, *MALFORMED):
+            # There is nothing left to free, or nobody to do it.
+            return
+
+
+def _address(handle: Any) -> int:
+    """Where a handle points: handles of one GPU are distinct objects. Of one that is no pointer, the object."""
+    try:
+        return ctypes.cast(handle, ctypes.c_void_p).value or 0
+    except ctypes.ArgumentError:
+        return id(handle)
+
+
+def _name(error: Exception) -> str:
+    code = getattr(error, "value", None)
+    return "malformed" if code is None else name_of(code)

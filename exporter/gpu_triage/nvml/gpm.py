@@ -1,0 +1,154 @@
+"""GPM, the driver's performance counters inside the SMs: two samples, and what happened between them.
+
+The structs of GPM are known here alone.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pynvml
+
+from gpu_triage.errors import GpuUnavailable
+from gpu_triage.nvml.errors import EMPTY, GPU_GONE, MALFORMED, UNSUPPORTED, name_of
+from gpu_triage.nvml.inquiry import Inquiry
+from gpu_triage.subjects.rounds import GpuRound
+
+SM_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_SM_UTIL
+SM_OCCUPANCY: Final[int] = pynvml.NVML_GPM_METRIC_SM_OCCUPANCY
+TENSOR_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_ANY_TENSOR_UTIL
+DRAM_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL
+FP64_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_FP64_UTIL
+FP32_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_FP32_UTIL
+FP16_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_FP16_UTIL
+"""Metric ids (nvmlGpmMetricId_t), all of them percent."""
+
+NO_PERMISSION: Final = name_of(pynvml.NVML_ERROR_NO_PERMISSION)
+
+SHORTEST_SPACING_SECONDS: Final = 0.11
+"""The driver wants samples more than 100 ms apart by its own clock, which is not ours: a tenth for good measure."""
+
+_ABSENT: Final = UNSUPPORTED | EMPTY | {pynvml.NVML_ERROR_INVALID_ARGUMENT}
+"""What one metric may answer without having failed; a driver older than the metric calls its id an invalid argument."""
+
+_MOST_PERCENT: Final = 101
+"""A full GPU may read a little over 100: a rate is two counters, not read at the very same instant."""
+
+
+class GpmMetrics:
+    """The struct that asks for some metrics: 19 kB, so it is made once and used again. Not for several threads."""
+
+    __slots__ = ("_ids", "_request")
+
+    def __init__(self, *ids: int) -> None:
+        self._ids = ids
+        self._request: Any = pynvml.c_nvmlGpmMetricsGet_t()
+
+    def between(self, inquiry: Inquiry, older: Any, newer: Any) -> Mapping[int, float]:
+        """Metrics between two samples (nvmlGpmMetricsGet), 0-1 by id; what the GPU lacks or cannot tell is left out."""
+        request = self._request
+        request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        request.numMetrics = len(self._ids)
+        request.sample1, request.sample2 = older, newer
+        for metric, wanted in zip(request.metrics, self._ids, strict=False):
+            metric.metricId = wanted
+            # An entry that the driver leaves as it was must not pass for the last round's answer.
+            metric.nvmlReturn = pynvml.NVML_ERROR_NO_DATA
+        if inquiry.ask_library("nvmlGpmMetricsGet", request) is None:
+            return {}
+        ratios: dict[int, float] = {}
+        for metric, wanted in zip(request.metrics, self._ids, strict=False):
+            code = metric.nvmlReturn
+            if code == pynvml.NVML_SUCCESS:
+                percent = inquiry.within(metric.value, 0, _MOST_PERCENT)
+                if percent is not None:
+                    ratios[wanted] = min(percent / 100, 1.0)
+            elif code in GPU_GONE:
+                raise GpuUnavailable(name_of(code), f"GPM metric {wanted}")
+            elif code not in _ABSENT:
+                inquiry.failures.append(name_of(code))
+        return ratios
+
+
+class GpmMeter:
+    """Activity of a GPU, or of one of its GPU instances, from one round to the next.
+
+    The last sample stays until the next round, in one of two buffers that are filled in turn; nothing ever waits
+    for a second sample. The buffers belong to the NVML session: close the meter when that ends.
+    """
+
+    def __init__(self, metrics: GpmMetrics, max_gap_seconds: float, instance: int | None = None) -> None:
+        self._metrics = metrics
+        self._max_gap_seconds = max_gap_seconds
+        self._instance = instance
+        self._older: _Sample | None = None
+        self._spare: _Sample | None = None
+        self._sampled_at = 0.0
+        self._last: Mapping[int, float] = {}
+
+    def read(self, gpu: GpuRound) -> Mapping[int, float]:
+        """Ratios by metric id since the last sample (nvmlGpmSampleGet or nvmlGpmMigSampleGet, nvmlGpmMetricsGet).
+
+        A round that comes too soon leaves the last sample where it is and repeats what that one told, which is
+        then no older than the shortest spacing. Empty at first, and after a gap longer than a reading stays
+        published: its average is not news of now.
+        """
+        at = gpu.at.monotonic
+        if self._older is not None and at - self._sampled_at < SHORTEST_SPACING_SECONDS:
+            return self._last
+        self._last = {}
+        sample = self._take(gpu.inquiry)
+        if sample is None:
+            self.close()
+            return {}
+        since, older = self._sampled_at, self._older
+        self._older, self._spare = sample, older
+        self._sampled_at = gpu.machine.clock.now().monotonic
+        if older is not None and self._sampled_at - since <= self._max_gap_seconds:
+            self._last = self._metrics.between(gpu.inquiry, older.pointer, sample.pointer)
+        return self._last
+
+    def close(self) -> None:
+        """Give the buffers back and forget what was sampled."""
+        for sample in (self._older, self._spare):
+            if sample is not None:
+                sample.free()
+        self._older = self._spare = None
+        self._last = {}
+
+    def _take(self, inquiry: Inquiry) -> _Sample | None:
+        if self._spare is None:
+            pointer = inquiry.ask_library("nvmlGpmSampleAlloc")
+            if pointer is None:
+                return None
+            self._spare = _Sample(pointer)
+        if self._instance is None:
+            taken = inquiry.ask("nvmlGpmSampleGet", self._spare.pointer)
+        else:
+            taken = inquiry.ask("nvmlGpmMigSampleGet", self._instance, self._spare.pointer)
+        return None if taken is None else self._spare
+
+
+class _Sample:
+    """A buffer of the driver's (nvmlGpmSampleAlloc), freed at the latest when nothing refers to it any more."""
+
+    __slots__ = ("__weakref__", "free", "pointer")
+
+    def __init__(self, pointer: Any) -> None:
+        self.pointer = pointer
+        self.free = weakref.finalize(self, _free, pointer, pynvml.nvmlLib)
+        # At the end of the process the memory goes anyway, and NVML may be gone before.
+        self.free.atexit = False
+
+
+def _free(pointer: Any, library: object) -> None:
+    if pynvml.nvmlLib is not library:
+        # Another library has taken its place, to which this address is nothing, or somebody else's buffer.
+        return
+    try:
+        pynvml.nvmlGpmSampleFree(pointer)
+    except (pynvml.NVMLError, *MALFORMED):
+        # There is nothing to be done about a buffer that the library does not take back.
+        return

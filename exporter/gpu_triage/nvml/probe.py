@@ -1,0 +1,143 @@
+"""Which GPUs answer a new NVML session, found out by a process of its own.
+
+A session knows the GPUs of the moment in which it was opened: one that was lost, or plugged in later, needs another.
+Ending the session that works to find out whether another would see more blinds the exporter for as long as NVML takes
+to initialise, which may be for good while a GPU is dying. So a child process looks: ``python -m`` this file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Final
+
+from gpu_triage.errors import DriverUnavailable, GpuUnavailable, ProbeFailed
+from gpu_triage.machine import ProbeReport, SystemNvml
+from gpu_triage.nvml.inquiry import Inquiry
+from gpu_triage.nvml.session import Device, Session, identify
+
+_PROBE_SECONDS: Final = 60.0
+"""Initialising NVML takes some seconds on a host without persistence mode, more with a GPU that is sick."""
+_GPU_SECONDS: Final = 10.0
+"""How long the child waits for GPUs that do not say who they are."""
+_END_SECONDS: Final = 1.0
+_GPU_SENSOR: Final = 0
+_QUESTIONS: Final = (
+    ("nvmlDeviceGetMemoryInfo",),
+    ("nvmlDeviceGetTemperature", _GPU_SENSOR),
+    ("nvmlDeviceGetPerformanceState",),
+)
+
+
+class ProbeProcess:
+    """Looks with a child process. One thread at a time calls it."""
+
+    def __init__(self) -> None:
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def look(self) -> ProbeReport:
+        """The GPUs that answer a new session; takes a minute at most.
+
+        Raises:
+            ProbeFailed: the child cannot be started, found no driver or does not come back.
+        """
+        if self._child is not None and self._child.poll() is None:
+            raise ProbeFailed("the process of an earlier look cannot be ended: it hangs in the driver")
+        began = time.monotonic()
+        try:
+            child = self._child = subprocess.Popen(  # noqa: S603 - our own module, and no argument
+                [sys.executable, "-m", __spec__.name],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                # Nothing of the directory that the exporter happens to run in is imported.
+                env={**os.environ, "PYTHONSAFEPATH": "1"},
+            )
+        except (OSError, ValueError) as error:
+            raise ProbeFailed(f"no process to look with can be started: {error}") from error
+        try:
+            written, _ = child.communicate(timeout=_PROBE_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            self._end(child)
+            raise ProbeFailed(f"NVML does not answer a new process within {_PROBE_SECONDS:.0f} s") from error
+        count, answering = _parsed(written, child.returncode)
+        return ProbeReport(count, answering, time.monotonic() - began)
+
+    def _end(self, child: subprocess.Popen[bytes]) -> None:
+        child.kill()
+        try:
+            child.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            # Stuck in the kernel. It is asked after before the next look.
+            return
+        finally:
+            if child.stdout is not None:
+                child.stdout.close()
+
+
+def _parsed(written: bytes, code: int) -> tuple[int, dict[str, int]]:
+    try:
+        answer = json.loads(written)
+        if "error" in answer:
+            raise ProbeFailed(f"NVML does not work for a new process: {answer['error']}")
+        return int(answer["count"]), {str(uuid): int(index) for uuid, index in answer["answering"].items()}
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ProbeFailed(f"the process that looks ended with code {code} and told nothing") from error
+
+
+def main() -> None:
+    """Look, write what was found to standard output, and end without waiting for calls that hang."""
+    # Should the exporter be gone by then, nobody else ends this process.
+    signal.alarm(round(_PROBE_SECONDS))
+    try:
+        answer = _look()
+    except DriverUnavailable as unavailable:
+        answer = {"error": unavailable.reason}
+    sys.stdout.write(json.dumps(answer))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _look() -> dict[str, object]:
+    """How many GPUs there are, and which say who they are and answer; each is asked by a thread of its own."""
+    session = Session(SystemNvml())
+    session.open()
+    count = session.count()
+    found: dict[str, int] = {}
+    threads = [threading.Thread(target=_ask, args=(index, found), daemon=True) for index in range(count)]
+    for thread in threads:
+        thread.start()
+    ends_at = time.monotonic() + _GPU_SECONDS
+    for thread in threads:
+        thread.join(max(0.0, ends_at - time.monotonic()))
+    if not any(thread.is_alive() for thread in threads):
+        # That NVML can be shut down is part of what is to be proved.
+        session.close()
+    return {"count": count, "answering": dict(found)}
+
+
+def _ask(index: int, found: dict[str, int]) -> None:
+    try:
+        gpu = identify(index)
+        if isinstance(gpu, Device) and _answers(Inquiry(gpu)):
+            found[gpu.uuid] = index
+    except DriverUnavailable:
+        return
+
+
+def _answers(inquiry: Inquiry) -> bool:
+    try:
+        for function, *arguments in _QUESTIONS:
+            inquiry.ask(function, *arguments)
+    except GpuUnavailable:
+        return False
+    return inquiry.answered > 0
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Questions whose pynvml wrapper wants a struct from its caller, and the version numbers that go with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import pynvml
+
+from gpu_triage.nvml.inquiry import Inquiry
+
+MEMORY_V2: Final[int] = pynvml.nvmlMemory_v2
+"""Version argument that makes nvmlDeviceGetMemoryInfo tell reserved memory apart."""
+
+_BUSES: Final = 256
+"""Of one PCI domain."""
+
+FABRIC_COMPLETED: Final = 3
+"""NVML_GPU_FABRIC_STATE_COMPLETED: joining has ended, well or not."""
+
+_BYTE: Final = 0xFF
+"""nvmlGpuFabricState_t is a byte in C. pynvml reads four, of which the others are padding that nobody need clear."""
+
+
+def sram_threshold_exceeded(inquiry: Inquiry) -> bool | None:
+    """Whether uncorrected SRAM errors passed the board's threshold (nvmlDeviceGetSramEccErrorStatus).
+
+    None before Ampere, on drivers older than r550, and without root where the driver asks for it.
+    """
+    status = pynvml.c_nvmlEccSramErrorStatus_v1_t()
+    status.version = pynvml.nvmlEccSramErrorStatus_v1
+    answer = inquiry.ask_privileged("nvmlDeviceGetSramEccErrorStatus", status)
+    return None if answer is None else inquiry.flag(status.bThresholdExceeded)
+
+
+@dataclass(frozen=True, slots=True)
+class FabricInfo:
+    """What the driver says of the NVSwitch fabric, in its own numbers.
+
+    Attributes:
+        state: nvmlGpuFabricState_t.
+        status: nvmlReturn_t with which joining the fabric ended; to be looked at once the state is "completed".
+        health_summary: NVML_GPU_FABRIC_HEALTH_SUMMARY_*; None from drivers that give none.
+    """
+
+    state: int
+    status: int
+    health_summary: int | None
+
+
+def fabric_info(inquiry: Inquiry) -> FabricInfo | None:
+    """The fabric (nvmlDeviceGetGpuFabricInfoV); None where unsupported or failed.
+
+    Version 3 of the struct has the summary, version 2 serves drivers before r570.
+    """
+    latest = pynvml.c_nvmlGpuFabricInfo_v3_t()
+    if inquiry.ask("nvmlDeviceGetGpuFabricInfoV", latest) is not None:
+        return FabricInfo(latest.state & _BYTE, latest.status, latest.healthSummary)
+    older = pynvml.c_nvmlGpuFabricInfo_v2_t()
+    if inquiry.ask("nvmlDeviceGetGpuFabricInfoV", older) is not None:
+        return FabricInfo(older.state & _BYTE, older.status, None)
+    return None
+
+
+def in_fabric(inquiry: Inquiry) -> bool:
+    """Whether the GPU has joined an NVSwitch fabric."""
+    info = fabric_info(inquiry)
+    return info is not None and info.state == FABRIC_COMPLETED
+
+
+def far_end_named(inquiry: Inquiry, link: int) -> bool:
+    """Whether the driver names what is at the other end of an NVLink link (nvmlDeviceGetNvLinkRemotePciInfo_v2).
+
+    Drivers differ in how they say of a link that it leads nowhere: none of their errors is a failure here.
+    """
+    before = len(inquiry.failures)
+    info = inquiry.ask("nvmlDeviceGetNvLinkRemotePciInfo", link)
+    del inquiry.failures[before:]
+    # An address of all zeros is a struct that nobody filled, one of all ones a bus that does not answer.
+    return info is not None and info.bus < _BUSES and any((info.domain, info.bus, info.device))

@@ -1,0 +1,173 @@
+"""One option: a flag of click's that is also a variable, a key of a file and a field of Config."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from gpu_triage.config import Config, Setting
+from gpu_triage.errors import ConfigError
+from gpu_triage.options.values import TextType
+
+VARIABLE_PREFIX = "GPU_TRIAGE_"
+
+_SECTIONS = {
+    "web": "Web",
+    "sample": "Sampling",
+    "stale-after": "Sampling",
+    "expect": "Expectations",
+    "baseline": "Expectations",
+    "metrics": "Metrics",
+    "process": "Collectors",
+    "collector": "Collectors",
+    "kubernetes": "Kubernetes",
+    "state": "Paths",
+    "path": "Paths",
+    "log": "Logging",
+    "replay": "Simulation",
+    "simulate": "Simulation",
+    "simulate-pace": "Simulation",
+    "config": "Configuration file",
+}
+"""Headings in the help, by the first word of the key."""
+
+_SETTINGS = "gpu_triage.settings"
+_LONGEST = 240
+
+
+class Option(click.Option):
+    """One option: a flag of click's that knows its variable, its key in the file and the field of Config it sets.
+
+    Args:
+        key: dotted name, ``web.listen-address``; flag, variable, file key and section derive from it.
+        kind: what its value may be.
+        meaning: a sentence on what it does, for the help.
+        field: the field of Config it sets, if not called like the key; None for the file's own path, which no part of
+            the program needs.
+        many: whether it may be given several times.
+        collector: the switch's name in Config.collectors; None for an ordinary option.
+        preset: a collector's default, for the help; an ordinary option's default is Config's.
+        on_off: whether its flag takes no value: ``--name`` is on, ``--no-name`` off.
+
+    Attributes:
+        flagged: whether it has a flag in its command, or is only read from the environment and the file.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        kind: click.ParamType[Any],
+        meaning: str,
+        *,
+        field: str | None = "",
+        many: bool = False,
+        collector: str | None = None,
+        preset: str = "",
+        on_off: bool = False,
+        is_eager: bool = False,
+    ) -> None:
+        words = key.replace(".", "_").replace("-", "_")
+        self.key, self.section = key, _SECTIONS[key.partition(".")[0]]
+        self.field = words if field == "" else field
+        self.collector, self.preset, self.on_off = collector, preset, on_off
+        self.flagged = True
+        self.flag, self.negative_flag = f"--{key}", f"--no-{key}"
+        self.variable = f"{VARIABLE_PREFIX}{words.upper()}"
+        super().__init__(
+            [f"{self.flag}/{self.negative_flag}" if on_off else self.flag, self.variable.lower()],
+            type=kind,
+            metavar=_metavar(kind),
+            help=meaning,
+            multiple=many,
+            default=None,
+            envvar=self.variable,
+            is_eager=is_eager,
+        )
+
+    @property
+    def synopsis(self) -> str:
+        """How the help writes the flag: ``--sample.fast DURATION``, ``--[no-]collector.process``."""
+        return f"--[no-]{self.key}" if self.on_off else f"{self.flag} {self.metavar}"
+
+    @property
+    def shown_default(self) -> str:
+        """The default as an operator would write it; ``none`` where there is none."""
+        if self.collector is not None:
+            return self.preset
+        value = None if self.field is None else getattr(Config(), self.field)
+        if value is None:
+            return "none"
+        if isinstance(value, bool):
+            return str(value).lower()
+        show = self.type.show if isinstance(self.type, TextType) else str
+        return ",".join(map(show, value)) if self.multiple else show(value)
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:  # noqa: ARG002 - click's signature
+        """As click: how the flag is written, and what it does with its default and environment variable."""
+        if not self.flagged:
+            return None
+        return self.synopsis, f"{self.help}  [default: {self.shown_default}; env: {self.variable}]"
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        """As click, if it has a flag."""
+        if self.flagged:
+            super().add_to_parser(parser, ctx)
+
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:  # noqa: ARG002 - click's signature
+        """As click, whose version 8.2 takes every text of a flag's variable for true."""
+        return os.environ.get(self.variable) or None
+
+    def handle_parse_result(
+        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
+    ) -> tuple[Any, list[str]]:
+        """As click; a value that cannot be used is refused by its source.
+
+        Raises:
+            ConfigError: the flag, variable or key holds no such value.
+        """
+        try:
+            return super().handle_parse_result(ctx, opts, args)
+        except click.BadParameter as error:
+            raise ConfigError(f"{source_of(ctx, self)}: {_shortened(error.message)}") from error
+
+    def read(self, setting: Setting) -> Any:
+        """The value of what was written somewhere.
+
+        Raises:
+            ConfigError: it holds no such value.
+        """
+        try:
+            found = tuple(self.type.convert(text, self, None) for text in setting.texts)
+        except click.BadParameter as error:
+            raise ConfigError(f"{setting.source}: {_shortened(error.message)}") from error
+        return found if self.multiple else found[-1]
+
+
+def _metavar(kind: click.ParamType[Any]) -> str:
+    if isinstance(kind, click.Choice):
+        return "|".join(kind.choices)
+    return "PATH" if isinstance(kind, click.Path) else kind.name
+
+
+def _shortened(message: str) -> str:
+    message = message.rstrip(".")
+    return message if len(message) <= _LONGEST else f"{message[: _LONGEST // 2]}…{message[-_LONGEST // 2 :]}"
+
+
+def settings_of(ctx: click.Context) -> dict[str, Setting]:
+    """What the configuration file and the scenario of a command say, by the keys of options."""
+    found: dict[str, Setting] = ctx.meta.setdefault(_SETTINGS, {})
+    return found
+
+
+def source_of(ctx: click.Context, option: Option) -> str:
+    """Where an option's value was written: its flag, ``environment variable NAME``, or ``config.yml: key``."""
+    source = ctx.get_parameter_source(option.name)
+    if source is click.core.ParameterSource.ENVIRONMENT:
+        return f"environment variable {option.variable}"
+    if source is click.core.ParameterSource.DEFAULT_MAP:
+        return settings_of(ctx)[option.key].source
+    return option.negative_flag if ctx.params.get(option.name) is False and option.on_off else option.flag

@@ -1,0 +1,31 @@
+"""What PCI Express allows: its generations with their speeds, and its widths. Readers, options and files go by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Final
+
+from gpu_triage.documents import Between, Parsed
+
+TRANSFER_RATES: Final[Mapping[int, float]] = MappingProxyType(
+    {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0, 7: 128.0}
+)
+"""Gigatransfers a second by generation, as in ``max_link_speed``; 7 is the newest that is specified."""
+
+MOST_GENERATION: Final = max(TRANSFER_RATES)
+Generation = Annotated[int, Between(1, MOST_GENERATION)]
+"""As files write it."""
+
+WIDTHS: Final = (1, 2, 4, 8, 12, 16, 32)
+"""Numbers of lanes that a link can have."""
+
+
+def _width(lanes: int) -> int:
+    if lanes not in WIDTHS:
+        raise ValueError(f"write one of {', '.join(map(str, WIDTHS))}")
+    return lanes
+
+
+Width = Annotated[int, Parsed(_width, int)]
+"""As files write it."""

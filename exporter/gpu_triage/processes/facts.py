@@ -1,0 +1,151 @@
+"""Whose process a PID is: its user, its CPUs, and the container, pod or Slurm job it runs in.
+
+psutil tells processes apart and knows their users and CPUs. It is not asked for
+
+- their names: one of 15 bytes it completes from the command line, which must not be published, and which cannot be read
+  while the process holds its memory lock;
+- the names of their users: it asks the name service, which over a network may take as long as it likes;
+- their cgroups, which it does not read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import psutil
+
+from gpu_triage.kernel.files import parse_cpu_list
+from gpu_triage.processes.pids import (
+    Owner,
+    ProcessFacts,
+    counts_as_this_process,
+    parse_status,
+    printable,
+    process_name,
+    text_of,
+)
+
+T = TypeVar("T")
+
+# /docker/ID, docker-ID.scope, crio-ID.scope, cri-containerd-ID.scope, …:cri-containerd:ID, libpod-ID.scope,
+# and kubepods' bare ID. conmon is the runtime's monitor outside the container it is named after.
+_CONTAINER = re.compile(r"(?<!conmon)[/:-]([0-9a-f]{64})(?:\.scope)?(?=/|$)")
+# systemd's cgroup names cannot hold dashes, so kubelet writes the UID with underscores there.
+_POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?=[/:]|$)")
+# v1: /slurm/uid_1000/job_42/…, /slurm_node7/…
+# v2: /system.slice/slurmstepd.scope/job_42/…, …/node7_slurmstepd.scope/…
+_SLURM_JOB = re.compile(r"/(?:slurm[^/]*|[^/]*slurmstepd\.scope)(?:/uid_[0-9]+)?/job_([0-9]+)(?=/|$)")
+
+_KEPT_SECONDS = 30.0
+
+
+class _Kept(NamedTuple):
+    """Facts, the process they are of, and the monotonic second at which they were read."""
+
+    process: psutil.Process
+    facts: ProcessFacts
+    read_at: float
+
+
+class ProcessFactsReader:
+    """Reads facts of processes; keeps those of one that lives on, for half a minute.
+
+    Start time and name tell whether a PID is still the process it was: a later one under that PID started later, and
+    one that executed another program has its name. Its user, cgroup and CPUs may change all the same, hence the limit.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[int, _Kept] = {}
+
+    def read(self, procfs: Path, pids: Collection[int], now: float) -> Mapping[int, ProcessFacts | None]:
+        """Facts by PID; None where there is no such process, or it ended or gave way to another meanwhile.
+
+        Whoever is not asked for is forgotten. Source: ``/proc/PID/{stat,comm,status,cgroup}``, sched_getaffinity(2).
+
+        Args:
+            procfs: root of procfs.
+            pids: as that procfs counts them (see `names_are_host_pids`).
+            now: monotonic seconds.
+        """
+        # A global of psutil's; but a process has one machine, so all its lanes set the same.
+        psutil.PROCFS_PATH = str(procfs)
+        kept, self._kept = self._kept, {}
+        facts: dict[int, ProcessFacts | None] = dict.fromkeys(pids)
+        user_names: Mapping[int, str] | None = None
+        for pid in pids:
+            process, name, known = _process(pid), process_name(procfs, pid), kept.get(pid)
+            if process is None:
+                continue
+            same = known is not None and (known.process, known.facts.name) == (process, name)
+            if known is None or not same or now - known.read_at >= _KEPT_SECONDS:
+                user_names = read_user_names(procfs) if user_names is None else user_names
+                known = _Kept(process, _read_facts(procfs, process, name, user_names), now)
+                if _process(pid) != process:
+                    continue
+            facts[pid] = known.facts
+            if known.facts.name and known.facts.user and known.facts.allowed_cpus:
+                # Nothing is missing that every process has.
+                self._kept[pid] = known
+        return facts
+
+
+def read_user_names(procfs: Path) -> Mapping[int, str]:
+    """Names by user id, of the users in ``/etc/passwd``; empty where that file is not the host's.
+
+    It is this process's own file, and knows the host's users only beside the host's ``/proc``.
+    """
+    if procfs != Path("/proc"):
+        return {}
+    entries = (line.split(":") for line in text_of(Path("/etc/passwd")).split("\n"))
+    return {int(e[2]): printable(e[0]) for e in entries if len(e) > 2 and e[2].isdecimal()}  # noqa: PLR2004 - name:password:id
+
+
+def _process(pid: int) -> psutil.Process | None:
+    return _known(lambda: psutil.Process(pid))
+
+
+def _read_facts(procfs: Path, process: psutil.Process, name: str, user_names: Mapping[int, str]) -> ProcessFacts:
+    uid = _known(lambda: process.uids().real)
+    cpus = _known(lambda: _allowed_cpus(procfs, process))
+    user = "" if uid is None else user_names.get(uid, str(uid))
+    owner = parse_cgroup(text_of(procfs / str(process.pid) / "cgroup"))
+    return ProcessFacts(name, user, frozenset(cpus) if cpus else None, owner)
+
+
+def _allowed_cpus(procfs: Path, process: psutil.Process) -> Collection[int]:
+    if counts_as_this_process(procfs):
+        return process.cpu_affinity()
+    # psutil asks the kernel by PID, not procfs: in this process's namespace that PID is another process, or nobody.
+    return parse_cpu_list(parse_status(text_of(procfs / str(process.pid) / "status")).get("Cpus_allowed_list", ""))
+
+
+def _known(read: Callable[[], T]) -> T | None:
+    """What `read` returns; None where psutil cannot read it, or does not understand it."""
+    try:
+        return read()
+    except (psutil.Error, OSError, ValueError, IndexError):
+        return None
+
+
+def parse_cgroup(text: str) -> Owner:
+    """Container, pod and job named in /proc/PID/cgroup, v1 or v2; its lines: ``hierarchy:names:path``.
+
+    Of nested containers or pods, the innermost.
+    """
+    paths = [line.split(":", 2)[2] for line in text.split("\n") if line.count(":") >= 2]  # noqa: PLR2004 - two separators
+    return Owner(
+        container_id=_last_match(_CONTAINER, paths),
+        pod_uid=_last_match(_POD, paths).replace("_", "-"),
+        slurm_job_id=_last_match(_SLURM_JOB, paths),
+    )
+
+
+def _last_match(pattern: re.Pattern[str], paths: list[str]) -> str:
+    for path in paths:
+        found: list[str] = pattern.findall(path)
+        if found:
+            return found[-1]
+    return ""

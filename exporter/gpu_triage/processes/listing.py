@@ -1,0 +1,128 @@
+"""Which processes the driver lists on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from gpu_triage.nvml.inquiry import Inquiry
+
+KINDS: Final = MappingProxyType(
+    {
+        "compute": ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2"),
+        "graphics": ("nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlDeviceGetGraphicsRunningProcesses_v2"),
+        "mps": ("nvmlDeviceGetMPSComputeRunningProcesses_v3", "nvmlDeviceGetMPSComputeRunningProcesses_v2"),
+    }
+)
+"""Label to the calls that list such processes, newest first."""
+
+BOTH: Final = "compute_graphics"
+"""Kind of a process in the first two lists, as a desktop's compositor is; nvidia-smi calls it C+G."""
+
+_MOST_BYTES: Final = 1 << 50
+_NOT_TOLD: Final = (1 << 64) - 1
+"""NVML_VALUE_NOT_AVAILABLE: under a driver for Windows only."""
+
+_NO_INSTANCE: Final = 0xFFFFFFFF
+_MOST_PID: Final = 1 << 22
+"""PID_MAX_LIMIT of the kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedProcess:
+    """One process, as the driver lists it.
+
+    Attributes:
+        pid: a PID of the host.
+        is_compute: whether it has a compute context, its own or through MPS.
+        memory_bytes: device memory it holds; None where the driver cannot tell.
+        instances: ids of the MIG instances it uses, each of GPU and compute instance; empty without MIG.
+    """
+
+    pid: int
+    is_compute: bool
+    memory_bytes: float | None
+    instances: frozenset[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessList:
+    """The processes of one GPU.
+
+    Attributes:
+        counts: by kind (compute, graphics, compute_graphics, mps), each process in one; a kind not reported is not in
+            it.
+        processes: each once, largest first.
+    """
+
+    counts: Mapping[str, int]
+    processes: tuple[ListedProcess, ...]
+
+
+def list_processes(inquiry: Inquiry) -> ProcessList:
+    """Processes that have a context on the GPU (nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses)."""
+    merged: dict[int, ListedProcess] = {}
+    pids: dict[str, frozenset[int]] = {}
+    for kind, functions in KINDS.items():
+        entries = _entries(inquiry, functions)
+        if entries is None:
+            continue
+        by_pid = _by_pid(inquiry, entries, is_compute=kind != "graphics")
+        if entries and not by_pid:
+            continue  # nothing but junk: how many there are is not known
+        pids[kind] = frozenset(by_pid)
+        for pid, process in by_pid.items():
+            merged[pid] = _twice(merged[pid], process) if pid in merged else process
+    largest = sorted(merged.values(), key=lambda process: (-(process.memory_bytes or 0), process.pid))
+    return ProcessList(_counted(pids), tuple(largest))
+
+
+def _counted(pids: Mapping[str, frozenset[int]]) -> dict[str, int]:
+    """How many processes there are of each kind, given who is in which list."""
+    counts = {kind: len(listed) for kind, listed in pids.items()}
+    if {"compute", "graphics"} <= pids.keys():
+        both = len(pids["compute"] & pids["graphics"])
+        counts["compute"] -= both
+        counts["graphics"] -= both
+        counts[BOTH] = both
+    return counts
+
+
+def _entries(inquiry: Inquiry, functions: Iterable[str]) -> list[Any] | None:
+    for function in functions:
+        entries = inquiry.many(function)
+        if entries is not None:
+            return entries
+    return None
+
+
+def _by_pid(inquiry: Inquiry, entries: list[Any], *, is_compute: bool) -> dict[int, ListedProcess]:
+    # Under MIG a process has an entry for each instance it uses.
+    found: dict[int, ListedProcess] = {}
+    for entry in entries:
+        if inquiry.within(entry.pid, 0, _MOST_PID) is None:
+            continue
+        told = entry.usedGpuMemory != _NOT_TOLD
+        used = inquiry.within(entry.usedGpuMemory, 0, _MOST_BYTES) if told else None
+        # Not in the entries of the first version of these lists.
+        instance = getattr(entry, "gpuInstanceId", _NO_INSTANCE), getattr(entry, "computeInstanceId", _NO_INSTANCE)
+        instances = frozenset() if _NO_INSTANCE in instance else frozenset({instance})
+        known = found.get(entry.pid)
+        if known is not None:
+            used = known.memory_bytes if used is None else (known.memory_bytes or 0) + used
+            instances |= known.instances
+        found[entry.pid] = ListedProcess(entry.pid, is_compute, used, instances)
+    return found
+
+
+def _twice(one: ListedProcess, other: ListedProcess) -> ListedProcess:
+    """A process that is in two lists, each of which has the same memory."""
+    known = [memory for memory in (one.memory_bytes, other.memory_bytes) if memory is not None]
+    return ListedProcess(
+        pid=one.pid,
+        is_compute=one.is_compute or other.is_compute,
+        memory_bytes=max(known, default=None),
+        instances=one.instances | other.instances,
+    )

@@ -1,0 +1,156 @@
+"""How much of a GPU process's memory is on the GPU's side of the host."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.host.numa import read_numa_nodes
+from gpu_triage.kernel.files import parse_count, read_text
+from gpu_triage.kernel.pci_bus import numa_node_of
+from gpu_triage.processes.listing import list_processes
+from gpu_triage.processes.pids import names_are_host_pids, process_name
+from gpu_triage.subjects.contract import GpuCollector, GpuLabels
+from gpu_triage.subjects.metric import Sample, Tier, gpu_gauge
+from gpu_triage.subjects.rendering import samples
+from gpu_triage.subjects.rounds import GpuRound
+
+_MOST_BYTES: Final = 4 << 20
+"""Of one numa_maps: some 30,000 mappings."""
+
+_BYTES_PER_KIBIBYTE: Final = 1024
+_DEFAULT_PAGE_KIB: Final = "4"
+_PAGES: Final = re.compile(r"N([0-9]{1,5})=([0-9]{1,20})")
+_PAGE_SIZE: Final = "kernelpagesize_kB="
+
+GPU_PROCESS_NUMA_MEMORY_LOCAL_RATIO = gpu_gauge(
+    "gpu_process_numa_memory_local_ratio",
+    "Share of the process's resident memory that is on the GPU's NUMA node, 0-1; absent on single-node hosts, when "
+    "unknown and where /proc/PID/numa_maps may not be read. Reading it walks the process's page tables under its "
+    "memory lock, so the collector is off by default.",
+    labels=("pid", "process"),
+    source="/proc/PID/numa_maps against the GPU's NUMA node",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMemory:
+    """Where one process's memory is.
+
+    Attributes:
+        pid: as the driver gives it.
+        name: as `process_name` gives it.
+        local_ratio: share of its resident memory on the GPU's NUMA node, 0-1.
+    """
+
+    pid: int
+    name: str
+    local_ratio: Annotated[float, GPU_PROCESS_NUMA_MEMORY_LOCAL_RATIO]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMemoryLocalityReading:
+    """The processes of one GPU whose memory could be looked at; none on a host with one NUMA node."""
+
+    processes: tuple[ProcessMemory, ...]
+
+
+class ProcessMemoryLocalityReader:
+    """Reads numa_maps of a GPU's processes.
+
+    The kernel walks a process's page tables for it, some 40 ms for each GiB of 4 KiB pages, and holds the process's
+    mmap lock meanwhile: page faults go on, but mmap and munmap of that process wait. This runs in the GPU's lane, and
+    only for so long in a round.
+    """
+
+    def __init__(self, most: int, within_seconds: float) -> None:
+        """Read so many processes at most, and begin with no other once this time has passed."""
+        self._most = most
+        self._within_seconds = within_seconds
+
+    def read(self, gpu: GpuRound) -> ProcessMemoryLocalityReading:
+        """Where the memory of the GPU's processes is (nvmlDeviceGet*RunningProcesses, /proc/PID/numa_maps).
+
+        Each reason for which a process could not be looked at is noted once a round, ``out_of_time`` among them.
+
+        Raises:
+            HostReadFailed: the NUMA nodes cannot be read.
+        """
+        machine, bus_id = gpu.machine, gpu.inquiry.device.pci_bus_id
+        node = numa_node_of(machine.sysfs, bus_id) if bus_id else None
+        # A node without CPUs is no processor's side of the host.
+        nodes = read_numa_nodes(machine.sysfs)
+        if len(nodes) <= 1 or node not in nodes or names_are_host_pids(machine.procfs) is False:
+            return ProcessMemoryLocalityReading(())
+        failures: set[str] = set()
+        pids = [process.pid for process in list_processes(gpu.inquiry).processes[: self._most]]
+        found = tuple(self._processes(gpu, pids, node, failures))
+        gpu.inquiry.failures.extend(sorted(failures))
+        return ProcessMemoryLocalityReading(found)
+
+    def _processes(self, gpu: GpuRound, pids: list[int], node: int, failures: set[str]) -> Iterator[ProcessMemory]:
+        machine = gpu.machine
+        for pid in pids:
+            if machine.clock.now().monotonic - gpu.at.monotonic > self._within_seconds:
+                failures.add("out_of_time")
+                return
+            try:
+                ratio = _local_ratio(machine.procfs / str(pid) / "numa_maps", node)
+            except HostReadFailed as failed:
+                failures.add(failed.reason)
+                continue
+            if ratio is not None:
+                yield ProcessMemory(pid, process_name(machine.procfs, pid), ratio)
+
+
+def parse_numa_maps(text: str) -> Mapping[int, int]:
+    """Resident bytes by NUMA node, of /proc/PID/numa_maps.
+
+    A line is a mapping: ``7f0c2c000000 default anon=512 dirty=512 N0=500 N1=12 kernelpagesize_kB=4``. Pages are
+    counted in its page size, which is 2048 or 1048576 KiB for hugetlbfs; transparent huge pages count as 4 KiB ones.
+
+    Raises:
+        ValueError: a mapping has pages of a size that is no number.
+    """
+    nodes: Counter[int] = Counter()
+    for line in text.split("\n"):
+        pages = [match.groups() for word in line.split() if (match := _PAGES.fullmatch(word))]
+        if not pages:
+            continue
+        size = next((w.removeprefix(_PAGE_SIZE) for w in line.split() if w.startswith(_PAGE_SIZE)), _DEFAULT_PAGE_KIB)
+        for node, count in pages:
+            nodes[int(node)] += int(count) * parse_count(size) * _BYTES_PER_KIBIBYTE
+    return nodes
+
+
+def _local_ratio(numa_maps: Path, node: int) -> float | None:
+    """Share on the node; None for a process that is gone or has no memory."""
+    text = read_text(numa_maps, _MOST_BYTES)
+    try:
+        resident = parse_numa_maps(text or "")
+    except ValueError as error:
+        raise HostReadFailed("malformed", numa_maps, str(error)) from error
+    total = sum(resident.values())
+    return resident.get(node, 0) / total if total else None
+
+
+def render(reading: ProcessMemoryLocalityReading, gpu: GpuLabels) -> Iterator[Sample]:
+    """Samples of one GPU's processes."""
+    for process in reading.processes:
+        yield from samples(process, (*gpu, str(process.pid), process.name))
+
+
+PROCESS_MEMORY_LOCALITY = GpuCollector(
+    name="process_memory_locality",
+    about="share of processes' memory on the GPU's NUMA node; walks their page tables under their memory lock",
+    tier=Tier.SLOW,
+    # Half of the deadline: a process begun in time may still be read when it has passed.
+    reader=lambda config: ProcessMemoryLocalityReader(config.process_max, config.sample_deadline_seconds / 2).read,
+    render=render,
+    default=False,
+)

@@ -1,0 +1,191 @@
+"""Which Kubernetes container holds which GPU, from the kubelet's pod-resources service.
+
+Its one answer that is needed here (``v1.PodResourcesLister/List``) is read with the few lines of the protobuf wire
+format below: generated code would tie this package to one range of protobuf releases and stand outside every check.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.errors import ConfigError, HostReadFailed
+from gpu_triage.machine import Moment, Workload
+from gpu_triage.subjects.contract import HostCollector
+from gpu_triage.subjects.metric import Tier
+from gpu_triage.subjects.rounds import HostRound
+
+SERVICE: Final = "/v1.PodResourcesLister/List"
+"""https://github.com/kubernetes/kubelet/blob/master/pkg/apis/podresources/v1/api.proto"""
+
+DEADLINE_SECONDS: Final = 2.0
+"""Below the medium interval: a kubelet that hangs delays the host's next round and nothing else."""
+
+_MOST_BYTES: Final = 16 << 20
+"""As the kubelet itself limits its messages."""
+
+# Field numbers of the answer's messages; what else they have is skipped.
+_POD_RESOURCES: Final = 1
+_POD_NAME, _POD_NAMESPACE, _POD_CONTAINERS = 1, 2, 3
+_CONTAINER_NAME, _CONTAINER_DEVICES = 1, 2
+_DEVICE_IDS: Final = 2
+
+_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
+_FIXED_BYTES: Final = {_FIXED64: 8, _FIXED32: 4}
+_LONGEST_VARINT: Final = 10
+_NVIDIA_DEVICE: Final = re.compile(r"(?P<uuid>(?:GPU|MIG)-[0-9A-Za-z/-]{1,100})(?:::[0-9]{1,6})?")
+
+Holders = Mapping[str, frozenset[Workload]]
+
+
+class PodDirectory:
+    """Who holds what, kept from one answer to the next; may be asked from any thread."""
+
+    def __init__(self, ask: Callable[[], bytes], fresh_for_seconds: float) -> None:
+        """A directory that is empty until refreshed.
+
+        Args:
+            ask: gets a ListPodResourcesResponse on the wire; raises HostReadFailed.
+            fresh_for_seconds: how long an answer counts.
+        """
+        self._ask = ask
+        self._fresh_for_seconds = fresh_for_seconds
+        self._latest: tuple[float, Holders] | None = None
+
+    def refresh(self, at: Moment) -> None:
+        """As PodNames."""
+        try:
+            holders = parse_holders(self._ask())
+        except ValueError as error:
+            raise HostReadFailed("malformed", SERVICE, str(error)) from error
+        self._latest = (at.monotonic, holders)  # swapped in whole: readers are on other threads
+
+    def holders(self, devices: Collection[str], at: Moment) -> frozenset[Workload]:
+        """As PodNames."""
+        latest = self._latest
+        if latest is None or at.monotonic - latest[0] > self._fresh_for_seconds:
+            return frozenset()
+        return frozenset().union(*(latest[1].get(device, frozenset()) for device in devices))
+
+
+def kubelet(socket: Path, deadline_seconds: float = DEADLINE_SECONDS) -> Callable[[], bytes]:
+    """What asks the kubelet behind a socket, and waits no longer than the deadline.
+
+    It raises HostReadFailed with gRPC's status (``unavailable``, ``deadline_exceeded``, …).
+
+    Raises:
+        ConfigError: the extra that this needs is not installed.
+    """
+    try:
+        import grpc  # noqa: PLC0415 - an extra: it is imported where it is asked for, and costs others no memory
+    except ImportError as error:
+        raise ConfigError(
+            f"--kubernetes.pod-resources-socket needs gRPC ({error}); "
+            "run pip install gpu-triage-exporter[kubernetes], or leave the option out"
+        ) from error
+    options = (
+        ("grpc.max_receive_message_length", _MOST_BYTES),
+        # Otherwise the authority is the socket's path, which the kubelet's server refuses.
+        ("grpc.default_authority", "localhost"),
+        ("grpc.enable_http_proxy", 0),
+        # No memory of failed attempts: a kubelet that is back is found in the next round.
+        ("grpc.use_local_subchannel_pool", 1),
+    )
+
+    def ask() -> bytes:
+        try:
+            with grpc.insecure_channel(f"unix:{socket}", options) as channel:
+                answer: bytes = channel.unary_unary(SERVICE)(b"", timeout=deadline_seconds)
+                return answer
+        except grpc.RpcError as error:
+            raise HostReadFailed(error.code().name.lower(), socket, str(error.details())) from error
+
+    return ask
+
+
+def parse_holders(response: bytes) -> Holders:
+    """Containers by the UUID of each NVIDIA device they hold, of a ListPodResourcesResponse on the wire.
+
+    A share of a time-sliced GPU (``GPU-…::3``) counts as the GPU.
+
+    Raises:
+        ValueError: it is no such message.
+    """
+    holders: dict[str, set[Workload]] = {}
+    for pod in _messages(response, _POD_RESOURCES):
+        name, namespace = _text(pod, _POD_NAME), _text(pod, _POD_NAMESPACE)
+        for container in _messages(pod, _POD_CONTAINERS):
+            workload = Workload(name, namespace, _text(container, _CONTAINER_NAME))
+            for devices in _messages(container, _CONTAINER_DEVICES):
+                for device in _messages(devices, _DEVICE_IDS):
+                    match = _NVIDIA_DEVICE.fullmatch(device.decode())
+                    if match is not None:
+                        holders.setdefault(match["uuid"], set()).add(workload)
+    return {uuid: frozenset(workloads) for uuid, workloads in holders.items()}
+
+
+def wire_fields(message: bytes) -> Iterator[tuple[int, bytes | None]]:
+    """Number of each field of a protobuf message, and the content of those that have a length (None for others).
+
+    Source: https://protobuf.dev/programming-guides/encoding/
+
+    Raises:
+        ValueError: the message is cut short or no protobuf message.
+    """
+    position = 0
+    while position < len(message):
+        tag, position = _varint(message, position)
+        kind, content = tag & 7, None
+        if kind == _VARINT:
+            _, position = _varint(message, position)
+        elif kind == _LENGTH_DELIMITED:
+            length, start = _varint(message, position)
+            position = start + length
+            content = message[start:position]
+        elif kind in _FIXED_BYTES:
+            position += _FIXED_BYTES[kind]
+        else:
+            raise ValueError(f"wire type {kind} at byte {position}")
+        if position > len(message):
+            raise ValueError(f"a field ends at byte {position} of {len(message)}")
+        yield tag >> 3, content
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    value = 0
+    for count, byte in enumerate(message[position : position + _LONGEST_VARINT]):
+        value |= (byte & 0x7F) << (7 * count)
+        if byte < 0x80:  # noqa: PLR2004 - the bit that says whether another byte follows
+            return value, position + count + 1
+    raise ValueError(f"no end of the number at byte {position}")
+
+
+def _messages(message: bytes, number: int) -> list[bytes]:
+    return [content for field, content in wire_fields(message) if field == number and content is not None]
+
+
+def _text(message: bytes, number: int) -> str:
+    # Of a field that is there twice, the later counts. UnicodeDecodeError is a ValueError.
+    texts = _messages(message, number)
+    return texts[-1].decode() if texts else ""
+
+
+def read_pod_names(round_: HostRound) -> None:
+    """Nothing; the machine's PodNames are refreshed.
+
+    Raises:
+        HostReadFailed: the kubelet does not answer, or not as it should.
+    """
+    if round_.machine.pods is not None:
+        round_.machine.pods.refresh(round_.at)
+
+
+POD_NAMES = HostCollector(
+    name="pod_names",
+    about="names of the pods and containers that hold GPUs",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: read_pod_names,
+    needs="kubernetes_pod_resources_socket",
+)

@@ -1,0 +1,210 @@
+"""Which files below sysfs and procfs were read, and what was in them, as time went by.
+
+Python itself says what is opened and listed (``sys.addaudithook``): a reader that is written tomorrow is recorded as
+well. Command lines and environments are never recorded, whoever read them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.kernel.files import read_text
+from gpu_triage.recording.bundle import MOST_BYTES, FileState, Kind
+from gpu_triage.recording.masking import Masker
+
+_EVENTS: Final = frozenset({"open", "os.listdir", "os.scandir"})
+_NEVER: Final = frozenset({"cmdline", "environ", "maps", "smaps", "numa_maps", "mem"})
+_LINKS: Final = ("proc/self/ns/pid",)  # links that are read without their folder being listed
+_MOST_PATHS: Final = 50_000
+_MOST_ENTRIES: Final = 4096
+_MOST_STUCK: Final = 8
+
+
+class FileTrace:
+    """Notes what is opened and listed, until it is closed.
+
+    Args:
+        roots: the roots by the name they have in a recording, ``sys`` and ``proc``.
+        masker: for what is in the files.
+        patience_seconds: how long reading one file may take; one that takes longer is left out from then on.
+    """
+
+    def __init__(self, roots: Mapping[str, Path], masker: Masker, patience_seconds: float) -> None:
+        self._roots = dict(roots)
+        self._masker = masker
+        # Readers follow links, and so may leave a root by the name it was given.
+        self._prefixes = tuple(
+            (f"{os.fspath(place)}/", name)
+            for name, root in roots.items()
+            for place in {root.absolute(), root.resolve()}
+        )
+        self._touched: dict[str, bool] = {}  # by path, whether it was listed
+        self._states: list[FileState] = []
+        self._last: dict[str, tuple[Kind, str]] = {}
+        self._known: dict[str, str] = {}  # paths with every link followed
+        self._searched: set[str] = set()
+        self._bytes = 0
+        self._open = True
+        self._patience_seconds = patience_seconds
+        self._stuck: set[str] = set()
+        self._readers: set[int] = set()
+        self._lock = threading.Lock()
+        # It cannot be taken away again, and does nothing once this is closed.
+        sys.addaudithook(self._hear)
+
+    def snapshot(self, seconds: float) -> None:
+        """Read what was touched so far, and keep what changed; `seconds` is the time since the recording began."""
+        with self._lock:
+            left = [each for each in tuple(self._touched.items()) if each[0] not in self._stuck]
+            while left and len(self._stuck) < _MOST_STUCK:
+                left = self._read(left, seconds)
+            for path in _LINKS:
+                self._keep(seconds, path, self._look(path))
+
+    def states(self) -> tuple[FileState, ...]:
+        """What was kept, in the order of time."""
+        return tuple(sorted(self._states, key=lambda state: state.seconds))
+
+    def close(self) -> None:
+        """Note nothing any more."""
+        self._open = False
+
+    def _read(self, paths: list[tuple[str, bool]], seconds: float) -> list[tuple[str, bool]]:
+        """Read these; returns those behind one that does not answer, as a file of a device that hangs."""
+        done: list[str] = []
+        abandoned = threading.Event()
+
+        def read() -> None:
+            self._readers.add(threading.get_ident())
+            try:
+                for path, listed in paths:
+                    self._take(path, seconds, listed=listed)
+                    if abandoned.is_set():
+                        return
+                    done.append(path)
+            finally:
+                self._readers.discard(threading.get_ident())
+
+        reader = threading.Thread(target=read, daemon=True)
+        reader.start()
+        before = -1
+        while len(done) > before:
+            before = len(done)
+            reader.join(self._patience_seconds)
+            if not reader.is_alive():
+                return []
+        abandoned.set()
+        self._stuck.add(paths[before][0])
+        return paths[before + 1 :]
+
+    def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
+        # What this reads itself is no news; other threads go on reading meanwhile.
+        if not self._open or event not in _EVENTS or threading.get_ident() in self._readers:
+            return
+        path = arguments[0]
+        if not isinstance(path, (str, bytes, os.PathLike)):
+            return
+        name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - text all along
+        for prefix, root in self._prefixes:
+            if name.startswith(prefix) and len(self._touched) < _MOST_PATHS:
+                relative = f"{root}/{name[len(prefix) :]}"
+                self._touched[relative] = self._touched.get(relative, False) or event != "open"
+
+    def _take(self, path: str, seconds: float, *, listed: bool) -> None:
+        real = self._known.get(path) or self._walk(path, seconds, listed=listed)
+        if real is not None and not listed:
+            found = self._look(real, content=True)
+            self._keep(seconds, real, ("gone", "") if found is None and real in self._last else found)
+
+    def _walk(self, path: str, seconds: float, *, listed: bool) -> str | None:
+        """Keep the links on the way to a path, and those beside it; returns where it really is, None if nowhere."""
+        for place in _on_the_way(path, self._real):
+            self._keep_link(seconds, place)
+        real = self._real(path)
+        if real is None:
+            return None
+        self._known[path] = real
+        folder = real if listed else os.path.dirname(real)  # noqa: PTH120 - text all along
+        # The folder above as well: the link to an adapter's device stands beside the folder of its ports.
+        for beside in (folder, os.path.dirname(folder)):  # noqa: PTH120 - as above
+            # Its links: drivers, subsystems, physical functions.
+            if "/" in beside and beside not in self._searched:
+                self._searched.add(beside)
+                for name in self._names(beside):
+                    self._keep_link(seconds, f"{beside}/{name}")
+        if listed:
+            for name in self._names(real):
+                if f"{real}/{name}" not in self._last:
+                    self._keep(seconds, f"{real}/{name}", self._look(f"{real}/{name}"))
+            self._keep(seconds, real, ("folder", ""))
+        return real
+
+    def _keep_link(self, seconds: float, path: str) -> None:
+        if self._path(path).is_symlink():
+            self._keep(seconds, path, self._look(path))
+
+    def _names(self, folder: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self._path(folder)))[:_MOST_ENTRIES]  # noqa: PTH208 - names only
+        except OSError:
+            return []
+
+    def _look(self, path: str, *, content: bool = False) -> tuple[Kind, str] | None:
+        """What is at a place now; without `content`, a file is empty."""
+        place = self._path(path)
+        try:
+            if place.is_symlink():
+                return ("link", os.fspath(place.readlink()))
+            if place.is_dir():
+                return ("folder", "")
+            if place.name in _NEVER:
+                return None
+            if not content:
+                return ("file", "") if place.exists() else None
+            text = read_text(place)
+        except (OSError, HostReadFailed):
+            return None
+        return None if text is None else ("file", self._masker.text(text))
+
+    def _keep(self, seconds: float, path: str, found: tuple[Kind, str] | None) -> None:
+        if found is None or self._last.get(path) == found or self._bytes + len(found[1]) > MOST_BYTES:
+            return
+        self._bytes += len(found[1])
+        if path not in self._last:
+            # As far as anybody knows it was so from the beginning.
+            seconds = 0.0
+        self._last[path] = found
+        self._states.append(FileState(seconds, path, *found))
+
+    def _real(self, path: str) -> str | None:
+        """The path with every link followed, as named in a recording; None where it leads nowhere, or elsewhere."""
+        root, _, rest = path.partition("/")
+        base = self._roots[root].resolve()
+        try:
+            found = (base / rest).resolve(strict=True)
+        except (OSError, RuntimeError):
+            return None
+        return f"{root}/{found.relative_to(base)}" if found.is_relative_to(base) and found != base else None
+
+    def _path(self, path: str) -> Path:
+        root, _, rest = path.partition("/")
+        return self._roots[root] / rest
+
+
+def _on_the_way(path: str, real: Callable[[str], str | None]) -> Iterator[str]:
+    """Each place on the way to a path at which there may be a link, links before it followed."""
+    root, *names = path.split("/")
+    folder: str | None = root
+    above = root
+    for name in names:
+        if folder is None:
+            return
+        yield f"{folder}/{name}"
+        above = f"{above}/{name}"
+        folder = real(above)

@@ -1,0 +1,311 @@
+"""All GPUs: the NVML session that they are asked in, who of them is there, and the rounds of each."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from gpu_triage.config import Config
+from gpu_triage.machine import Machine, ProbeReport
+from gpu_triage.nvml.session import Device, DriverVersions
+from gpu_triage.sampler.driver import DRIVER, RELEASED, DriverLook, DriverWatch
+from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, GONE, Fleet
+from gpu_triage.sampler.freshness import Freshness
+from gpu_triage.sampler.gpu import GpuJob, GpuRecord, GpuRoundResult, readers_of
+from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
+from gpu_triage.sampler.outcomes import Outcome
+from gpu_triage.sampler.roll import Identified, RollCall
+from gpu_triage.sampler.schedule import interval_seconds
+from gpu_triage.sampler.search import Search
+from gpu_triage.sampler.status import Status
+from gpu_triage.sampler.xid import XidWatch
+from gpu_triage.subjects.contract import AnyGpuCollector
+from gpu_triage.subjects.rounds import ExpectedLink
+
+log = logging.getLogger(__name__)
+
+GpuNews = GpuRoundResult | DriverLook | Identified | ProbeReport
+"""What the lanes of GPUs and of the driver report, but for outcomes."""
+
+_STUCK_SECONDS: Final = 60.0
+"""How long a look at the driver may take before another process is asked whether the driver works."""
+_CHEAP_SESSION_SECONDS: Final = 1.5
+"""A session that opens within this time costs no GPU its values: they stay fresh for longer."""
+
+
+class GpuRounds:
+    """Starts everything that asks NVML, and takes in how it ended. One thread calls it.
+
+    Attributes:
+        fleet: the GPUs.
+        driver: the driver.
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        config: Config,
+        make_lane: LaneMaker,
+        collectors: Iterable[AnyGpuCollector],
+        report: Callable[[Outcome | GpuNews], None],
+        *,
+        xid: XidWatch,
+        link_of: Callable[[Device], ExpectedLink | None],
+        freshness: Freshness,
+        status: Status,
+    ) -> None:
+        self.fleet = Fleet(config, make_lane)
+        self.driver = DriverWatch(machine, config, make_lane(DRIVER), report)
+        self._machine = machine
+        self._config = config
+        self._report = report
+        self._xid = xid
+        self._link_of = link_of
+        self._freshness = freshness
+        self._status = status
+        own = tuple(collectors)
+        self._alone = tuple(c for c in own if not c.asks_peers)
+        self._with_peers = tuple(c for c in own if c.asks_peers)
+        self._make_reader = {c.name: partial(c.reader, config) for c in own}
+        self._roll = RollCall(report)
+        self._search = Search(machine.probe, make_lane("search"), report)
+        self._peers_lane = make_lane("peers")
+        self._left_behind: str | None = None
+        self._held = False
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        """Where the session is used."""
+        return (*self.fleet.lanes, self._peers_lane, self.driver.lane)
+
+    @property
+    def search_lane(self) -> Lane:
+        """Where another process is waited for, which has a session of its own."""
+        return self._search.lane
+
+    @property
+    def fatal(self) -> str | None:
+        """Why this process must end for its supervisor to restart it; None while it need not."""
+        replaced = self.driver.replaced
+        return self._left_behind if replaced is None else replaced.detail
+
+    def waiting_for(self, now: float) -> str | None:
+        """What the first look at the driver still lacks; None once everybody has said who they are, or hangs."""
+        if not self.driver.looked:
+            return "the first answer of the driver"
+        for index in self._roll.silent():
+            if not self._hangs(index, now):
+                return f"GPU {index} to say who it is"
+        return None
+
+    def submit(self, now: float, *, ending_session: bool) -> None:
+        """Start what is due.
+
+        Args:
+            now: monotonic second.
+            ending_session: whether a session was ending before the last reports were taken in.
+        """
+        self._search.submit(now)
+        if ending_session or self._ends_session(now):
+            return
+        # While NVML is down there is no event set to keep; with one, a session that failed could not be shut down.
+        quiet = self._nobody_is_asked and (self.driver.versions is not None or self._xid.let_go())
+        self.driver.submit(now, reopen=False, quiet=quiet)
+        self._ask_who_is_there()
+        for record in self.fleet:
+            self._submit_round(record, now)
+        self._submit_peers(now)
+        present = (record.device for record in self.fleet if record.device is not None)
+        self._xid.submit_nvml(present, session=self.driver.versions is not None)
+
+    def take(self, news: GpuNews, now: float) -> None:
+        """Take in what a lane reported."""
+        if isinstance(news, GpuRoundResult):
+            self._take_round(news, now)
+        elif isinstance(news, Identified):
+            gone = self._roll.take(news)
+            if gone is not None:
+                self._driver_failed(DriverLook(self.driver.bus, None, gone, opened=False), now)
+        elif isinstance(news, ProbeReport):
+            self._take_search(news, now)
+        else:
+            self._take_look(news, now)
+
+    def call_roll(self, now: float) -> None:
+        """Ask who is there, and take in who has said so. Called when everything reported so far was taken in."""
+        if self.driver.versions is None or self.driver.ending_session:
+            return
+        self._ask_who_is_there()
+        if not self._roll.news:
+            return
+        present = self.fleet.admit(self._roll.answers, now)
+        if self._roll.waits_for(lambda index: self._hangs(index, now)):
+            return
+        self._forget(self.fleet.conclude(present, self._roll.conclude(self.fleet.lane_of), now))
+        for record in self.fleet:
+            if record.device is None:
+                self._freshness.withdraw(record.key)
+        self._forget(self.fleet.forget_lent(self.driver.lent))
+
+    def look_round(self, now: float) -> None:
+        """Note who does not answer, and who is missed."""
+        driver, deadline = self.driver, self._config.sample_deadline_seconds
+        # What another process needed for a new session, this one may take as well.
+        no_session = driver.session_overdue(now, max(deadline, 2 * self._search.session_seconds))
+        self.fleet.find_stalls(now, deadline, no_session=no_session)
+        gone = any(record.error in GONE for record in self.fleet)
+        fewer = driver.count is not None and driver.due_on_bus is not None and driver.count < driver.due_on_bus
+        wanted = gone or fewer or self._driver_is_stuck(now)
+        self._search.want(now, wanted=wanted, at_once=driver.take_bus_change())
+
+    def _ends_session(self, now: float) -> bool:
+        """End the session if that is wanted and possible; says whether nobody may be asked meanwhile.
+
+        All handles die with it, and the event set before it. So it ends between two rounds, when everybody is idle;
+        until that is so, whoever is idle goes on. To free the event set, one step is allowed.
+        """
+        if not (self.driver.wants_closing or self.driver.wants_reopening):
+            return False
+        held, self._held = self._held, False
+        listening = self._xid.session_lane.busy_since is not None and not held
+        if listening or not self._nobody_is_asked or self.driver.lane.busy_since is not None:
+            return False
+        if not self._xid.let_go():
+            self._held = not held
+            return self._held
+        if self.driver.wants_closing:
+            self.driver.submit_closing()
+        else:
+            self.driver.submit(now, reopen=True, quiet=True)
+        return True
+
+    def _ask_who_is_there(self) -> None:
+        self._roll.ask(self.fleet.lane_of, self.fleet.labels_by_index)
+
+    def _submit_round(self, record: GpuRecord, now: float) -> None:
+        lane, versions = record.lane, self.driver.versions
+        if lane is None or record.device is None or versions is None or not lane.ready():
+            return
+        due = record.schedule.due(self._alone, now)
+        if not due:
+            return
+        if any(interval_seconds(self._config, c.tier) == self._config.sample_slow_seconds for c in due):
+            # What is supported may change with MIG, ECC or the driver's mood: ask anew once in a while.
+            record.device.unsupported.clear()
+        record.rounds += 1
+        lane.submit(self._job(record, record.device, versions, due, lane))
+
+    def _submit_peers(self, now: float) -> None:
+        """Ask the questions that name two GPUs: a GPU that hangs would hold up whoever asks about it."""
+        lane, versions = self._peers_lane, self.driver.versions
+        if versions is None or not lane.ready():
+            return
+        jobs = [
+            self._job(record, record.device, versions, due, lane)
+            for record in self.fleet
+            if record.device is not None and record.error is None
+            if (due := record.schedule.due(self._with_peers, now))
+        ]
+        if jobs:
+            lane.submit(lambda: _in_turn(jobs))
+
+    def _job(
+        self,
+        record: GpuRecord,
+        device: Device,
+        versions: DriverVersions,
+        collectors: tuple[AnyGpuCollector, ...],
+        lane: Lane,
+    ) -> GpuJob:
+        return GpuJob(
+            key=record.key,
+            labels=record.labels,
+            device=device,
+            peers=self.fleet.peers_of(record),
+            collectors=readers_of(record, collectors, self._make_reader),
+            machine=self._machine,
+            versions=versions,
+            deadline_seconds=self._config.sample_deadline_seconds,
+            mark=lane.mark,
+            publish=self._report,
+            finish=self._report,
+            recorded_link=self._link_of(device),
+            whole=lane is not self._peers_lane,
+        )
+
+    @property
+    def _nobody_is_asked(self) -> bool:
+        return self.fleet.idle and self._peers_lane.busy_since is None
+
+    def _hangs(self, index: int, now: float) -> bool:
+        return self.fleet.hangs(index, now, self._config.sample_deadline_seconds)
+
+    def _driver_is_stuck(self, now: float) -> bool:
+        return overdue(self.driver.lane.busy_since, now, _STUCK_SECONDS)
+
+    def _take_round(self, result: GpuRoundResult, now: float) -> None:
+        record = self.fleet.get(result.key)
+        if record is None or record.device is not result.device:
+            return
+        if result.driver is not None:
+            self._driver_failed(DriverLook(self.driver.bus, None, result.driver, opened=False), now)
+        elif result.error is not None:
+            self.fleet.fail(record, result.error)
+            self._freshness.withdraw(record.key)
+            # It is asked again, but not at the fast tier's pace.
+            record.schedule.defer(now + self._config.sample_medium_seconds)
+        else:
+            self.fleet.recover(record)
+
+    def _take_look(self, look: DriverLook, now: float) -> None:
+        if look.error is not None or look.count is None:
+            self._driver_failed(look, now)
+            return
+        if self.driver.error is not None or not self.driver.looked:
+            log.info("driver answers", extra={"fields": {"gpus": look.count}})
+        self.driver.take(look, now)
+        if look.opened:
+            self.fleet.end_session()
+        self.fleet.count(look.count)
+        self._roll.begin(look.count, new_session=look.opened)
+
+    def _take_search(self, seen: ProbeReport, now: float) -> None:
+        self._search.take(seen)
+        if seen.answering and self._driver_is_stuck(now):
+            self._left_behind = "the driver answers other processes, but a call of this one does not return"
+        records = {uuid: self.fleet.get(uuid) for uuid in seen.answering}
+        back = frozenset(uuid for uuid, record in records.items() if record is None or record.error in GONE)
+        if (back or self._other_indices(seen)) and self._search.worth_a_session(back, now):
+            log.info("NVML is initialised again", extra={"fields": {"back": ",".join(sorted(back)) or "nobody"}})
+            self.driver.reopen()
+
+    def _other_indices(self, seen: ProbeReport) -> bool:
+        """Whether a new session would number the GPUs in another way, and cost none of those that answer a value."""
+        indices = {record.key: int(record.labels.gpu) for record in self.fleet if record.error is None}
+        if seen.seconds >= _CHEAP_SESSION_SECONDS or not indices or not indices.keys() <= seen.answering.keys():
+            return False
+        return seen.gpus != self.driver.count or any(seen.answering[key] != at for key, at in indices.items())
+
+    def _driver_failed(self, look: DriverLook, now: float) -> None:
+        error = look.error
+        if error is not None and (self.driver.error is None or self.driver.error.reason != error.reason):
+            log.warning("driver unavailable", extra={"fields": {"error": error.reason, "cause": error.detail}})
+        self.driver.take(look, now)
+        self._roll.end_session()
+        self.fleet.end_session()
+        for record in self.fleet:
+            self.fleet.fail(record, RELEASED if self.driver.released else DRIVER_UNAVAILABLE)
+            self._freshness.withdraw(record.key)
+        self._forget(self.fleet.forget_lent(self.driver.lent))
+
+    def _forget(self, keys: tuple[str, ...]) -> None:
+        for key in keys:
+            self._status.forget(key)
+            self._freshness.forget(key)
+
+
+def _in_turn(jobs: Iterable[Callable[[], None]]) -> None:
+    for job in jobs:
+        job()

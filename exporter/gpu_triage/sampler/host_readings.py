@@ -1,0 +1,107 @@
+"""The host as the last readings show it, and whether they show all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from gpu_triage.baseline.facts import HostFacts
+from gpu_triage.baseline.readings import GPU_SOURCES, HOST_SOURCES, GpuReadings, host_facts
+from gpu_triage.gpu.nvlink import NVLINK, NvlinkReading
+from gpu_triage.gpu.topology import TOPOLOGY, TopologyReading
+from gpu_triage.sampler.driver import DriverWatch
+from gpu_triage.sampler.fleet import Fleet
+from gpu_triage.sampler.gpu import GpuRecord
+from gpu_triage.sampler.outcomes import HOST, OutcomeStore
+
+
+@dataclass(frozen=True, slots=True)
+class HostReadings:
+    """The sampler's knowledge of the host, as facts. Only the sampler's thread asks.
+
+    Attributes:
+        fleet: the GPUs.
+        driver: the driver.
+        store: the latest outcomes, with their readings.
+    """
+
+    fleet: Fleet
+    driver: DriverWatch
+    store: OutcomeStore
+
+    def facts(self, at: float) -> HostFacts:
+        """What the latest readings say; `at` is now, Unix seconds."""
+        versions = self.driver.versions
+        return host_facts(
+            at,
+            self.driver.count,
+            None if versions is None else versions.driver,
+            partial(self._reading, HOST),
+            [
+                GpuReadings(record.labels.uuid, record.device.pci_bus_id, partial(self._reading, record.key))
+                for record in self.fleet
+                if record.error is None and record.device is not None
+            ],
+        )
+
+    def lacks(self, *, well: bool) -> str | None:
+        """What is still missing from a view of the whole host; None when nothing is.
+
+        Args:
+            well: whether everything must also be well: every GPU of the bus there and answering, every NVLink up.
+        """
+        if self.driver.error is not None:
+            return f"the driver, which is unavailable: {self.driver.error.reason}"
+        if self.driver.count is None:
+            return "the first answer of the driver"
+        answering = [record for record in self.fleet if record.error is None and record.device is not None]
+        if not well:
+            return self._unseen(self.driver.count) or self._unread(answering)
+        return (
+            self._ill(self.driver.count)
+            or self._unseen(self.driver.count)
+            or self._unread(answering)
+            or self._link_down(answering)
+        )
+
+    def _unseen(self, count: int) -> str | None:
+        present = [record for record in self.fleet if record.absent_since is None]
+        return f"GPUs: of {count}, {len(present)} are told apart" if len(present) < count else None
+
+    def _ill(self, count: int) -> str | None:
+        on_bus = self.driver.due_on_bus
+        if not count:
+            return "a GPU: the driver has none"
+        if on_bus is not None and on_bus != count:
+            return f"GPUs: the PCI bus has {on_bus} of NVIDIA, the driver {count}"
+        for record in self.fleet:
+            if record.error is not None:
+                return f"GPU {record.labels.gpu}, which does not answer: {record.error}"
+        return None
+
+    def _unread(self, answering: Sequence[GpuRecord]) -> str | None:
+        for collector in HOST_SOURCES:
+            if collector.name in self.store.collectors and self._reading(HOST, collector.name) is None:
+                return f"the reading of {collector.name}"
+        for record in answering:
+            for gpu_collector in GPU_SOURCES:
+                if gpu_collector.name not in self.store.collectors:
+                    continue
+                reading = self._reading(record.key, gpu_collector.name)
+                partial_view = isinstance(reading, TopologyReading) and len(reading.peers) < len(answering) - 1
+                if reading is None or (gpu_collector is TOPOLOGY and partial_view):
+                    return f"the reading of {gpu_collector.name} of GPU {record.labels.gpu}"
+        return None
+
+    def _link_down(self, answering: Sequence[GpuRecord]) -> str | None:
+        for record in answering:
+            reading = self._reading(record.key, NVLINK.name)
+            for number, link in reading.links.items() if isinstance(reading, NvlinkReading) else ():
+                if not link.is_up:
+                    return f"NVLink {number} of GPU {record.labels.gpu}, which is down"
+        return None
+
+    def _reading(self, subject: str, collector: str) -> object | None:
+        outcome = self.store.get(collector, subject)
+        return None if outcome is None else outcome.reading

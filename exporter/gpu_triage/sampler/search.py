@@ -1,0 +1,108 @@
+"""Looks for GPUs that this process's NVML session cannot see, without ending that session to find out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from gpu_triage.errors import ProbeFailed
+from gpu_triage.machine import Probe, ProbeReport
+from gpu_triage.sampler.lanes import Lane
+
+log = logging.getLogger(__name__)
+
+_FIRST_SECONDS: Final = 5.0
+_PAUSE_SECONDS: Final = 10.0
+"""Between two looks at first, and whatever comes and goes."""
+_PATIENT_SECONDS: Final = 120.0
+"""For so long after a GPU was lost it is looked for that often, and then less and less."""
+_LONGEST_PAUSE_SECONDS: Final = 900.0
+_SESSION_PAUSE_SECONDS: Final = 15.0
+"""Before a session is ended for a GPU that the one before was begun for in vain; twice as long each time."""
+
+
+class Search:
+    """When to look, and what was found. Only the sampler's thread calls it; the looks run in its lane.
+
+    A GPU that is gone is looked for every ten seconds; one that is gone for minutes less and less often.
+
+    Attributes:
+        lane: where the looks run.
+        session_seconds: how long the last look took to open a session and ask every GPU; 0 before the first.
+    """
+
+    def __init__(self, probe: Probe | None, lane: Lane, report: Callable[[ProbeReport], None]) -> None:
+        self.lane = lane
+        self.session_seconds = 0.0
+        self._changed = False
+        self._probe = probe
+        self._report = report
+        self._look_at: float | None = None
+        self._wanted_since: float | None = None
+        self._pause_seconds = _PAUSE_SECONDS
+        self._earliest_at = 0.0
+        self._session_at = 0.0
+        self._session_for: frozenset[str] | None = None
+        self._session_pause_seconds = _SESSION_PAUSE_SECONDS
+
+    def want(self, now: float, *, wanted: bool, at_once: bool) -> None:
+        """Say whether there is anything to look for.
+
+        Args:
+            now: monotonic second.
+            wanted: whether somebody is missed now; who is not is not looked for.
+            at_once: whether there is reason to believe that a look would find somebody.
+        """
+        if at_once:
+            self._look_at, self._changed = now, True
+        if not wanted:
+            self._wanted_since = None
+            self._pause_seconds, self._session_for = _PAUSE_SECONDS, None
+            if not self._changed:
+                self._look_at = None
+        elif self._wanted_since is None:
+            self._wanted_since = now
+            self._look_at = now + _FIRST_SECONDS if self._look_at is None else self._look_at
+
+    def submit(self, now: float) -> None:
+        """Start a look if one is due and none is under way."""
+        probe = self._probe
+        due = self._look_at is not None and now >= max(self._look_at, self._earliest_at)
+        if probe is None or not due or not self.lane.ready():
+            return
+        self._changed = False
+        self._earliest_at = now + _PAUSE_SECONDS
+        self._look_at = None
+        if self._wanted_since is not None:
+            self._look_at = now + self._pause_seconds
+            if now - self._wanted_since >= _PATIENT_SECONDS:
+                self._pause_seconds = min(2 * self._pause_seconds, _LONGEST_PAUSE_SECONDS)
+        self.lane.submit(lambda: self._look(probe))
+
+    def take(self, report: ProbeReport) -> None:
+        """Take in what a look found."""
+        self.session_seconds = report.seconds
+
+    def worth_a_session(self, back: frozenset[str], now: float) -> bool:
+        """Whether NVML may be initialised again for GPUs that another process has seen; taken as done if so.
+
+        Args:
+            back: their keys; empty where only the indices are others.
+            now: monotonic second.
+        """
+        if back != self._session_for:
+            self._session_for, self._session_pause_seconds = back, _SESSION_PAUSE_SECONDS
+        elif now < self._session_at:
+            return False
+        self._session_at = now + self._session_pause_seconds
+        self._session_pause_seconds = min(2 * self._session_pause_seconds, _LONGEST_PAUSE_SECONDS)
+        return True
+
+    def _look(self, probe: Probe) -> None:
+        try:
+            report = probe.look()
+        except ProbeFailed as failed:
+            log.warning("the search for missing GPUs failed", extra={"fields": {"cause": str(failed)}})
+            return
+        self._report(report)

@@ -1,0 +1,88 @@
+"""Which series a page shows: a profile of metrics, what the operator adds to it, and what the operator leaves out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.config import FULL, RULES, Config
+from gpu_triage.errors import ConfigError
+from gpu_triage.subjects.metric import MetricSpec, Sample
+
+_RULE_SOURCES: Final = Path(__file__).parent / "alerting" / "source"
+_METRIC_NAME: Final = re.compile(r"(?<![a-z0-9_:])gpu_[a-z0-9_]+(?![a-z0-9_:])")
+
+_Shown = bool | Callable[[Sample], bool]
+
+
+@cache
+def metrics_of_rules() -> frozenset[str]:
+    """Names of the metrics that the shipped rules, and the texts of their alerts, are made of."""
+    texts = (path.read_text(encoding="utf-8") for path in sorted(_RULE_SOURCES.glob("*.yml")))
+    return frozenset(name for text in texts for name in _METRIC_NAME.findall(text))
+
+
+def needed_but_excluded(config: Config) -> tuple[str, ...]:
+    """Metrics that ``--metrics.exclude`` leaves out though a shipped alert needs them, sorted."""
+    excluded = config.metrics_exclude
+    return tuple(sorted(name for name in metrics_of_rules() if _matches(name, excluded))) if excluded else ()
+
+
+def refuse_unknown_metrics(config: Config, known: Collection[MetricSpec]) -> None:
+    """Check the patterns of a configuration against all metrics there are.
+
+    Raises:
+        ConfigError: one matches none.
+    """
+    for option, patterns in (("include", config.metrics_include), ("exclude", config.metrics_exclude)):
+        for pattern in patterns:
+            if not any(fnmatchcase(spec.name, pattern) for spec in known):
+                raise ConfigError(
+                    f"metrics.{option}: {pattern!r} matches no metric; "
+                    "write a name of docs/METRICS.md, or a pattern such as gpu_nvlink_*"
+                )
+
+
+class Selection:
+    """Which samples are shown, under a configuration."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._everything = config.metrics_profile == FULL and not config.metrics_exclude
+        self._shown: dict[MetricSpec, _Shown] = {}
+
+    def of(self, samples: Iterable[Sample]) -> Iterable[Sample]:
+        """Those of the samples that are shown."""
+        return samples if self._everything else self._some(samples)
+
+    def _some(self, samples: Iterable[Sample]) -> Iterator[Sample]:
+        known = self._shown
+        for sample in samples:
+            spec = sample.spec
+            shown = known.get(spec)
+            if shown is None:
+                shown = known[spec] = self._decide(spec)
+            if shown is True or (shown is not False and shown(sample)):
+                yield sample
+
+    def _decide(self, spec: MetricSpec) -> _Shown:
+        config, name = self._config, spec.name
+        if _matches(name, config.metrics_exclude):
+            return False
+        if config.metrics_profile == FULL or _matches(name, config.metrics_include):
+            return True
+        if config.metrics_profile == RULES and name not in metrics_of_rules():
+            return False
+        return spec.brief or True
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+EVERYTHING: Final = Selection(Config(metrics_profile=FULL))
+"""Shows all there is."""

@@ -1,0 +1,1 @@
+"""What all subjects share: their contract, rounds, counters, and the list of them all."""

@@ -1,0 +1,213 @@
+"""The exporter's word about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from gpu_triage.subjects.contract import GpuLabels
+from gpu_triage.subjects.metric import Sample, Tier, gpu_gauge, host_counter, host_gauge, host_info, no_sample
+from gpu_triage.subjects.rendering import samples
+
+STALE_INTERVALS: Final = 3
+STALE_GRACE_SECONDS: Final = 30.0
+"""A collector is stale when its last success is older than this many of its intervals and so much more."""
+
+NAME = "exporter"
+ABOUT = "the exporter itself"
+TIER = Tier.FAST
+
+GPU_EXPORTER_BUILD_INFO = host_info(
+    "gpu_exporter_build_info",
+    "What is running: version, source revision where the build knew it, and Python version.",
+    labels=("version", "revision", "python_version"),
+    source="the package",
+    tier=Tier.SLOW,
+)
+GPU_EXPORTER_SIMULATED = host_gauge(
+    "gpu_exporter_simulated",
+    "1 when everything here is made up by a simulated host, 0 on a real one.",
+    source="--simulate",
+    tier=Tier.SLOW,
+)
+GPU_EXPORTER_COLLECTOR_SUCCESS = host_gauge(
+    "gpu_exporter_collector_success",
+    "1 when the collector's last round succeeded for the host or for any GPU, 0 when it failed as a whole or while a "
+    "call of it is out for longer than the deadline; what a single GPU could not answer is in gpu_up and "
+    "gpu_exporter_errors_total.",
+    labels=("collector",),
+    source="the sampler",
+)
+GPU_EXPORTER_COLLECTOR_DURATION_SECONDS = host_gauge(
+    "gpu_exporter_collector_duration_seconds",
+    "How long the collector's last round took, for its slowest GPU.",
+    labels=("collector",),
+    source="the sampler",
+    brief=no_sample,
+)
+GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS = host_gauge(
+    "gpu_exporter_collector_interval_seconds",
+    "How often the collector runs.",
+    labels=("collector",),
+    source="--sample.fast, --sample.medium, --sample.slow",
+    tier=Tier.SLOW,
+    brief=no_sample,
+)
+GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
+    "gpu_exporter_collector_last_success_timestamp_seconds",
+    "Unix time at which the collector last succeeded for the host or for any GPU; absent until it has.",
+    labels=("collector",),
+    source="the sampler",
+    brief=no_sample,
+)
+GPU_EXPORTER_COLLECTOR_STALE_SECONDS = host_gauge(
+    "gpu_exporter_collector_stale_seconds",
+    "How long ago the collector last succeeded for the host or for any GPU, if that is more than three of its "
+    "intervals and 30 s. Absent while it succeeds in time, and before it first has.",
+    labels=("collector",),
+    source="the sampler",
+)
+GPU_EXPORTER_SLOWEST_COLLECTOR_SECONDS = host_gauge(
+    "gpu_exporter_slowest_collector_seconds",
+    "How long the last round of the slowest collector took, for its slowest GPU. --metrics.profile full has "
+    "gpu_exporter_collector_duration_seconds for each.",
+    source="the sampler",
+)
+GPU_EXPORTER_CALL_INFLIGHT_SECONDS = gpu_gauge(
+    "gpu_exporter_call_inflight_seconds",
+    "How long a call has been out that takes a second or more: the GPU that is asked (empty for the driver as a "
+    "whole and for the host), the collector that asks (driver: a look for GPUs) and the NVML function (empty for "
+    "files). Absent while every call returns.",
+    labels=("collector", "function"),
+    source="the sampler",
+)
+GPU_EXPORTER_LAST_PUBLICATION_TIMESTAMP_SECONDS = host_gauge(
+    "gpu_exporter_last_publication_timestamp_seconds",
+    "Unix time at which the sampler last published. It stays when everything else on the page is withdrawn as stale: "
+    "where it does not move, the sampler has ended or hangs.",
+    source="the sampler",
+)
+GPU_EXPORTER_ERRORS_TOTAL = host_counter(
+    "gpu_exporter_errors_total",
+    "Failed questions by collector and named error since the exporter started; what hardware does not support is no "
+    "error.",
+    labels=("collector", "error"),
+    source="the sampler",
+)
+GPU_EXPORTER_SCRAPES_TOTAL = host_counter(
+    "gpu_exporter_scrapes_total", "Scrapes answered since the exporter started.", source="the web server"
+)
+GPU_EXPORTER_GPUS_RELEASED = host_gauge(
+    "gpu_exporter_gpus_released",
+    "1 while the exporter holds no GPU handle because it was asked to let go, 0 else.",
+    source="the sampler",
+)
+GPU_EXPORTER_WEB_CONFIG_RELOAD_SUCCESS = host_gauge(
+    "gpu_exporter_web_config_reload_success",
+    "1 while TLS, passwords and headers are as the web configuration file and the files it names say, 0 when they "
+    "changed to something that cannot be used and what was loaded last stays in force. Absent without such a file.",
+    source="--web.config.file",
+)
+GPU_EXPORTER_WEB_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
+    "gpu_exporter_web_config_last_reload_success_timestamp_seconds",
+    "Unix time at which the TLS settings and passwords in force were loaded. Absent without a web configuration file.",
+    source="--web.config.file",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectorHealth:
+    """How one collector fares; None before its first round, and before its first success."""
+
+    name: str
+    success: Annotated[bool | None, GPU_EXPORTER_COLLECTOR_SUCCESS]
+    duration_seconds: Annotated[float | None, GPU_EXPORTER_COLLECTOR_DURATION_SECONDS]
+    interval_seconds: Annotated[float, GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS]
+    last_success_at: Annotated[float | None, GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS]
+
+
+@dataclass(frozen=True, slots=True)
+class CallInFlight:
+    """A call that takes long.
+
+    Attributes:
+        gpu: the GPU that is asked; HOST_LABELS where it is none in particular.
+        collector: whose call it is.
+        function: of NVML; "" where it calls none (files).
+    """
+
+    gpu: GpuLabels
+    collector: str
+    function: str
+    seconds: Annotated[float, GPU_EXPORTER_CALL_INFLIGHT_SECONDS]
+
+
+@dataclass(frozen=True, slots=True)
+class WebConfigHealth:
+    """How the last load of the web configuration went."""
+
+    success: Annotated[bool, GPU_EXPORTER_WEB_CONFIG_RELOAD_SUCCESS]
+    loaded_at: Annotated[float, GPU_EXPORTER_WEB_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS]
+
+
+@dataclass(frozen=True, slots=True)
+class ExporterReading:
+    """The state of this process.
+
+    Attributes:
+        version: of the package.
+        revision: of its source; "" where unknown.
+        python_version: of the interpreter.
+        simulated: whether the host is made up.
+        collectors: those that run here.
+        errors: failed questions by collector and error.
+        scrapes: answered so far.
+        gpus_released: whether all GPU handles were given back on request.
+        published_at: Unix seconds of this publication.
+        calls: those that take long.
+        web_config: how TLS and passwords were loaded; None where there is no file of them.
+    """
+
+    version: str
+    revision: str
+    python_version: str
+    simulated: bool
+    collectors: tuple[CollectorHealth, ...]
+    errors: Mapping[tuple[str, str], int]
+    scrapes: int
+    gpus_released: bool
+    published_at: float
+    calls: tuple[CallInFlight, ...] = ()
+    web_config: WebConfigHealth | None = None
+
+
+def render(reading: ExporterReading) -> Iterator[Sample]:
+    """Samples of this process."""
+    yield GPU_EXPORTER_BUILD_INFO.sample(1, reading.version, reading.revision, reading.python_version)
+    yield GPU_EXPORTER_SIMULATED.sample(reading.simulated)
+    for collector in reading.collectors:
+        yield from samples(collector, (collector.name,))
+        stale_seconds = _stale_seconds(collector, reading)
+        if stale_seconds is not None:
+            yield GPU_EXPORTER_COLLECTOR_STALE_SECONDS.sample(stale_seconds, collector.name)
+    durations = [c.duration_seconds for c in reading.collectors if c.duration_seconds is not None]
+    if durations:
+        yield GPU_EXPORTER_SLOWEST_COLLECTOR_SECONDS.sample(max(durations))
+    yield GPU_EXPORTER_LAST_PUBLICATION_TIMESTAMP_SECONDS.sample(reading.published_at)
+    for call in reading.calls:
+        yield from samples(call, (*call.gpu, call.collector, call.function))
+    for (collector_name, error), count in sorted(reading.errors.items()):
+        yield GPU_EXPORTER_ERRORS_TOTAL.sample(count, collector_name, error)
+    yield GPU_EXPORTER_SCRAPES_TOTAL.sample(reading.scrapes)
+    yield GPU_EXPORTER_GPUS_RELEASED.sample(reading.gpus_released)
+    yield from samples(reading.web_config)
+
+
+def _stale_seconds(collector: CollectorHealth, reading: ExporterReading) -> float | None:
+    """How old the last success of a collector is, if it should have succeeded since."""
+    if collector.last_success_at is None or reading.gpus_released:
+        return None
+    age_seconds = reading.published_at - collector.last_success_at
+    due_seconds = STALE_INTERVALS * collector.interval_seconds + STALE_GRACE_SECONDS
+    return age_seconds if age_seconds > due_seconds else None

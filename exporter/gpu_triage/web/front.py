@@ -1,0 +1,112 @@
+"""What the web application shows of a running exporter: its metrics, its health, and its verdict on its own host."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from gpu_triage import __version__
+from gpu_triage.config import Config
+from gpu_triage.diagnosis.judge import DaemonJudge
+from gpu_triage.exposition import Exposition
+from gpu_triage.sampler.sampler import Sampler
+from gpu_triage.selection import Selection
+from gpu_triage.web.app import WebApp
+from gpu_triage.web.messages import RETRY, Answer, html
+
+_JSON: Final = "application/json"
+
+log = logging.getLogger(__name__)
+
+
+class Front:
+    """The web application's source: the sampler's samples, and the last judgement of them; asks no hardware.
+
+    What draws the page and the verdict is loaded when first asked: no scrape needs its memory.
+
+    Args:
+        sampler: whose samples are shown.
+        judge: who judges them.
+        config: of the exporter.
+        alive: why the sampler publishes nothing any more; None while it does.
+
+    Attributes:
+        published: takes in a publication of the sampler; to be called on its thread after each.
+    """
+
+    def __init__(self, sampler: Sampler, judge: DaemonJudge, config: Config, alive: Callable[[], str | None]) -> None:
+        freshness = sampler.freshness
+        exposition = Exposition(sampler.store, freshness.clock, freshness.expires_at, Selection(config))
+        self.published = exposition.refresh
+        self.page = exposition.page
+        self.ready = sampler.waiting_for
+        self.alive = alive
+        self._sampler = sampler
+        self._judge = judge
+        self._config = config
+
+    def application(self) -> WebApp:
+        """The web application that shows all this."""
+        return WebApp(
+            self,
+            lifecycle=self._config.web_enable_lifecycle,
+            telemetry_path=self._config.web_telemetry_path,
+            max_requests=self._config.web_max_requests,
+        )
+
+    def scraped(self) -> None:
+        """As Source."""
+        self._sampler.status.scrapes += 1
+
+    def release(self) -> None:
+        """As Source."""
+        log.info("letting go of the GPUs")
+        self._sampler.release()
+
+    def acquire(self) -> None:
+        """As Source."""
+        log.info("taking the GPUs back")
+        self._sampler.acquire()
+
+    def status_page(self) -> Answer:
+        """As Source."""
+        from gpu_triage.web.page.document import PageFacts, document  # noqa: PLC0415 - see the class
+        from gpu_triage.web.page.style import POLICY  # noqa: PLC0415 - likewise
+
+        facts = PageFacts(
+            version=__version__,
+            host=self._judge.subject.name,
+            scenario=self._config.simulate,
+            telemetry_path=self._config.web_telemetry_path,
+            silence=self.alive(),
+            waiting_for=self.ready(),
+            judge_failed=self._judge_failed(),
+        )
+        return html(document(self._judge.latest, facts), POLICY)
+
+    def verdict(self) -> Answer:
+        """As Source: JSON, as `gpu-triage check --format json` writes it; where there is none, a 503 that says why."""
+        from gpu_triage.diagnosis.report.machine_readable import FORMAT, VERSION, render_json  # noqa: PLC0415 - see the class
+
+        latest, why_not = self._judge.latest, self._why_no_verdict()
+        if latest is None or why_not is not None:
+            error = {"format": FORMAT, "version": VERSION, "error": why_not or "nothing was judged yet"}
+            return Answer(503, json.dumps(error, indent=2).encode() + b"\n", _JSON, (RETRY,))
+        return Answer(200, render_json(latest.report).encode(), _JSON)
+
+    def _why_no_verdict(self) -> str | None:
+        silence, waiting_for = self.alive(), self.ready()
+        if silence is not None:
+            return silence
+        if self._judge_failed():
+            return "the judge failed; the exporter's log has the cause"
+        presence = self._sampler.presence
+        driver_failed = presence is not None and presence.driver_error is not None
+        # A driver that hangs from the start is a verdict of its own, not something to wait for.
+        return None if waiting_for is None or driver_failed else f"waiting for {waiting_for}"
+
+    def _judge_failed(self) -> bool:
+        health = self._sampler.judge_health
+        return health is not None and health.success is False

@@ -1,0 +1,119 @@
+"""Requests and answers as values, and what a client asks for in headers and query; all that it sends may be hostile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import parse_qsl
+
+MAX_NAMES = 256
+MAX_NAME_LENGTH = 256
+
+Headers = tuple[tuple[bytes, bytes], ...]
+"""Names are in lower case."""
+
+RETRY = (b"retry-after", b"1")
+"""Beside a 503: come back in a second."""
+
+
+class QueryError(ValueError):
+    """A query string that cannot be answered; the message is fit for the client and repeats none of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The head of one request.
+
+    Attributes:
+        path: decoded, without the query; starts with a slash.
+        query: as sent, without the question mark.
+        address: the client's network address; "" over a Unix socket.
+    """
+
+    method: str
+    path: str
+    query: bytes
+    headers: Headers
+    address: str
+
+    def header(self, name: bytes) -> str:
+        """A header's value, "" where it was not sent; repeated headers are joined by commas (RFC 9110 5.3)."""
+        return ", ".join(value.decode("latin-1") for key, value in self.headers if key == name)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One complete HTTP answer; of its headers the last of a name replaces those before it."""
+
+    status: int
+    body: bytes
+    content_type: str = "text/plain; charset=utf-8"
+    headers: Headers = ()
+
+    @property
+    def all_headers(self) -> dict[bytes, bytes]:
+        """Every header by name, those that each answer carries first."""
+        return {
+            b"content-type": self.content_type.encode("latin-1"),
+            b"content-length": str(len(self.body)).encode("ascii"),
+            b"x-content-type-options": b"nosniff",
+            b"cache-control": b"no-store",
+            **dict(self.headers),
+        }
+
+
+def text(status: int, message: str, *headers: tuple[bytes, bytes]) -> Answer:
+    """A short plain text answer."""
+    return Answer(status, f"{message}\n".encode("utf-8", "replace"), headers=headers)
+
+
+def html(body: bytes, policy: bytes, *headers: tuple[bytes, bytes], status: int = 200) -> Answer:
+    """A page that may load what its Content-Security-Policy allows, and tells no other server where it was left."""
+    own = ((b"content-security-policy", policy), (b"referrer-policy", b"no-referrer"))
+    return Answer(status, body, "text/html; charset=utf-8", (*own, *headers))
+
+
+def accepts_gzip(accept_encoding: str) -> bool:
+    """Whether an Accept-Encoding allows gzip: named with a weight above 0, or covered by ``*``.
+
+    RFC 9110 12.5.3. A weight that is no number counts as 0: the plain answer is right for every client.
+    """
+    weights: dict[str, float] = {}
+    for item in accept_encoding.split(","):
+        coding, *parameters = (part.strip().lower() for part in item.split(";"))
+        weights[coding] = _weight(parameters)
+    return weights.get("gzip", weights.get("x-gzip", weights.get("*", 0.0))) > 0
+
+
+def _weight(parameters: list[str]) -> float:
+    for parameter in parameters:
+        key, _, value = parameter.partition("=")
+        if key.strip() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+def prefers_text(accept: str) -> bool:
+    """Whether an Accept header names plain text or Markdown, and not HTML."""
+    types = {item.partition(";")[0].strip().lower() for item in accept.split(",")}
+    return bool(types & {"text/plain", "text/markdown"}) and "text/html" not in types
+
+
+def metric_names(query: bytes) -> tuple[str, ...]:
+    """The metric families asked for with ``name[]=``, each once, in order; empty where all are wanted.
+
+    Other parameters are left alone, for Prometheus may be told to send some to every target.
+
+    Raises:
+        QueryError: more than `MAX_NAMES` parameters, or a name longer than `MAX_NAME_LENGTH` characters.
+    """
+    try:
+        parameters = parse_qsl(query.decode("ascii", "replace"), max_num_fields=MAX_NAMES)
+    except ValueError as error:
+        raise QueryError(f"at most {MAX_NAMES} parameters") from error
+    names = tuple(dict.fromkeys(value for key, value in parameters if key == "name[]"))
+    if any(len(name) > MAX_NAME_LENGTH for name in names):
+        raise QueryError(f"a name[] has at most {MAX_NAME_LENGTH} characters")
+    return names

@@ -1,0 +1,231 @@
+"""TLS between a TCP transport and a `Connection`, over OpenSSL's memory buffers.
+
+asyncio's own TLS closes the socket before the alert is sent that says why a handshake failed, and the client sees an
+unexplained end. It also counts no connection before its handshake, and sets aside 256 KiB for each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
+
+from gpu_triage.log import fields
+from gpu_triage.web.connection import Connection
+from gpu_triage.web.tls import TlsSection, admits
+
+_CHUNK_BYTES = 64 * 1024
+"""Encrypted at one time: a client that does not read holds one of these, and the rest of its page stays shared."""
+
+_PLAIN_HTTP = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\n"
+    b"this port speaks HTTPS: write https:// in place of http://\n"
+)
+
+QUIET_SECONDS = 600.0
+"""After a line, how long its cause is only counted."""
+
+_NOT_ALLOWED = "the client's certificate has none of the names in client_allowed_sans"
+_UNTRUSTED = "the client does not accept this server's certificate; give it the ca_file of the authority that signed it"
+_VERSION = "the client offers no TLS version from min_version to max_version"
+_CIPHER = "client and server have no cipher suite or curve in common; see cipher_suites and curve_preferences"
+_CAUSES = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client sent no certificate; give it a cert_file and key_file",
+    "HTTP_REQUEST": "the client speaks plain HTTP; give it the scheme https",
+    "UNSUPPORTED_PROTOCOL": _VERSION,
+    "VERSION_TOO_LOW": _VERSION,
+    "NO_SHARED_CIPHER": _CIPHER,
+    "NO_SUITABLE_KEY_SHARE": _CIPHER,
+    "NO_SHARED_GROUP": _CIPHER,
+    "TLSV1_ALERT_UNKNOWN_CA": _UNTRUSTED,
+    "SSLV3_ALERT_BAD_CERTIFICATE": _UNTRUSTED,
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": _UNTRUSTED,
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": _UNTRUSTED,
+}
+"""By OpenSSL's reason; what is not here, such as bytes that are not TLS, is no configuration to mend."""
+
+logger = logging.getLogger(__name__)
+
+
+class RefusalLog:
+    """Logs why handshakes fail: each cause when it first occurs, and again after `QUIET_SECONDS` if it still does.
+
+    Args:
+        now: monotonic seconds.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._quiet_until: dict[str, float] = {}
+        self._unlogged: Counter[str] = Counter()
+
+    def note(self, cause: str, address: str) -> None:
+        """Take down one refused client."""
+        if self._now() < self._quiet_until.get(cause, 0.0):
+            self._unlogged[cause] += 1
+            return
+        self._quiet_until[cause] = self._now() + QUIET_SECONDS
+        logger.warning(
+            "TLS connection refused", extra=fields(cause=cause, client=address, since_last=self._unlogged.pop(cause, 0))
+        )
+
+
+class TlsTransport(asyncio.Transport, asyncio.Protocol):
+    """The protocol of a TCP transport, and the transport of a connection.
+
+    Args:
+        connection: what gets the decrypted bytes; it holds the deadlines, of the handshake too.
+        context: made of `section`.
+    """
+
+    def __init__(
+        self, connection: Connection, context: ssl.SSLContext, section: TlsSection, refusals: RefusalLog
+    ) -> None:
+        super().__init__()
+        self._connection = connection
+        self._section = section
+        self._refusals = refusals
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._lower: asyncio.Transport
+        self._established = False
+        self._receives = True
+        self._paused = False
+        self._queue: deque[memoryview] = deque()
+        self._end: Callable[[], None] | None = None
+
+    # The protocol of the TCP transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the handshake."""
+        self._lower = cast("asyncio.Transport", transport)
+        self._connection.connection_made(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Free OpenSSL's buffers now: they must not wait for the garbage collector."""
+        self._queue.clear()
+        del self._tls, self._incoming, self._outgoing
+        self._connection.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take encrypted bytes from the client."""
+        if not self._receives:
+            return
+        self._incoming.write(data)
+        try:
+            if not self._established:
+                self._shake_hands()
+            while not self.is_closing() and self._receives:
+                if plain := self._tls.read(_CHUNK_BYTES):
+                    self._connection.data_received(plain)
+                elif not self.eof_received():
+                    self.close()
+        except ssl.SSLWantReadError:
+            self._send_encrypted()
+        except ssl.SSLError as error:
+            self._fail(error)
+
+    def eof_received(self) -> bool:
+        """Whether to stay, as the connection decides."""
+        self._receives = False
+        return self._connection.eof_received()
+
+    def pause_writing(self) -> None:
+        """The client does not read."""
+        self._paused = True
+        self._connection.pause_writing()
+
+    def resume_writing(self) -> None:
+        """The client took everything that was encrypted."""
+        self._paused = False
+        self._encrypt()
+        if not self._paused:
+            self._connection.resume_writing()
+
+    # The transport of the connection.
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Encrypt and send, as fast as the client reads."""
+        self._queue.append(memoryview(data))
+        self._encrypt()
+
+    def write_eof(self) -> None:
+        """End the sending side once everything is sent, and drop what comes: TLS cannot reply to it any more."""
+        self._receives = False
+        self._end = self._lower.write_eof
+        self._encrypt()
+
+    def close(self) -> None:
+        """End the connection once everything is sent."""
+        self._end = self._lower.close
+        self._encrypt()
+
+    def abort(self) -> None:
+        """End the connection now."""
+        self._lower.abort()
+
+    def is_closing(self) -> bool:
+        """Whether the connection is ending or has ended."""
+        return self._lower.is_closing() or self._end == self._lower.close
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """As the TCP transport's."""
+        self._lower.set_write_buffer_limits(high, low)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """As the TCP transport's."""
+        return self._lower.get_extra_info(name, default)
+
+    def _shake_hands(self) -> None:
+        self._tls.do_handshake()
+        self._send_encrypted()
+        self._established = True
+        if admits(self._section, self._tls.getpeercert()):
+            self._connection.handshake_done()
+        else:
+            self._refuse(_NOT_ALLOWED)
+
+    def _fail(self, error: ssl.SSLError) -> None:
+        logger.debug("TLS failed: %s", error)
+        if error.reason == "HTTP_REQUEST":
+            self._lower.write(_PLAIN_HTTP)
+        if isinstance(error, ssl.SSLCertVerificationError):
+            self._refuse(f"the client's certificate is refused: {error.verify_message}; see client_ca_file")
+        else:
+            self._refuse(_CAUSES.get(error.reason or ""))
+
+    def _refuse(self, cause: str | None) -> None:
+        """End a handshake; `cause` is what an operator can mend, None where it is the client's affair alone."""
+        if cause is not None:
+            peer = self.get_extra_info("peername")
+            self._refusals.note(cause, str(peer[0]) if isinstance(peer, tuple) else "")
+        self._connection.linger()  # which sends the alert first
+
+    def _encrypt(self) -> None:
+        if self._lower.is_closing():
+            return
+        try:
+            while self._queue and not self._paused:
+                data = self._queue.popleft()
+                if len(data) > _CHUNK_BYTES:
+                    self._queue.appendleft(data[_CHUNK_BYTES:])
+                self._tls.write(data[:_CHUNK_BYTES])
+                self._send_encrypted()
+        except ssl.SSLError:
+            self._lower.abort()
+            return
+        if self._end is not None and not self._queue:
+            with suppress(ssl.SSLError):
+                self._tls.unwrap()  # says goodbye, so that the client knows that its answer is complete
+            self._send_encrypted()
+            self._end()
+            self._end = None
+
+    def _send_encrypted(self) -> None:
+        if data := self._outgoing.read():
+            self._lower.write(data)

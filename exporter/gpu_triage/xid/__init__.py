@@ -1,0 +1,1 @@
+"""Xid errors: the codes and their meaning, where they are heard, and how often they came."""

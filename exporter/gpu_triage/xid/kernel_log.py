@@ -1,0 +1,226 @@
+r"""The kernel log, read on without ever waiting, and the Xids in it.
+
+A record of ``/dev/kmsg`` is ``priority,sequence,microseconds since boot,flags[,…];text``, control and non-ASCII bytes
+of the text as ``\xNN``, then lines that start with a space
+(https://www.kernel.org/doc/Documentation/ABI/testing/dev-kmsg). Opened anew, the device starts at the oldest record
+that the kernel still holds: what happened before this process is there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.machine import Moment
+from gpu_triage.xid.events import (
+    CardFound,
+    DriverLoaded,
+    KernelNews,
+    XidReport,
+    XidSource,
+    is_driver_loaded,
+    parse_found,
+    parse_xid,
+)
+
+ROUND_BYTES: Final = 1 << 20
+"""Most that is read in one round; a kernel that logs more than this a second is read later, not for longer."""
+
+_CHUNK_BYTES: Final = 1 << 16
+_LONGEST_RECORD_BYTES: Final = 1 << 13
+"""The kernel's own bound (PRINTK_MESSAGE_MAX) is no larger."""
+
+_RECORD: Final = re.compile(rb"([0-9]{1,4}),([0-9]{1,19}),([0-9]{1,19}),[^;]*;(.*)", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\x([0-9a-f]{2})")
+_REASONS: Final = {
+    errno.ENOENT: "missing",
+    errno.ENXIO: "missing",
+    errno.ENODEV: "missing",
+    errno.EACCES: "no_permission",
+    errno.EPERM: "no_permission",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRecord:
+    """One record of the kernel log.
+
+    Attributes:
+        sequence: the kernel's number of it.
+        seconds: since boot, by the clock of printk.
+        from_kernel: whether the kernel wrote it; processes can write records of other facilities.
+        text: its first line, escapes as they are.
+    """
+
+    sequence: int
+    seconds: float
+    from_kernel: bool
+    text: bytes
+
+
+class KernelLog:
+    """``/dev/kmsg``, or a file in its format, from its start on.
+
+    Attributes:
+        drained: whether the last round reached the end.
+    """
+
+    def __init__(self, path: Path, read: Callable[[int, int], bytes] = os.read) -> None:
+        self.drained = False
+        self._path = path
+        self._read = read
+        self._file: int | None = None
+        self._close: Callable[[], object] = lambda: None
+        self._partial = b""
+        self._skipping = False
+        self._last_sequence = -1
+        self._skip_to = -1
+
+    def read(self) -> list[KernelRecord]:
+        """The records since the last call, at most ROUND_BYTES of them; never waits.
+
+        Raises:
+            HostReadFailed: ``missing``, ``no_permission`` or ``io_error``; the next call opens the log again and
+                goes on after the last record it returned.
+        """
+        self.drained = False
+        try:
+            if self._file is None:
+                self._open()
+            lines = [line for chunk in self._chunks() for line in self._lines(chunk)]
+        except OSError as error:
+            self.close()
+            raise HostReadFailed(
+                _REASONS.get(error.errno or 0, "io_error"), self._path, error.strerror or str(error)
+            ) from error
+        records = [record for line in lines if (record := _record(line)) and record.sequence > self._skip_to]
+        if records:
+            self._last_sequence = records[-1].sequence
+        return records
+
+    def close(self) -> None:
+        """Close it; reading again goes on after the last record."""
+        self._close()
+        self._file, self._partial, self._skipping = None, b"", False
+        self._skip_to = self._last_sequence
+
+    def _open(self) -> None:
+        file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._file = file
+        self._close = weakref.finalize(self, os.close, file)
+
+    def _chunks(self) -> Iterator[bytes]:
+        """What one read after the other gives: of the device, one whole record."""
+        assert self._file is not None  # noqa: S101 - read() opened it
+        size = 0
+        while size < ROUND_BYTES:
+            try:
+                chunk = self._read(self._file, _CHUNK_BYTES)
+            except BlockingIOError:
+                self.drained = True
+                return
+            except BrokenPipeError:
+                # The kernel wrote over records that were not read yet; the next read gives the oldest it still has.
+                size += _LONGEST_RECORD_BYTES
+                continue
+            if not chunk:
+                self.drained = True
+                return
+            size += len(chunk)
+            yield chunk
+
+    def _lines(self, chunk: bytes) -> list[bytes]:
+        *lines, self._partial = (self._partial + chunk).split(b"\n")
+        if self._skipping and lines:
+            del lines[0]
+            self._skipping = False
+        if self._skipping or len(self._partial) > _LONGEST_RECORD_BYTES:
+            self._partial, self._skipping = b"", True
+        return lines
+
+
+class KernelClock:
+    """The clock of printk held against the monotonic one.
+
+    Both start at boot and stand still while the host is suspended, but printk's is not disciplined: over months it
+    drifts by minutes. A record that was not there when the log was last drained is younger than that, and none is of
+    the future: this bounds the difference. Until then, and so for all that a new process finds, it is taken as 0.
+    """
+
+    def __init__(self) -> None:
+        self._ahead_seconds = 0.0
+        self._drained_at: float | None = None
+
+    def learn(self, records: list[KernelRecord], now: float, *, drained: bool) -> None:
+        """Take in one round's records, read at monotonic second `now`."""
+        if records and self._drained_at is not None:
+            self._ahead_seconds = max(self._ahead_seconds, self._drained_at - records[0].seconds)
+        if records:
+            self._ahead_seconds = min(self._ahead_seconds, now - records[-1].seconds)
+        self._drained_at = now if drained else None
+
+    def monotonic(self, record: KernelRecord) -> float:
+        """Monotonic second at which a record was written."""
+        return record.seconds + self._ahead_seconds
+
+
+class KernelXids:
+    """The Xids in the kernel log, the cards it found, and when the driver was loaded.
+
+    Only the kernel's own words count: any process with the right may write there.
+    """
+
+    def __init__(self, log: KernelLog) -> None:
+        self._log = log
+        self._clock = KernelClock()
+
+    @property
+    def drained(self) -> bool:
+        """Whether the last round reached the end of the log."""
+        return self._log.drained
+
+    def read(self, now: Moment) -> tuple[KernelNews, ...]:
+        """What was logged since the last call, in order; wall times suppose that the host was not suspended since.
+
+        Raises:
+            HostReadFailed: as KernelLog.read.
+        """
+        records = self._log.read()
+        self._clock.learn(records, now.monotonic, drained=self._log.drained)
+        return tuple(news for record in records if record.from_kernel and (news := self._news(record, now)))
+
+    def _news(self, record: KernelRecord, now: Moment) -> KernelNews | None:
+        if not record.text.startswith((b"NVRM: ", b"pci ")):
+            return None
+        text = _text(record)
+        at = min(self._clock.monotonic(record), now.monotonic)
+        if xid := parse_xid(text):
+            wall = round(now.wall - (now.monotonic - at), 3)
+            return XidReport(xid.gpu, xid.code, XidSource.KMSG, at, at, wall, fatal=xid.fatal)
+        if is_driver_loaded(text):
+            return DriverLoaded(at)
+        address = parse_found(text)
+        return None if address is None else CardFound(address, at)
+
+    def close(self) -> None:
+        """Close the log."""
+        self._log.close()
+
+
+def _record(line: bytes) -> KernelRecord | None:
+    match = _RECORD.match(line[:_LONGEST_RECORD_BYTES])
+    if match is None:
+        return None
+    priority, sequence, microseconds, text = match.groups()
+    return KernelRecord(int(sequence), int(microseconds) / 1e6, int(priority) >> 3 == 0, text)
+
+
+def _text(record: KernelRecord) -> str:
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), record.text.decode("ascii", "replace"))

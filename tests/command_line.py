@@ -1,0 +1,36 @@
+"""The Config that a command line, an environment and a configuration file give."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+from click.testing import CliRunner
+
+from gpu_triage.options import CollectorSwitch, OptionsCommand, serve_options
+from gpu_triage.options.sources import ScenarioOptions, no_options
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from gpu_triage.config import Config
+
+
+def config_from(
+    arguments: Sequence[str] = (),
+    environment: Mapping[str, str] | None = None,
+    switches: Sequence[CollectorSwitch] = (),
+    of_scenario: ScenarioOptions = no_options,
+) -> Config:
+    """The Config that a command with every option is called with; raises what the command line would say."""
+
+    @click.command(cls=OptionsCommand)
+    @serve_options(switches, of_scenario)
+    def command(config: Config) -> Config:
+        return config
+
+    result = CliRunner().invoke(command, list(arguments), env=environment, standalone_mode=False)
+    if result.exception is not None:
+        raise result.exception
+    config: Config = result.return_value
+    return config

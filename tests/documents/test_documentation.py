@@ -1,0 +1,72 @@
+"""Reference pages are what the code generates, and prose names only what exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from docs import build
+
+from gpu_triage import reference
+from gpu_triage.registry import METRICS
+from gpu_triage.subjects.metric import Tier, gpu_gauge
+
+LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
+FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def _prose(repository: Path) -> list[Path]:
+    handbook = repository / "exporter" / "gpu_triage" / "handbook"
+    return [
+        *repository.glob("*.md"),
+        *repository.glob("*/README.md"),
+        *repository.glob("docs/**/*.md"),
+        *handbook.rglob("*.md"),
+    ]
+
+
+@pytest.mark.parametrize(("page", "text"), [pytest.param(*each, id=each[0].name) for each in build.pages()])
+def test_a_generated_page_is_up_to_date(page: Path, text: str) -> None:
+    assert page.read_text(encoding="utf-8") == text, f"{page.name}: run `make regenerate`"
+
+
+def test_the_table_of_findings_says_what_each_asks_for(repository: Path) -> None:
+    page = (repository / "docs/check.md").read_text(encoding="utf-8")
+    assert "| `gpu.lost` | drain | drain | 1 | red | critical | drain | GpuLost |" in page
+
+
+def test_what_stands_between_markers_is_replaced_and_nothing_else(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("above\n<!-- a: b-c -->\nold\n<!-- /a -->\nbelow\n<!-- other -->\nold\n<!-- /other -->\n")
+    assert build.between(page, "a", lambda word: f"new {word}\n") == (
+        "above\n<!-- a: b-c -->\nnew b-c\n<!-- /a -->\nbelow\n<!-- other -->\nold\n<!-- /other -->\n"
+    )
+
+
+def test_every_metric_is_documented_once() -> None:
+    page = reference.metrics_markdown()
+    assert [spec.name for spec in METRICS if page.count(f"| `{spec.name}` |") != 1] == []
+
+
+def test_text_that_markdown_would_eat_is_escaped() -> None:
+    spec = gpu_gauge("gpu_x", "Either a|b, or <c>.", source="/sys/*/x")
+    assert "| Either a\\|b, or &lt;c>. | /sys/\\*/x |" in reference.row(spec, Tier.FAST)
+
+
+def test_links_between_documents_lead_somewhere(repository: Path) -> None:
+    dead = [
+        f"{page.relative_to(repository)}: {target}"
+        for page in _prose(repository)
+        for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))
+        if not (page.parent / target).exists()
+    ]
+    assert dead == []
+
+
+def test_no_address_of_a_repository_that_does_not_exist_is_linked(repository: Path) -> None:
+    folders = ("dashboards", "deploy", "docs", "exporter", "helm", "rules")
+    files = (path for folder in folders for path in (repository / folder).rglob("*") if path.is_file())
+    texts = (path for path in files if path.suffix in {".json", ".md", ".py", ".toml", ".yaml", ".yml"})
+    made_up = "github.com/" + "gpu-triage"
+    assert [str(path) for path in texts if made_up in path.read_text(encoding="utf-8", errors="replace")] == []

@@ -1,0 +1,51 @@
+"""One command renews everything that is generated, and runs no other test on the way."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SAMPLE = """
+import pytest
+
+@pytest.fixture
+def page(regenerate):
+    return "written" if regenerate else "read"
+
+def test_held_against_a_file(page):
+    assert page == "written"
+
+def test_about_something_else():
+    raise AssertionError
+"""
+GENERATORS = ("alerting rules", "test_told", "docs", "dashboards", "chart", "examples", "golden", "drivers", "faults")
+"""In the order in which they read what the one before wrote."""
+
+
+def test_only_tests_that_write_files_run(tmp_path: Path, repository: Path) -> None:
+    shutil.copy(repository / "tests" / "conftest.py", tmp_path)
+    (tmp_path / "test_sample.py").write_text(SAMPLE)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", ".", "--regenerate", "."]
+    result = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True)
+    assert "1 passed, 1 deselected" in result.stdout
+
+
+def test_the_command_runs_every_generator_in_order(repository: Path) -> None:
+    recipe = (repository / "Makefile").read_text(encoding="utf-8").split("\nregenerate:")[1].split("\n\n")[0]
+    places = [recipe.index(name) for name in GENERATORS]
+    assert places == sorted(places)
+
+
+@pytest.mark.parametrize("step", ["docs", "rules", "chart", "examples", "dashboards", "golden"])
+def test_no_message_names_a_single_step(repository: Path, step: str) -> None:
+    told = re.compile(rf"run `make {step}`")
+    tests = (path for path in (repository / "tests").rglob("test_*.py") if path.name != "test_regenerate.py")
+    assert [path.name for path in tests if told.search(path.read_text(encoding="utf-8"))] == []

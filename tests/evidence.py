@@ -1,0 +1,33 @@
+"""Evidence of made-up samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from gpu_triage.diagnosis.evidence.history import MetricHistory
+from gpu_triage.machine import Moment
+from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+
+if TYPE_CHECKING:
+    from gpu_triage.diagnosis.evidence.host import HostEvidence
+    from gpu_triage.subjects.metric import Sample
+
+
+def evidence_of(
+    *rounds: tuple[float, Iterable[Sample] | None], window_seconds: float = 60.0, wall: float = 0.0
+) -> HostEvidence:
+    """What judges see after these rounds of a collector, each at its second; None withdraws what it published.
+
+    It ends at `wall`, Unix seconds.
+    """
+    store, history, now = OutcomeStore(["some"]), MetricHistory(window_seconds), Moment(0.0, wall)
+    for at, samples in rounds:
+        now = Moment(at, wall - rounds[-1][0] + at)
+        if samples is None:
+            store.withdraw("some", "subject")
+        else:
+            made = tuple(samples)
+            store.put(Outcome("some", "subject", made, success=True, errors=(), duration_seconds=0.0, finished_at=now))
+        history.note(store, now)
+    return history.evidence(now)

@@ -1,0 +1,56 @@
+"""Error codes of nvml.h by what they mean: the matrix stages one of each kind.
+
+tests/unit/nvml/test_nvml_error_kinds.py protects that every other code of a kind is treated like the staged one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from tests.faults.injections import CODES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+UNLISTED: Final = 250
+"""A code that no header lists, as a newer driver may answer."""
+
+CODE_OF: Final[Mapping[str, int]] = {name.removeprefix("NVML_ERROR_"): code for name, code in CODES.items()} | {
+    "a code that no header lists": UNLISTED
+}
+"""Every code by the name that the printed matrix uses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Codes that have one meaning.
+
+    Attributes:
+        staged: the one that the matrix injects.
+        alike: the others.
+    """
+
+    staged: str
+    alike: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> frozenset[str]:
+        """All of its codes."""
+        return frozenset({self.staged, *self.alike})
+
+
+NOT_SUPPORTED: Final = Kind(
+    "NOT_SUPPORTED", ("ARGUMENT_VERSION_MISMATCH", "DEPRECATED", "FUNCTION_NOT_FOUND", "VGPU_ECC_NOT_SUPPORTED")
+)
+EMPTY: Final = Kind("NO_DATA", ("NOT_FOUND",))
+GPU_GONE: Final = Kind("GPU_IS_LOST", ("RESET_REQUIRED",))
+DRIVER_GONE: Final = Kind("UNINITIALIZED", ("DRIVER_NOT_LOADED",))
+DRIVER_REPLACED: Final = Kind("LIB_RM_VERSION_MISMATCH")
+_SPECIAL: Final = (NOT_SUPPORTED, EMPTY, GPU_GONE, DRIVER_GONE, DRIVER_REPLACED)
+FAILED: Final = Kind(
+    "TIMEOUT", tuple(sorted(CODE_OF.keys() - {"TIMEOUT"} - {name for kind in _SPECIAL for name in kind.names}))
+)
+"""Every other code, and one that no header lists: a plain failure."""
+
+KINDS: Final = (*_SPECIAL, FAILED)

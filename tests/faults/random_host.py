@@ -1,0 +1,324 @@
+"""Hosts and faults by chance: the same seed makes the same host, and the same faults at the same seconds."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tests.faults.asked import every_function
+from tests.faults.injections import CODES
+from tests.faults.rows_files import DAMAGES, SUBJECTS
+
+from gpu_triage.simulator.scenario_file import read_scenario
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+if TYPE_CHECKING:
+    from gpu_triage.simulator import Scenario
+
+FIRST_SECOND = 12
+"""Until then the host is healthy, so that there is something to compare with."""
+FAULT_SECONDS = 24
+"""All faults begin and end within this time."""
+GONE_SECONDS = 12
+"""A GPU that is lost, and a driver that is gone, is back by then: the first try to find it comes after 15 s."""
+
+MODELS = ("h100-sxm5-80gb", "a100-sxm4-40gb", "a10", "l40s", "rtx-4070-ti-super", "v100-sxm2-16gb")
+WITH_MIG = MODELS[:2]
+DRIVERS = ("580.95.05", "550.54.14", "535.129.03", "470.57.02")
+
+FEW_GPUS = (0, 1, 1, 2, 2, 2, 3, 3, 4, 4)
+"""How many GPUs a host has, each as often as it is here."""
+MANY_GPUS = {12: 8, 25: 16}
+"""Every 12th host has 8, every 25th 16: they take long to play."""
+
+OF_THE_LIBRARY = ("nvmlDeviceGetCount_v2", "nvmlEventSetWait_v2", "nvmlSystemGetDriverVersion")
+OF_THE_LOOK = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3")
+
+ABSURD = (0, 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 2, (1 << 32) - 1, 1 << 40, 1 << 63, (1 << 64) - 2, (1 << 64) - 1)
+
+_ENDING = frozenset({"NVML_ERROR_LIB_RM_VERSION_MISMATCH"})
+"""Codes at which the process ends so that it is started anew."""
+
+_OF_THE_DRIVER = frozenset({"NVML_ERROR_UNINITIALIZED", "NVML_ERROR_DRIVER_NOT_LOADED"})
+_OF_A_GONE_GPU = frozenset({"NVML_ERROR_GPU_IS_LOST", "NVML_ERROR_RESET_REQUIRED"})
+
+
+@dataclass(frozen=True, slots=True)
+class CallFault:
+    """What becomes of some calls.
+
+    Attributes:
+        gpu: place of the GPU they are about, by bus; None for those that are about none.
+        function: exported name; None for every function that a reader calls.
+        at, until: seconds, the second one excluded.
+        kind: ``hang``, ``slow``, ``error``, ``number``, ``bits``.
+        amount: seconds for ``slow``, the code for ``error``, the number for ``number``, the seed for ``bits``.
+    """
+
+    gpu: int | None
+    function: str | None
+    at: int
+    until: int
+    kind: str
+    amount: float = 0
+
+    def meets(self, function: str, gpu: int | None, seconds: float) -> bool:
+        """Whether a call is one of them."""
+        meant = function not in OF_THE_LOOK if self.function is None else function == self.function
+        return meant and gpu == self.gpu and self.at <= seconds < self.until
+
+
+@dataclass(frozen=True, slots=True)
+class FileFault:
+    """Kernel files are damaged: an index of SUBJECTS, and a key of DAMAGES."""
+
+    subject: int
+    damage: str
+    at: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hostile:
+    """A host and what is done to it.
+
+    Attributes:
+        seed: makes all of it.
+        text: the scenario file: the host, and what the simulator itself can do to it.
+        calls: what is done to calls.
+        files: what is done to kernel files.
+        sick: GPUs that any of it keeps from being read, by place.
+        driver: seconds between which the driver as a whole may not answer; None where it does.
+        first_second: until then the host is healthy.
+    """
+
+    seed: int
+    text: str
+    calls: tuple[CallFault, ...]
+    files: tuple[FileFault, ...]
+    sick: frozenset[int]
+    driver: tuple[int, int] | None
+    first_second: int = FIRST_SECOND
+
+    @property
+    def scenario(self) -> Scenario:
+        """The host."""
+        return read_scenario(tomllib.loads(self.text), f"seed {self.seed}")
+
+    @property
+    def recovers_within(self) -> int:
+        """Seconds until all is well again: a GPU is looked for 15 s after it was lost, or after the driver was gone."""
+        return 15 if self.driver is None else 30
+
+    @property
+    def over(self) -> int:
+        """The second from which on nothing is wrong any more."""
+        ends = [fault.until for fault in self.calls] + [fault.until for fault in self.files]
+        return max([*ends, *(event.until or 0 for event in self.scenario.events)], default=self.first_second)
+
+    def __str__(self) -> str:
+        """The scenario file; what it cannot say stands in comments behind it."""
+        comments = [f"# {fault}" for fault in (*self.calls, *self.files)]
+        return "\n".join([self.text, *comments, f"# replay: pytest tests/faults/test_random.py --seed {self.seed}"])
+
+
+def hostile(seed: int, first_second: int = FIRST_SECOND) -> Hostile:
+    """The host of a seed, with faults from this second on."""
+    return _Maker(seed, first_second).make()
+
+
+class _Maker:
+    """Makes one host; every choice is made in the same order for the same seed."""
+
+    def __init__(self, seed: int, first_second: int) -> None:
+        self._seed = seed
+        self._first_second = first_second
+        self._chance = random.Random(seed)
+        few = self._chance.choice(FEW_GPUS)
+        self._gpus = next((many for every, many in MANY_GPUS.items() if seed % every == every - 1), few)
+        self._models = [self._chance.choice(MODELS) for _ in range(self._gpus)]
+        self._events: list[str] = []
+        self._calls: list[CallFault] = []
+        self._files: list[FileFault] = []
+        self._sick: set[int] = set()
+        self._driver: tuple[int, int] | None = None
+        self._gone = self._span(GONE_SECONDS)
+        self._codes = [name for name in CODES if name not in _ENDING]
+
+    def make(self) -> Hostile:
+        host = self._host()
+        # Somebody must stay untouched, or nobody could tell whether faults stay where they are.
+        targets = self._chance.sample(range(self._gpus), self._chance.randint(0, self._gpus - self._gpus // 3))
+        for gpu in targets:
+            for _ in range(self._chance.randint(1, 3)):
+                self._chance.choice((self._gone_gpu, self._effect, self._effect, self._call, self._call, self._call))(
+                    gpu
+                )
+        for _ in range(self._chance.randint(0, 3)):
+            self._chance.choice((self._file, self._on_host, self._of_library))()
+        if self._chance.random() < 1 / 8:
+            self._without_driver()
+        text = "\n".join([host, *self._events])
+        return Hostile(
+            self._seed,
+            text,
+            tuple(self._calls),
+            tuple(self._files),
+            frozenset(self._sick),
+            self._driver,
+            self._first_second,
+        )
+
+    def _span(self, most: int = FAULT_SECONDS) -> tuple[int, int]:
+        first, last = self._first_second, self._first_second + FAULT_SECONDS
+        # What is there from the start is met by every first look and reading, so that half of it is.
+        at = first if not first and self._chance.random() < 1 / 2 else self._chance.randint(first, last - 2)
+        return at, min(at + self._chance.randint(1, most), last)
+
+    def _host(self) -> str:
+        version = self._chance.choice(DRIVERS)
+        parts = [
+            f'name = "random-{self._seed}"\ndescription = "A host by chance."\nseed = {self._seed}',
+            f'[driver]\nversion = "{version}"\ncuda = "12.4"',
+            '[machine]\nmemory_gib = 512\nmemory_available_gib = 300\n[[machine.node]]\ncpus = "0-31"',
+            '[[machine.disk]]\nname = "nvme0n1"\nslot = { bus_id = "0000:02:00.0", node = 0, width = 4 }',
+            '[[machine.nic]]\nname = "eth0"\nslot = { bus_id = "0000:03:00.0", node = 0 }\nspeed_mbps = 100000',
+        ]
+        for gpu in range(self._gpus):
+            busy = round(self._chance.random(), 2)
+            parts.append(
+                f'[[gpu]]\nmodel = "{self._models[gpu]}"\n'
+                f'slot = {{ bus_id = "0000:{0x10 + gpu:02x}:00.0", node = 0 }}\n'
+                f"load = {{ utilization = {busy}, memory_utilization = {busy / 2}, intensity = {busy} }}"
+            )
+            for pid in range(1000 + 10 * gpu, 1000 + 10 * gpu + self._chance.randint(0, 3)):
+                parts.append(f'[[process]]\ngpu = {gpu}\npid = {pid}\nname = "python"\nmemory_mib = 500\nsm = 0.1')
+                if self._chance.random() < 1 / 3:
+                    self._event(*self._span(), None, kind="kill", pids=[pid])
+        return "\n\n".join(parts)
+
+    def _event(self, at: int, until: int, gpu: int | None, **effect: Any) -> None:
+        where = "" if gpu is None else f"gpu = {gpu}\n"
+        self._events.append(f"\n[[event]]\nat = {at}\nuntil = {until}\n{where}effect = {_inline(effect)}")
+
+    def _gone_gpu(self, gpu: int) -> None:
+        self._sick.add(gpu)
+        kind = self._chance.choice(("lost", "lost", "removed", "reset_required", "denied"))
+        self._event(*self._gone, gpu, kind=kind)
+
+    def _effect(self, gpu: int) -> None:
+        chance = self._chance
+        at, until = self._span()
+        kind = chance.choice([kind for kind in _EFFECTS if kind != "mig" or self._models[gpu] in WITH_MIG])
+        keys = {key: chance.choice(values) for key, values in _EFFECTS[kind].items()}
+        if kind == "mig":
+            self._sick.add(gpu)
+        self._event(at, until, gpu, kind=kind, **keys)
+
+    def _call(self, gpu: int) -> None:
+        chance = self._chance
+        self._sick.add(gpu)
+        kind = chance.choice(("hang", "slow", "error", "error", "number", "number", "bits"))
+        functions = [*every_function(), *((*OF_THE_LOOK,) if kind in {"hang", "slow", "error"} else ())]
+        function = None if chance.random() < 1 / 6 else chance.choice(functions)
+        self._calls.append(self._fault(gpu, function, kind))
+
+    def _fault(self, gpu: int | None, function: str | None, kind: str) -> CallFault:
+        chance = self._chance
+        at, until = self._span()
+        amount: float = 0
+        if kind == "slow":
+            amount = chance.choice((0.2, 0.8, 2.5, 7.0))
+        elif kind == "error":
+            name = chance.choice(self._codes)
+            amount = CODES[name]
+            if name in _OF_THE_DRIVER:
+                at, until = self._gone
+                self._driver_fails(at, until)
+            elif name in _OF_A_GONE_GPU or function in OF_THE_LOOK:
+                at, until = self._gone
+        elif kind == "number":
+            amount = chance.choice((*ABSURD, chance.getrandbits(64)))
+        elif kind == "bits":
+            amount = chance.getrandbits(32)
+        return CallFault(gpu, function, at, until, kind, amount)
+
+    def _file(self) -> None:
+        at, until = self._span()
+        subject, damage = self._chance.randrange(len(SUBJECTS)), self._chance.choice(tuple(DAMAGES))
+        if all(fault.subject != subject for fault in self._files):
+            self._files.append(FileFault(subject, damage, at, until))
+
+    def _on_host(self) -> None:
+        at, until = self._span()
+        kind = self._chance.choice(tuple(_ON_HOST))
+        self._event(at, until, None, kind=kind, **{k: self._chance.choice(v) for k, v in _ON_HOST[kind].items()})
+
+    def _of_library(self) -> None:
+        kind = self._chance.choice(("hang", "slow", "error"))
+        function = self._chance.choice(OF_THE_LIBRARY)
+        fault = self._fault(None, function, kind)
+        first_look = self._first_second == 0 and function != "nvmlEventSetWait_v2"
+        if first_look or (kind == "error" and function == "nvmlDeviceGetCount_v2"):
+            self._driver_fails(fault.at, fault.until)
+        self._calls.append(fault)
+
+    def _without_driver(self) -> None:
+        at, until = self._gone
+        self._driver_fails(at, until)
+        self._event(at, until, None, kind=self._chance.choice(("driver_not_loaded", "library_missing")))
+
+    def _driver_fails(self, at: int, until: int) -> None:
+        since, to = self._driver or (at, until)
+        self._driver = min(since, at), max(to, until)
+
+
+_EFFECTS: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "load": {"utilization": (0.0, 0.5, 1.0), "intensity": (0.0, 5.0), "jitter": (0.0, 1.0)},
+    "thermal_throttle": {"source": ("hw", "sw"), "sm_clock_mhz": (210, 1200), "duty": (0.1, 1.0)},
+    "ambient": {"celsius": (-40.0, 90.0, 120.0)},
+    "power_limit": {"watts": (1.0, 150.0, 1e18)},
+    "power_brake": {"sm_clock_mhz": (210, 1200), "duty": (0.1, 1.0)},
+    "link": {"width": (1, 4), "generation": (1, 3)},
+    "pcie_errors": {"replays_per_hour": (10.0, 1e7), "correctable_per_hour": (10.0, 1e7)},
+    "ecc": {"corrected_per_hour": (10.0, 1e7)},
+    "row_remap": {"pending": (True, False), "failure": (True, False), "correctable": (0, 5, 1000)},
+    "retired_pages": {"pending": (True, False), "single_bit": (0, 5, 100)},
+    "p2p": {"status": ("disabled_by_regkey", "unknown")},
+    "recovery_action": {"action": (1, 2, 3, 4)},
+    "fabric": {"state": (0, 1, 2, 3), "health": (0, 1, 2, 3)},
+    "pulses": {"of": ("utilization", "hw_thermal", "sw_power_cap"), "milliseconds": (50, 500), "per_minute": (10, 60)},
+    "nvlink_down": {"links": ([0], [0, 1, 2])},
+    "nvlink_errors": {"links": ([0], [0, 1, 2]), "crc_per_hour": (10.0, 1e9)},
+    "xid": {"code": (13, 31, 48, 63, 79, 94, 119, 149, 999), "times": (1, 10, 3000)},
+    "slow": {"milliseconds": (10, 900)},
+    "mig": {"instances": ([], [{"profile": "3g.40gb", "gi": 2, "activity": 0.5}])},
+}
+"""Keys of effects and what chance may put there. All leave the GPU readable but the last."""
+
+_ON_HOST: Mapping[str, Mapping[str, tuple[Any, ...]]] = {
+    "cpu": {"user": (0.0, 0.5), "iowait": (0.0, 0.5)},
+    "pressure": {"resource": ("cpu", "io", "memory"), "some": (0.5, 1.0)},
+    "swap": {"in_bytes_per_second": (0.0, 1e9)},
+    "disk": {"device": ("nvme0n1",), "busy": (0.0, 1.0), "read_seconds": (0.001, 10.0)},
+    "network": {"device": ("eth0",), "errors_per_second": (0.0, 1e6)},
+    "driver_version": {"version": ("580.105.08",)},
+    "missing_function": {"function": ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetFieldValues")},
+}
+
+
+def _inline(value: Any) -> str:
+    """A value as TOML writes it on one line."""
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{key} = {_inline(each)}" for key, each in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(_inline(each) for each in value) + "]"
+    return json.dumps(value)

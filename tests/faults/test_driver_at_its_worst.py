@@ -1,0 +1,120 @@
+"""A real daemon over a compiled driver that hangs, is slow to initialise or loses GPUs: the others stay fresh."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.faults.stand_in import Daemon, StandIn, up
+from tests.stand_in_library import compile_library
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WAIT_SECONDS = 40.0
+SEARCHES_SECONDS = 18.0
+"""Another process looks for a lost GPU after 5 s and then every 10 s."""
+OTHERS = ["0", "1", "2"]
+PAUSE_SECONDS = 3.0
+"""How long a busy machine may leave a daemon without its turn once its values are stale, which takes 3 s more."""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> StandIn:
+    """A host of four GPUs."""
+    return StandIn(tmp_path, gpus=4)
+
+
+def with_value(page: str, metric: str, value: str = "") -> list[str]:
+    """Which GPUs have this metric, and this value of it."""
+    return sorted(re.findall(rf'^{metric}\{{gpu="([0-9]+)".* {value}', page, re.MULTILINE))
+
+
+def longest_gap(daemon: Daemon, ended: Callable[[str], bool]) -> float:
+    """For how many seconds in a row, at most, pages lacked values of the others, up to the page that ends it."""
+    longest = 0.0
+    complete_at = time.monotonic()
+    limit = complete_at + WAIT_SECONDS
+    while True:
+        page = daemon.get()
+        now = time.monotonic()
+        assert now < limit, page
+        if up(page)[:3] == with_value(page, "gpu_power_watts")[:3] == OTHERS and "\ngpu_driver_up 1" in page:
+            complete_at = now
+            if ended(page):
+                return longest
+        longest = max(longest, now - complete_at)
+        time.sleep(0.1)
+
+
+@pytest.mark.parametrize("init", ["init_seconds 8", "host hang nvmlInit"])
+def test_a_lost_gpu_costs_the_others_nothing_however_nvml_initialises(host: StandIn, init: str) -> None:
+    with host.daemon() as daemon:
+        daemon.wait_for(lambda page: len(up(page)) == len(with_value(page, "gpu_power_watts")) == 4, WAIT_SECONDS)
+        host.set(init, "gpu 3 lost")
+        daemon.wait_for(lambda page: up(page) == OTHERS, WAIT_SECONDS)
+        begun = sum("init begins" in line for line in host.journal())
+        ends_at = time.monotonic() + SEARCHES_SECONDS
+        assert longest_gap(daemon, lambda _: time.monotonic() > ends_at) < PAUSE_SECONDS
+        # Somebody did look for it meanwhile.
+        assert sum("init begins" in line for line in host.journal()) > begun
+    assert not [line for line in host.journal() if "misuse" in line]
+
+
+def test_a_gpu_that_is_back_is_found_without_a_gap_for_the_others(host: StandIn) -> None:
+    with host.daemon() as daemon:
+        daemon.wait_for(lambda page: len(with_value(page, "gpu_power_watts")) == 4, WAIT_SECONDS)
+        host.set("gpu 3 lost")
+        daemon.wait_for(lambda page: up(page) == OTHERS, WAIT_SECONDS)
+        host.clear()
+        assert longest_gap(daemon, lambda page: len(up(page)) == 4) < PAUSE_SECONDS
+    assert not [line for line in host.journal() if "misuse" in line]
+
+
+@pytest.mark.parametrize("function", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo"])
+def test_a_gpu_that_hangs_at_the_start_is_the_only_one_that_is_not_up(host: StandIn, function: str) -> None:
+    host.set(f"gpu 3 hang {function}")
+    with host.daemon() as daemon:
+        daemon.wait_for(lambda page: len(up(page)) == len(with_value(page, "gpu_power_watts")) == 3, WAIT_SECONDS)
+        page = daemon.wait_for(lambda page: with_value(page, "gpu_up", "0") == ["3"], WAIT_SECONDS)
+        assert f'gpu_exporter_call_inflight_seconds{{collector="driver",function="{function}",gpu="3"' in page
+        assert up(page) == OTHERS
+        host.clear()
+        daemon.wait_for(lambda page: len(up(page)) == 4, WAIT_SECONDS)
+
+
+def test_check_says_which_gpu_to_drain_when_it_hangs_at_the_start(host: StandIn) -> None:
+    host.set("gpu 3 hang nvmlDeviceGetUUID")
+    command = [sys.executable, "-m", "gpu_triage", "check", "--format", "json", *host.arguments]
+    done = subprocess.run(command, env=host.environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stderr
+    found = [finding for finding in json.loads(done.stdout)["findings"] if finding["code"] == "gpu.lost"]
+    assert [finding["gpu"] for finding in found] == ["3"]
+    assert "nvmlDeviceGetUUID" in json.dumps(found)
+
+
+def test_threads_that_are_refused_for_a_while_are_had_later(
+    host: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = tmp_path / "refused"
+    refused.touch()
+    compile_library(Path(__file__).with_name("no_threads.c"), tmp_path, ["-DALLOWED=4"], name="no_threads.so")
+    monkeypatch.setenv("LD_PRELOAD", str(tmp_path / "no_threads.so"))
+    monkeypatch.setenv("NO_THREADS", str(refused))
+    with host.daemon() as daemon:
+        no_thread = 'gpu_exporter_errors_total{collector="exporter",error="no_thread"}'
+        page = daemon.wait_for(lambda page: no_thread in page, WAIT_SECONDS)
+        assert with_value(page, "gpu_up", "0") == []
+        time.sleep(8)
+        page = daemon.get()
+        assert with_value(page, "gpu_up", "0") == []
+        assert len(up(page)) < 4
+        refused.unlink()
+        daemon.wait_for(lambda page: len(up(page)) == len(with_value(page, "gpu_power_watts")) == 4, WAIT_SECONDS)
+        assert "healthy" in daemon.get("/-/healthy")

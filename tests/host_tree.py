@@ -1,0 +1,43 @@
+"""A host's procfs and sysfs, written file by file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpu_triage.machine import Moment, real_machine
+from gpu_triage.subjects.rounds import HostRound
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class HostTree:
+    """Kernel files below a temporary folder, and rounds that read them."""
+
+    def __init__(self, root: Path) -> None:
+        self.procfs = root / "proc"
+        self.sysfs = root / "sys"
+        self._root = root
+
+    def write(self, files: dict[str, str]) -> None:
+        """Write files by path below the root (``proc/stat``)."""
+        for path, text in files.items():
+            file = self._root / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(text.encode())
+
+    def link(self, path: str, target: str) -> None:
+        """Make a symbolic link; its target need not exist."""
+        link = self._root / path
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
+
+    def spoil(self, path: str) -> None:
+        """Make reading the file fail, for root too: a folder stands in its place."""
+        file = self._root / path
+        file.unlink(missing_ok=True)
+        file.mkdir(parents=True)
+
+    def round(self) -> HostRound:
+        """A new round of this host."""
+        return HostRound(real_machine(self.sysfs, self.procfs, None), Moment(monotonic=0.0, wall=0.0))

@@ -1,0 +1,51 @@
+"""`gpu-triage check` on a simulated host at a scenario time, on a virtual clock."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpu_triage.config import Config
+from gpu_triage.diagnosis.measure import measure
+from gpu_triage.options import all_options
+from gpu_triage.options.sources import config_of_scenario
+from gpu_triage.registry import COLLECTOR_SWITCHES
+from gpu_triage.simulator import VirtualClock, simulated_machine
+
+if TYPE_CHECKING:
+    from gpu_triage.diagnosis.findings.finding import Finding
+    from gpu_triage.diagnosis.report.report import Report
+    from gpu_triage.simulator import Scenario
+
+_SETTLING_SECONDS = 1.0
+"""From the first step of a sampler on a virtual clock until everything has been read once."""
+
+
+def look_at(
+    scenario: Scenario,
+    at_seconds: float,
+    *,
+    seconds: float = 10.0,
+    patience_seconds: float = 30.0,
+    config: Config | None = None,
+) -> Report:
+    """The verdict on a scenario, measured until this time of it."""
+    clock = VirtualClock()
+    begin = max(0.0, at_seconds - seconds - _SETTLING_SECONDS)
+    with simulated_machine(scenario, clock=clock, starting_at=begin) as simulated:
+        return measure(simulated.machine, config or _config_of(scenario), seconds, patience_seconds).report
+
+
+def _config_of(scenario: Scenario) -> Config:
+    options = all_options(COLLECTOR_SWITCHES)
+    return config_of_scenario(options, scenario.exporter_options, Config(simulate=scenario.name))
+
+
+def finding(report: Report, code: str) -> Finding:
+    """The one finding of this code."""
+    (found,) = (each for each in report.findings if each.check.code == code)
+    return found
+
+
+def codes(report: Report, subject: str) -> set[str]:
+    """Codes of what was found of a subject."""
+    return {each.check.code for each in report.findings if each.subject == subject}

@@ -1,0 +1,198 @@
+"""``gpu-triage rules``: what it writes, what it leaves alone, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpu_triage.alerting.files import rule_files, shipped
+from gpu_triage.alerting.rule_yaml import MARK
+from gpu_triage.cli import group
+from gpu_triage.options import run_cli
+
+pytestmark = pytest.mark.slow
+
+DASHBOARDS = ("capacity.json", "detail.json", "diagnosis.json", "fleet.json")
+
+
+def written(folder: Path) -> dict[str, str]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_text(encoding="utf-8")
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def rules(folder: Path, *flags: str, config: str | None = None) -> int:
+    """The exit code of the command, with settings in a file where there are any."""
+    if config is not None:
+        path = folder.parent / "rules.yaml"
+        path.write_text(config, encoding="utf-8")
+        flags = (*flags, "--config", str(path))
+    return run_cli(group, ["rules", "--output", str(folder), *flags])
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """A folder that does not exist yet."""
+    return tmp_path / "a" / "out"
+
+
+def test_rules_inhibitions_and_dashboards_are_written(
+    out: Path, repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out.parent.mkdir()
+    assert rules(out) == 0
+    files = written(out)
+    assert {name for name in files if name.startswith("rules/")} == {f"rules/{name}" for name in rule_files()}
+    assert files["alertmanager-inhibit.yml"] == shipped()["alertmanager-inhibit.yml"]
+    for name in DASHBOARDS:
+        assert files[f"dashboards/{name}"] == (repository / "dashboards" / name).read_text(encoding="utf-8")
+    said = capsys.readouterr()
+    assert f"wrote {len(files)} files to {out}" in said.out
+    assert said.err == ""
+
+
+def test_files_are_readable_by_the_servers_that_load_them(out: Path) -> None:
+    assert rules(out, "--no-dashboards") == 0
+    assert {path.stat().st_mode & 0o777 for path in out.rglob("*.yml")} == {0o644}
+
+
+def test_dashboards_can_be_left_out(out: Path) -> None:
+    assert rules(out, "--no-dashboards") == 0
+    assert not (out / "dashboards").exists()
+
+
+def test_settings_reach_rules_and_inhibitions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = "cluster_label: region\nalerts: {GpuLost: {enabled: false}, GpuMissing: {severity: warning}}"
+    assert rules(tmp_path / "out", config=config) == 0
+    files = written(tmp_path / "out")
+    assert "alert: GpuLost\n" not in files["rules/alerts-sick.yml"]
+    assert "equal: [region, job, instance" in files["alertmanager-inhibit.yml"]
+    assert "1 disabled" in capsys.readouterr().out
+
+
+def test_dashboards_link_to_the_runbooks_of_the_settings(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert rules(out, config="runbook_base_url: https://runbooks.example.org/gpu\n") == 0
+    diagnosis = written(out)["dashboards/diagnosis.json"]
+    assert "https://runbooks.example.org/gpu/playbook#1-is-it-sick" in diagnosis
+    assert "http://${exporter:raw}/runbooks" not in diagnosis
+
+
+def test_a_second_run_replaces_its_files_and_removes_rules_that_are_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert rules(out) == 0
+    old = out / "rules" / "alerts-old.yml"
+    old.write_text(f"# {MARK}\ngroups: []\n", encoding="utf-8")
+    own = out / "rules" / "own.yml"
+    own.write_text("groups: []\n", encoding="utf-8")
+    assert rules(out) == 0
+    assert not old.exists()
+    assert own.exists()
+    assert f"removed {old}" in capsys.readouterr().out
+
+
+def test_a_file_without_any_rule_left_is_removed(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert rules(out) == 0
+    text = (out / "rules/alerts-starved.yml").read_text(encoding="utf-8")
+    names = [rule["alert"] for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
+    assert rules(out, config="alerts: {%s}" % ", ".join(f"{name}: {{enabled: false}}" for name in names)) == 0  # noqa: UP031
+    assert not (out / "rules/alerts-starved.yml").exists()
+
+
+@pytest.mark.parametrize("name", ["rules/alerts-sick.yml", "alertmanager-inhibit.yml", "dashboards/fleet.json"])
+def test_a_file_of_somebody_else_is_left_alone_unless_forced(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / name
+    own.parent.mkdir(exist_ok=True)
+    own.write_text("{}", encoding="utf-8")
+    assert rules(tmp_path) == 2
+    assert written(tmp_path) == {name: "{}"}
+    assert "--force" in capsys.readouterr().err
+    assert rules(tmp_path, "--force") == 0
+    assert own.read_text(encoding="utf-8") != "{}"
+
+
+def test_a_folder_in_a_files_place_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "alertmanager-inhibit.yml").mkdir()
+    assert rules(tmp_path) == 2
+
+
+def test_a_folder_that_cannot_be_written_to_is_an_error_that_names_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("", encoding="utf-8")
+    assert rules(blocked / "out") == 1
+    error = capsys.readouterr().err
+    assert str(blocked) in error
+    assert "choose a folder that you may write to" in error
+
+
+def test_a_full_disk_leaves_no_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rules(tmp_path) == 0
+    before = written(tmp_path)
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    assert rules(tmp_path, config="cluster_label: region") == 1
+    assert {name: text for name, text in written(tmp_path).items() if name != "rules.yaml"} == before
+
+
+def test_wrong_settings_write_nothing_and_are_told_line_by_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert rules(out, config="jobs: x\nalerts: {GpuLots: {}}\n") == 2
+    assert not out.exists()
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 2
+    assert all(line.startswith("gpu-triage: error: ") for line in told)
+    assert "did you mean GpuLost?" in told[1]
+
+
+@pytest.mark.parametrize("flags", [[], ["--config", "/nonexistent.yaml", "--output", "x"]])
+def test_wrong_usage_has_exit_code_2(flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(group, ["rules", *flags]) == 2
+    assert "gpu-triage: error: " in capsys.readouterr().err
+
+
+def test_the_printed_configuration_can_be_used_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(group, ["rules", "--print-config"]) == 0
+    assert rules(tmp_path / "out", "--no-dashboards", config=capsys.readouterr().out) == 0
+    assert (tmp_path / "out/rules/alerts-sick.yml").read_text(encoding="utf-8") == rule_files()["alerts-sick.yml"]
+
+
+def test_the_program_that_make_rules_runs_writes_what_is_shipped(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "gpu_triage.alerting"]
+    assert subprocess.run(command, check=False, capture_output=True).returncode == 2
+    subprocess.run([*command, str(tmp_path)], check=True)
+    assert written(tmp_path) == shipped()
+
+
+def test_the_wheel_carries_the_dashboards_themselves(wheel: Path, repository: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        for name in DASHBOARDS:
+            packed = json.loads(archive.read(f"gpu_triage/alerting/dashboards/{name}"))
+            assert packed == json.loads((repository / "dashboards" / name).read_text(encoding="utf-8"))
+
+
+def test_every_dashboard_of_the_repository_is_one_of_the_packages(repository: Path) -> None:
+    package = repository / "exporter/gpu_triage/alerting/dashboards"
+    assert {path.name for path in package.iterdir()} == {
+        path.name for path in (repository / "dashboards").glob("*.json")
+    }
+    assert all(path.is_symlink() for path in package.iterdir())

@@ -1,0 +1,244 @@
+"""Settings of the rules: each does what it says, and what is wrong is told with what is right."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpu_triage.alerting.command import rules_command
+from gpu_triage.alerting.files import rule_files
+from gpu_triage.alerting.rule_source import read_sources
+from gpu_triage.alerting.settings import DEFAULTS, Settings
+from gpu_triage.alerting.settings_document import default_settings, read_settings
+from gpu_triage.errors import ConfigError
+
+pytestmark = pytest.mark.slow
+
+SOURCES = read_sources()
+ALERTS = {alert.key: alert for source in SOURCES for alert in source.alerts}
+WITH_THRESHOLD = next(alert for alert in ALERTS.values() if alert.thresholds)
+THRESHOLD, LIMITS = next(iter(WITH_THRESHOLD.thresholds.items()))
+Read = Callable[[str], Settings]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Reads settings from a file with this text."""
+
+    def from_text(text: str) -> Settings:
+        path = tmp_path / "rules.yaml"
+        path.write_text(text, encoding="utf-8")
+        return read_settings(str(path), ALERTS)
+
+    return from_text
+
+
+def rules_of(settings: Settings) -> Mapping[str, dict[str, Any]]:
+    """Every alert's rule by its key."""
+    found: dict[str, dict[str, Any]] = {}
+    variants = {alert.key: alert for alert in ALERTS.values()}
+    for text in rule_files(settings).values():
+        for group in yaml.safe_load(text)["groups"]:
+            for rule in group["rules"]:
+                if "alert" in rule:
+                    keys = [key for key, alert in variants.items() if alert.name == rule["alert"] and key not in found]
+                    found[keys[0]] = rule
+    return found
+
+
+def test_the_printed_configuration_is_the_default(read: Read) -> None:
+    text = default_settings(SOURCES)
+    assert rule_files(read(text)) == rule_files(DEFAULTS)
+    printed = yaml.safe_load(text)
+    assert set(printed["alerts"]) == set(ALERTS)
+    for key, alert in ALERTS.items():
+        values = {name: each.value for name, each in alert.thresholds.items()}
+        assert printed["alerts"][key].get("thresholds", {}) == values
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "alerts:\n", "labels: {}\nalerts: {GpuLost: }\n"])
+def test_nothing_set_is_the_default(text: str, read: Read) -> None:
+    assert rule_files(read(text)) == rule_files(DEFAULTS)
+
+
+def test_an_alert_can_be_left_out_and_nothing_else_goes_with_it(read: Read) -> None:
+    left = rules_of(read("alerts: {GpuLost: {enabled: false}, GpuPcieWidthDowntrained.idle: {enabled: false}}"))
+    assert set(ALERTS) - set(left) == {"GpuLost", "GpuPcieWidthDowntrained.idle"}
+
+
+def test_an_alert_takes_severity_wait_and_labels(read: Read) -> None:
+    text = "labels: {team: ml, tier: '1'}\nalerts: {GpuLost: {for: 1h30m, severity: info, labels: {team: hardware}}}"
+    rules = rules_of(read(text))
+    assert rules["GpuLost"]["for"] == "1h30m"
+    assert rules["GpuLost"]["labels"] == {"severity": "info", "action": "drain", "team": "hardware", "tier": "1"}
+    assert rules["GpuMissing"]["labels"].items() >= {"team": "ml", "tier": "1"}.items()
+
+
+def test_no_wait_leaves_it_out(read: Read) -> None:
+    assert "for" not in rules_of(read("alerts: {GpuLost: {for: 0s}}"))["GpuLost"]
+
+
+def test_the_text_names_the_wait_and_the_thresholds_that_were_set(read: Read) -> None:
+    key = next(key for key, alert in ALERTS.items() if "${for}" in alert.description)
+    text = rules_of(read(f"alerts: {{{key}: {{for: 2h1m}}}}"))[key]["annotations"]["description"]
+    assert "2 hours 1 minute" in text
+
+
+def test_a_threshold_stands_in_the_expression(read: Read) -> None:
+    value = LIMITS.high
+    rule = rules_of(read(f"alerts: {{{WITH_THRESHOLD.key}: {{thresholds: {{{THRESHOLD}: {value}}}}}}}"))
+    assert rule[WITH_THRESHOLD.key]["expr"] != rules_of(DEFAULTS)[WITH_THRESHOLD.key]["expr"]
+
+
+def test_targets_are_told_apart_by_the_labels_named(read: Read) -> None:
+    text = "\n".join(rule_files(read("{cluster_label: region, replica_labels: [replica, zone]}")).values())
+    assert "on (region, replica, zone, job, instance" in text
+    assert "(cluster" not in text
+    assert "$labels.region" in text
+    assert "$labels.cluster" not in text
+
+
+def test_the_job_is_quoted_for_promql(read: Read) -> None:
+    text = "\n".join(rule_files(read(r"""job: 'gpu\.(a|b)"x'""")).values())
+    assert r'job=~"gpu\\.(a|b)\"x"' in text
+    assert ".*gpu-triage.*" not in text
+
+
+def test_runbooks_and_dashboards_are_linked_below_the_addresses_given(read: Read) -> None:
+    rules = rules_of(read("{runbook_base_url: 'https://wiki/r/', grafana_base_url: 'https://g/'}"))
+    for key, rule in rules.items():
+        links = rule["annotations"]
+        assert links["runbook_url"] == f"https://wiki/r/{ALERTS[key].name}"
+        assert links["dashboard_url"].startswith(f"https://g/d/{links['dashboard_uid']}?var-job=")
+        assert ("var-instance=" in links["dashboard_url"]) != ALERTS[key].fleet
+
+
+def test_by_default_an_exporter_serves_the_runbook(read: Read) -> None:
+    rules = rules_of(read("runbook_base_url: 'https://{{ $labels.instance }}/gpu/runbooks'"))
+    fleet = next(key for key, alert in ALERTS.items() if alert.fleet)
+    assert rules["GpuLost"]["annotations"]["runbook_url"] == "https://{{ $labels.instance }}/gpu/runbooks/GpuLost"
+    assert rules[fleet]["annotations"]["runbook_url"] == (
+        "{{ with query `gpu_exporter_build_info` }}https://{{ . | first | label `instance` }}/gpu/runbooks/"
+        f"{fleet}{{{{ else }}}}gpu-triage explain {fleet}{{{{ end }}}}"
+    )
+    assert "dashboard_url" not in rules["GpuLost"]["annotations"]
+
+
+def test_annotations_stand_on_every_alert(read: Read) -> None:
+    assert {rule["annotations"]["wiki"] for rule in rules_of(read("annotations: {wiki: x}")).values()} == {"x"}
+
+
+WRONG = {
+    "jobs: x": "line 1: jobs: unknown key; did you mean job?",
+    "\nalerts: {GpuLots: {}}": "line 2: alerts.GpuLots: unknown alert; did you mean GpuLost?",
+    "alerts: {Zzz: {}}": "unknown alert; gpu-triage rules --print-config lists them all",
+    "alerts: {GpuLost: {fro: 1m}}": "alerts.GpuLost.fro: unknown key; did you mean for?",
+    "alerts: {GpuLost: {zzz: 1m}}": "unknown key; known are enabled, for, severity, labels, thresholds",
+    "alerts: {GpuLost: {thresholds: {a: 1}}}": "alerts.GpuLost.thresholds.a: unknown threshold; known are none",
+    "alerts: {GpuLost: {severity: critcal}}": "is 'critcal'; did you mean critical?",
+    "alerts: {GpuLost: {severity: page}}": "write one of critical, warning, info, none",
+    "alerts: {GpuLost: {enabled: yes}}": "is 'yes'; write true or false",
+    "alerts: {GpuLost: {for: 15}}": "write a duration with its unit, such as 30s, 15m or 1h30m",
+    "alerts: {GpuLost: {for: 8d}}": "is '8d'; the longest is 7d",
+    "alerts: {GpuLost: {for: }}": "alerts.GpuLost.for: has no value; write one",
+    "alerts: {GpuLost: {for: [1m]}}": "alerts.GpuLost.for: is a list; write text",
+    "alerts: {GpuLost: {}, GpuLost: {}}": "alerts.GpuLost: is written twice",
+    "alerts: [GpuLost]": "alerts: is not a table",
+    "- a": "line 1: is not a table",
+    "labels: {severity: x}": "labels.severity: belongs to the rules",
+    "{cluster_label: region, labels: {region: x}}": "labels.region: belongs to the rules",
+    "alerts: {GpuLost: {labels: {instance: x}}}": "alerts.GpuLost.labels.instance: belongs to the rules",
+    "annotations: {summary: x}": "annotations.summary: belongs to the rules",
+    "labels: {a-b: x}": "labels.a-b: write a name that begins with a letter",
+    "labels: {a: '{{ $value }}'}": "labels.a: is '{{ $value }}'; write one line of at most 256 characters",
+    "labels: {a: '${share}'}": "without braces",
+    "cluster_label: 1a": "write a name that begins with a letter",
+    "replica_labels: replica": "replica_labels: is 'replica'; write a list",
+    "replica_labels: [a b]": "write a name that begins with a letter",
+    "job: ''": "job: is ''; write a regular expression",
+    "job: '('": "this is not a regular expression",
+    "job: '(?!x)'": "Prometheus does not support (?! in regular expressions",
+    "job: '${target}'": "write a regular expression",
+    "grafana_base_url: grafana": "write Grafana's address",
+    "runbook_base_url: 'http://{{ $value }}'": "write the address that the runbooks are below",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG.items())
+def test_a_wrong_setting_is_named_with_what_is_right(text: str, message: str, read: Read) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(text)
+    (problem,) = refused.value.problems
+    assert "rules.yaml: line " in problem
+    assert message in problem
+
+
+@pytest.mark.parametrize("value", [LIMITS.low - 1, LIMITS.high * 2 + 1])
+def test_a_threshold_out_of_range_is_refused_with_the_range(value: float, read: Read) -> None:
+    with pytest.raises(ConfigError, match=f"write a number from {LIMITS.low:g} to {LIMITS.high:g}"):
+        read(f"alerts: {{{WITH_THRESHOLD.key}: {{thresholds: {{{THRESHOLD}: {value}}}}}}}")
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "10%", "1_0", "0x1", "true"])
+def test_a_threshold_that_is_no_number_is_refused(value: str, read: Read) -> None:
+    with pytest.raises(ConfigError, match="write a number from"):
+        read(f"alerts: {{{WITH_THRESHOLD.key}: {{thresholds: {{{THRESHOLD}: '{value}'}}}}}}")
+
+
+def test_every_mistake_is_told_at_once(read: Read) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read("jobs: x\nalerts:\n  GpuLots: {}\n  GpuLost: {for: 1, severity: x}\n")
+    assert len(refused.value.problems) == 4
+
+
+def test_thousands_of_mistakes_are_told_briefly(read: Read) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read("alerts:\n" + "".join(f"  Alert{number}{'x' * 99}: {{}}\n" for number in range(5000)))
+    assert len(refused.value.problems) == 20
+    assert max(map(len, refused.value.problems)) < 300
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"a: [", b"a: \x00", b"[" * 5000])
+def test_what_is_no_yaml_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=r"rules\.yaml"):
+        read_settings(str(path), ALERTS)
+
+
+VALUES = st.recursive(
+    st.text() | st.none() | st.integers(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.sampled_from(["GpuLost", "for", "labels"]), inner),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.dictionaries(st.sampled_from(["job", "labels", "alerts", "x", "cluster_label"]), VALUES))
+def test_any_document_is_read_or_refused(tmp_path_factory: pytest.TempPathFactory, document: dict[str, Any]) -> None:
+    path = tmp_path_factory.getbasetemp() / "any.yaml"
+    path.write_text(yaml.safe_dump(document), encoding="utf-8")
+    with suppress(ConfigError):
+        assert rule_files(read_settings(str(path), ALERTS))
+
+
+def test_the_settings_that_documents_and_help_show_can_be_used(read: Read, repository: Path) -> None:
+    pages = ("rules/README.md", "helm/gpu-triage-exporter/README.template.md")
+    texts = [(repository / page).read_text(encoding="utf-8") for page in pages]
+    blocks = [yaml.safe_load(block) for text in texts for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)]
+    shown = [block.get("rules", {}).get("overrides", block) for block in blocks if isinstance(block, dict)]
+    shown = [block for block in shown if "alerts" in block]
+    examples = re.findall(r"\x08\n(.*?)\n\n", rules_command.help or "", re.DOTALL)
+    shown.append(yaml.safe_load(textwrap.dedent(examples[-1])))
+    assert len(shown) == 3
+    for each in shown:
+        assert rule_files(read(yaml.safe_dump(each))) != rule_files(DEFAULTS)

@@ -1,0 +1,225 @@
+"""The source of the rules: read strictly, complete, and every token of it filled in."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gpu_triage.alerting.build import built
+from gpu_triage.alerting.files import inhibitions, shipped
+from gpu_triage.alerting.placeholders import (
+    PLACEHOLDER,
+    expanded_expr,
+    expanded_text,
+    filled_in,
+    percent,
+    plain,
+    text_macros,
+    xid_lists,
+    xid_texts,
+)
+from gpu_triage.alerting.rule_source import Alert, RuleSource, SourceError, read_macros, read_sources
+from gpu_triage.alerting.settings import (
+    DEFAULTS,
+    SEVERITIES,
+    AlertSettings,
+    Settings,
+    duration_in_words,
+    duration_seconds,
+)
+from gpu_triage.xid.codes import XID_CODES, XidKind, codes_of
+
+SOURCES = read_sources()
+ALERTS = [alert for source in SOURCES for alert in source.alerts]
+
+every_source = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.path)
+every_alert = pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.key)
+
+GOOD = """
+about: What it is for.
+groups:
+  - name: a
+    interval: 1m
+    rules:
+      - record: b:c:d
+        expr: up
+      - alert: GpuA
+        thresholds:
+          share: {value: 0.1, min: 0.01, max: 0.9, about: of the time}
+        expr: up > ${share}
+        severity: info
+        action: none
+        summary: S
+        description: D
+        dashboard: d
+"""
+
+
+def read(folder: Path, text: str) -> RuleSource:
+    (folder / "a.yml").write_text(text, encoding="utf-8")
+    (source,) = read_sources(folder)
+    return source
+
+
+def first_alert(source: RuleSource) -> Alert:
+    return next(source.alerts)
+
+
+@every_source
+def test_every_token_of_every_source_has_a_value(source: RuleSource) -> None:
+    for group in built(source, DEFAULTS).groups:
+        for rule in group.rules:
+            assert "${" not in str(rule.fields)
+
+
+@every_alert
+def test_a_threshold_that_can_be_set_stands_in_the_expression(alert: Alert) -> None:
+    used = set(PLACEHOLDER.findall(alert.expr))
+    assert set(alert.thresholds) - used == set()
+
+
+@every_alert
+def test_a_threshold_at_either_end_of_its_range_changes_the_expression(alert: Alert) -> None:
+    source = RuleSource("a.yml", "", ())
+    for name, each in alert.thresholds.items():
+        for value in {each.low, each.high} - {each.value}:
+            chosen = Settings(alerts={alert.key: AlertSettings(thresholds={name: value})})
+            assert expr_of(source, alert, chosen) != expr_of(source, alert, DEFAULTS)
+
+
+def expr_of(source: RuleSource, alert: Alert, settings: Settings) -> str:
+    (group,) = next(each for each in SOURCES if alert in each.alerts).groups[:1]
+    alone = replace(source, groups=(replace(group, rules=(alert,)),))
+    return str(built(alone, settings).groups[0].rules[0].fields["expr"])
+
+
+@every_alert
+def test_severity_and_durations_are_ones_that_settings_would_take(alert: Alert) -> None:
+    assert alert.severity in SEVERITIES
+    assert [each for each in (alert.hold, alert.keep) if each and duration_seconds(each) is None] == []
+
+
+@every_alert
+def test_a_text_that_names_the_wait_has_one(alert: Alert) -> None:
+    if "${for}" in alert.summary + alert.description:
+        assert alert.hold
+
+
+def test_every_macro_is_used() -> None:
+    texts = " ".join([*(a.summary + a.description for a in ALERTS), *read_macros().values()])
+    assert [name for name in read_macros() if f"${{{name}}}" not in texts] == []
+
+
+def test_macros_leave_only_what_settings_fill_in() -> None:
+    left = {token for text in text_macros().values() for token in PLACEHOLDER.findall(text)}
+    assert left <= {"cluster_label"}
+
+
+def test_a_long_macro_used_twice_is_defined_once() -> None:
+    once, twice = expanded_text("Lost${hit_gpu}."), expanded_text("Lost${hit_gpu}. Again${hit_gpu}.")
+    assert "define" not in once
+    assert twice.count("gpu_process_info") == once.count("gpu_process_info")
+    assert twice.endswith('Lost{{ template "hit_gpu" $ }}. Again{{ template "hit_gpu" $ }}.')
+
+
+def test_lists_of_xids_are_those_of_the_table() -> None:
+    lists = {name: [int(code) for code in text.split("|")] for name, text in xid_lists().items()}
+    assert sorted(lists["xids_ticket"]) == list(codes_of(XidKind.TICKET))
+    assert sorted(lists["xids_listed"]) == sorted(XID_CODES)
+    assert sorted([*lists["xids_page_nvlink"], *lists["xids_page_other"]]) == list(codes_of(XidKind.PAGE))
+    assert expanded_expr('x{xid=~"${xids_page}"}') == f'x{{xid=~"{xid_lists()["xids_page"]}"}}'
+
+
+def test_the_words_for_an_xid_are_those_of_the_table() -> None:
+    words, action = xid_texts()["xid_words_page"], xid_texts()["xid_action_page"]
+    for code in codes_of(XidKind.PAGE):
+        for text, wanted in ((words, XID_CODES[code].meaning), (action, XID_CODES[code].action)):
+            branches = dict(re.findall(r'match "\(\^\| \)\(([0-9|]+)\)\( \|\$\)" \$codes \}\}(.*?)\{\{', text))
+            assert [said for codes, said in branches.items() if str(code) in codes.split("|")] == [wanted]
+
+
+def test_a_nonfatal_nvlink_error_has_words_among_the_tickets() -> None:
+    assert "an NVLink had an error that it recovered from" in xid_texts()["xid_words_ticket"]
+    assert "144|145|146|147|148|149|150" in xid_texts()["xid_words_ticket"]
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_shipped_file_is_what_the_command_writes(name: str, repository: Path) -> None:
+    assert (repository / "rules" / name).read_text(encoding="utf-8") == shipped()[name], "run `make regenerate`"
+
+
+def test_no_rules_are_shipped_that_the_command_does_not_write(repository: Path) -> None:
+    rules = repository / "rules"
+    assert {path.relative_to(rules).as_posix() for path in rules.rglob("*.yml")} == set(shipped())
+
+
+def test_inhibitions_compare_the_labels_that_settings_name() -> None:
+    settings = Settings(cluster_label="region", replica_labels=("replica",))
+    rules = yaml.safe_load(inhibitions(settings))["inhibit_rules"]
+    assert {tuple(rule["equal"][:3]) for rule in rules} == {("region", "replica", "job")}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (GOOD.replace("action:", "acton:"), r"rules\[1\]\.acton: unknown key; did you mean action\?"),
+        (GOOD + "        colour: red\n", r"rules\[1\]\.colour: unknown key"),
+        (GOOD.replace("value: 0.1", "value: 1"), "share: the default 1.0 is outside"),
+        (GOOD.replace("summary: S", "summary: |\n          a\n          b"), "summary: .*has several lines"),
+        (GOOD.replace("severity: info", "severity: info\n        severity: none"), "severity: is written twice"),
+        (GOOD.replace("severity: info", "scope: host\n        severity: info"), "scope: is 'host'; write one of fleet"),
+        (GOOD.replace("record: b:c:d", "recorded: b:c:d"), r"rules\[0\]: is missing; known are record, alert"),
+        (GOOD.replace("about: What it is for.", "about: a\nabove: b"), "above: unknown key"),
+        (GOOD + GOOD.partition("d\n")[2].partition("expr: up\n")[2], "two alerts are called GpuA"),
+    ],
+)
+def test_a_wrong_source_is_refused_by_name(tmp_path: Path, wrong: str, message: str) -> None:
+    assert first_alert(read(tmp_path, GOOD)).thresholds["share"].value == 0.1
+    with pytest.raises(SourceError, match=message):
+        read(tmp_path, wrong)
+
+
+@pytest.mark.parametrize(("text", "message"), [("up > ${shar}", "known are share"), ("${Share}", "lower case")])
+def test_an_unknown_token_is_refused(text: str, message: str) -> None:
+    assert filled_in("a", "up > ${share}", {"share": "1"}) == "up > 1"
+    with pytest.raises(SourceError, match=message):
+        filled_in("a", text, {"share": "1"})
+
+
+@pytest.mark.parametrize(
+    ("number", "text", "share"),
+    [
+        (0.1, "0.1", "10%"),
+        (1, "1", "100%"),
+        (0, "0", "0%"),
+        (0.075, "0.075", "7.5%"),
+        (1073741824, "1073741824", ""),
+    ],
+)
+def test_numbers_have_no_exponent_and_no_idle_zeros(number: float, text: str, share: str) -> None:
+    assert plain(number) == text
+    assert not share or percent(number) == share
+
+
+@pytest.mark.parametrize(
+    ("duration", "words", "length"),
+    [
+        ("1m", "1 minute", 60),
+        ("90s", "90 seconds", 90),
+        ("1h30m", "1 hour 30 minutes", 5400),
+        ("7d", "7 days", 604800),
+        ("0s", "a moment", 0),
+    ],
+)
+def test_durations_read_as_words(duration: str, words: str, length: int) -> None:
+    assert duration_in_words(duration) == words
+    assert duration_seconds(duration) == length
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "5x", "30m1h", "1.5h", "-1m", "5 m", "1h\n"])
+def test_other_texts_are_no_duration(text: str) -> None:
+    assert duration_seconds(text) is None

@@ -1,0 +1,109 @@
+"""Rules as text: readable, and exactly what was meant when it is read again."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.conftest import RequiresTool
+
+from gpu_triage.alerting.build import BuiltFile, BuiltGroup, BuiltRule, Fields, built
+from gpu_triage.alerting.files import rule_files
+from gpu_triage.alerting.rule_source import read_sources
+from gpu_triage.alerting.rule_yaml import WIDTH, folded, to_yaml
+from gpu_triage.alerting.settings import DEFAULTS
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp", "Cn", "Co")), max_size=200)
+PROSE = st.lists(
+    st.sampled_from(
+        ["GPU", "{{ $labels.gpu }}", "of", "{{ if eq $value 1.0 }}a b{{ else }}c{{ end }}", "  ", "#", ": ", "'"]
+    ),
+    min_size=1,
+    max_size=60,
+).map(" ".join)
+
+
+def one_rule(fields: Fields, about: str = "") -> BuiltFile:
+    return BuiltFile("a.yml", "About.", (BuiltGroup("g", "1m", "", (BuiltRule(about, fields),)),))
+
+
+def read_again(fields: Fields) -> object:
+    return yaml.safe_load(to_yaml(one_rule(fields)))["groups"][0]["rules"][0]
+
+
+def test_what_is_written_reads_as_what_was_built() -> None:
+    for source in read_sources():
+        file = built(source, DEFAULTS)
+        read = yaml.safe_load(to_yaml(file))["groups"]
+        assert [group["rules"] for group in read] == [[rule.fields for rule in group.rules] for group in file.groups]
+
+
+@given(TEXT | PROSE, TEXT)
+def test_any_text_reads_as_itself(text: str, label: str) -> None:
+    fields: Fields = {"alert": "A", "expr": "up", "labels": {"a": label}, "annotations": {"description": text}}
+    assert read_again(fields) == fields
+
+
+@pytest.mark.parametrize("expr", ["up", "up == 0\n", "a\nor\nb\n", "a\nor\n  b", "'a'", "{a='b'} > 1", "vector(1) # x"])
+def test_any_expression_reads_as_itself(expr: str) -> None:
+    assert read_again({"record": "a:b:c", "expr": expr}) == {"record": "a:b:c", "expr": expr}
+
+
+@given(PROSE)
+def test_folding_gives_the_same_text_back(text: str) -> None:
+    lines = folded(text, 40)
+    if len(lines) > 1 and not text.startswith(" "):
+        assert yaml.safe_load("a: >-\n" + "".join(f"  {line}\n" for line in lines)) == {"a": text}
+
+
+def test_a_quoted_string_of_a_template_is_never_broken() -> None:
+    query = "`gpu_info{job=%q, instance=%q, uuid=%q}  or  gpu_up`"
+    text = f'a {{{{ with printf {query} $labels.job $labels.instance | query }}}}b{{{{ label "a b" }}}}{{{{ end }}}} c'
+    lines = folded(text, 20)
+    assert len(lines) > 3
+    assert " ".join(lines) == text
+    assert sum(query in line for line in lines) == 1
+
+
+def test_shipped_texts_are_wrapped_and_broken_inside_no_string() -> None:
+    for text in rule_files().values():
+        for line in text.splitlines():
+            assert line == line.rstrip()
+            assert line.count("`") % 2 == 0
+            if len(line) > WIDTH and not line.lstrip().startswith("#"):
+                # Nothing to break at: one quoted string, a list of codes, or an address.
+                longest = max(re.split(r"`[^`]*`|\"[^\"]*\"| ", line), key=len)
+                assert len(longest) < WIDTH
+
+
+def test_comments_stand_above_what_they_explain() -> None:
+    text = to_yaml(one_rule({"record": "a:b:c", "expr": "up"}, "First.\n\nSecond."))
+    assert text.startswith("# About.\n#\n# Written by `gpu-triage rules`")
+    assert "      # First.\n      #\n      # Second.\n      - record: a:b:c\n        expr: up\n" in text
+
+
+def test_keys_come_in_one_order() -> None:
+    order = "alert expr for keep_firing_for labels annotations"
+    for text in rule_files().values():
+        for group in yaml.safe_load(text)["groups"]:
+            for rule in group["rules"]:
+                assert list(rule) == [key for key in [*order.split(), "record"] if key in rule] or "record" in rule
+                if "alert" in rule:
+                    assert list(rule["labels"])[:2] == ["severity", "action"]
+                    assert list(rule["annotations"])[:4] == ["summary", "description", "runbook_url", "dashboard_uid"]
+
+
+def test_promtool_finds_nothing_to_complain_about(tmp_path: Path, requires_tool: RequiresTool) -> None:
+    promtool = requires_tool("promtool")
+    for name, text in rule_files().items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        command = [str(promtool), "check", "rules", "--lint=all", "--lint-fatal", str(path)]
+        result = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert result.returncode == 0, result.stdout + result.stderr

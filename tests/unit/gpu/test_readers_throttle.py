@@ -1,0 +1,149 @@
+"""The reader of throttle reasons: the driver's counters where it has them, polls where it has not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pynvml
+import pytest
+from tests.nvml_bench import fields_say, says
+
+from gpu_triage.gpu.throttle import ThrottleReader, counter_fields
+from gpu_triage.nvml.session import DriverVersions
+from gpu_triage.simulator import VirtualClock
+
+if TYPE_CHECKING:
+    from tests.nvml_bench import Bench, BenchMaker
+
+START = VirtualClock().now().monotonic
+EARLY_IDS = {"sw_power_cap": 74, "sync_boost": 76, "sw_thermal": 251, "hw_thermal": 252, "hw_power_brake": 253}
+LATE_IDS = {"sw_power_cap": 74, "sync_boost": 76, "sw_thermal": 269, "hw_thermal": 270, "hw_power_brake": 271}
+NO_SLOWDOWN_IDS = {"sw_power_cap": 74, "sync_boost": 76}
+
+
+@pytest.mark.parametrize(
+    ("version", "ids"),
+    [
+        ("535.183.01", NO_SLOWDOWN_IDS),
+        ("570.124.06", NO_SLOWDOWN_IDS),
+        ("575.51", EARLY_IDS),
+        ("575.51.03", EARLY_IDS),
+        ("580.65.06", EARLY_IDS),
+        ("580.81", EARLY_IDS),
+        ("580.82", LATE_IDS),
+        ("580.82.07", LATE_IDS),
+        ("590.44.01", LATE_IDS),
+        (None, NO_SLOWDOWN_IDS),
+        ("", NO_SLOWDOWN_IDS),
+        ("junk", NO_SLOWDOWN_IDS),
+    ],
+)
+def test_counter_ids_are_those_of_the_driver_at_hand(version: str | None, ids: dict[str, int]) -> None:
+    assert dict(counter_fields(version)) == ids
+
+
+def throttled(nvml: Bench, reader: ThrottleReader, second: float) -> dict[str, float]:
+    nvml.clock.advance(START + second - nvml.clock.now().monotonic)
+    return dict(reader.read(nvml.round()).seconds)
+
+
+def test_a_reason_the_driver_counts_has_the_drivers_seconds(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ThrottleReader(3.0)
+    nvml.answer("nvmlDeviceGetFieldValues", fields_say({74: (0, "ullVal", 40_000_000_000)}))
+    assert throttled(nvml, reader, 0)["sw_power_cap"] == 40.0
+    nvml.answer("nvmlDeviceGetFieldValues", fields_say({74: (0, "ullVal", 40_500_000_000)}))
+    assert throttled(nvml, reader, 1)["sw_power_cap"] == 40.5
+
+
+def test_a_reason_the_driver_does_not_count_is_integrated(bench: BenchMaker) -> None:
+    nvml, reader = bench("dual-a10"), ThrottleReader(3.0)  # held by software for heat, in a driver without the counter
+    totals = [throttled(nvml, reader, second)["sw_thermal"] for second in range(4)]
+    assert totals == [0.0, 1.0, 2.0, 3.0]
+    assert throttled(nvml, reader, 4)["hw_thermal"] == 0.0
+
+
+def test_a_counter_that_keeps_outrunning_time_gives_way_and_the_total_does_not_go_back(bench: BenchMaker) -> None:
+    nvml, reader = bench("dual-a10"), ThrottleReader(3.0)
+    nvml.versions = DriverVersions("580.82.07", None, None)
+    totals = []
+    # Power smoothing's numbers under the id, in a driver that was renumbered once more.
+    for second, raw in enumerate((10e9, 11e9, 500e9, 12e9, 900e9, 700e9, 800e9)):
+        nvml.answer("nvmlDeviceGetFieldValues", fields_say({269: (0, "ullVal", int(raw))}))
+        totals.append(throttled(nvml, reader, second)["sw_thermal"])
+    assert totals == [10.0, 11.0, 11.0, 12.0, 12.0, 12.0, 13.0]
+
+
+def test_one_slow_call_does_not_cost_the_drivers_throttle_counter(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ThrottleReader(3.0)
+    raw = 40.0
+
+    def slow(*arguments: Any) -> int:
+        nonlocal raw
+        nvml.clock.advance(4)
+        raw += 4.0
+        return int(fields_say({74: (0, "ullVal", int(raw * 1e9))})(*arguments))
+
+    totals = []
+    for answer in (None, slow, None, None):
+        if answer is None:
+            nvml.answer("nvmlDeviceGetFieldValues", fields_say({74: (0, "ullVal", int(raw * 1e9))}))
+        else:
+            nvml.answer("nvmlDeviceGetFieldValues", answer)
+        round_ = nvml.round()
+        totals.append(reader.read(round_).seconds["sw_power_cap"])
+        assert round_.inquiry.failures == []
+        nvml.clock.advance(1)
+        raw += 1.0
+    assert totals == [40.0, 45.0, 46.0, 47.0]
+
+
+def test_a_throttle_reading_that_outruns_time_once_is_dropped_and_the_counter_goes_on(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ThrottleReader(3.0)
+    totals = []
+    for second, raw in ((0, 40e9), (1, 41e9), (2, 2e14), (3, 43e9), (4, 44e9)):
+        nvml.answer("nvmlDeviceGetFieldValues", fields_say({74: (0, "ullVal", int(raw))}))
+        totals.append(throttled(nvml, reader, second)["sw_power_cap"])
+    assert totals == [40.0, 41.0, 41.0, 43.0, 44.0]
+
+
+def test_a_counter_that_reads_zero_once_stays_the_source(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ThrottleReader(3.0)
+    totals = []
+    for second, raw in ((0, 1000e9), (10, 0), (11, 1011e9), (12, 1012e9)):
+        nvml.answer("nvmlDeviceGetFieldValues", fields_say({74: (0, "ullVal", int(raw))}))
+        totals.append(throttled(nvml, reader, second)["sw_power_cap"])
+    assert totals == [1000.0, 1000.0, 1011.0, 1012.0]
+
+
+def test_a_throttle_counter_that_reads_zero_for_a_while_stays_the_source(bench: BenchMaker) -> None:
+    nvml, reader = bench(), ThrottleReader(3.0)
+    totals = []
+    for second, seconds in enumerate((40.0, 40.5, 0, 0, 0, 42.5, 43.5, 44.5, 45.5, 46.5)):
+        nvml.answer("nvmlDeviceGetFieldValues", fields_say({74: (0, "ullVal", int(seconds * 1e9))}))
+        totals.append(throttled(nvml, reader, second)["sw_power_cap"])
+    assert totals == [40.0, 40.5, 40.5, 40.5, 40.5, 42.5, 43.5, 44.5, 45.5, 46.5]
+
+
+def test_reasons_are_asked_by_their_old_name_where_the_new_one_is_missing(bench: BenchMaker) -> None:
+    nvml = bench("dual-a10")
+    new = ThrottleReader(3.0).read(nvml.round())
+    for function in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetSupportedClocksEventReasons"):
+        nvml.answer(function, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    assert ThrottleReader(3.0).read(nvml.round()).active == new.active
+    assert new.active is not None
+    assert [reason for reason, active in new.active.items() if active] == ["sw_thermal"]
+
+
+def test_a_reason_without_a_name_shows_as_unknown(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetCurrentClocksEventReasons", says(0x10_0004))
+    active = ThrottleReader(3.0).read(nvml.round()).active
+    assert active is not None
+    assert [reason for reason, is_active in active.items() if is_active] == ["sw_power_cap", "unknown"]
+
+
+def test_a_reason_that_the_gpu_does_not_support_is_left_out(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetCurrentClocksEventReasons", says(0))
+    nvml.answer("nvmlDeviceGetSupportedClocksEventReasons", says(0x4))
+    assert ThrottleReader(3.0).read(nvml.round()).active == {"sw_power_cap": False, "unknown": False}

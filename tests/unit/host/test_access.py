@@ -1,0 +1,156 @@
+"""What lacks a right is told from a host's files; what cannot be told is not claimed."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from gpu_triage.config import Config
+from gpu_triage.host.access import AccessReader, AccessReading, Lack, Wanted, render, wanted
+from gpu_triage.machine import Machine, Moment, RealClock, SystemNvml
+from gpu_triage.subjects.rounds import HostRound
+
+EVERYTHING = frozenset(
+    {
+        "kernel_log",
+        "pci_bus",
+        "processes",
+        "process_memory_locality",
+        "host_network",
+        "host_nfs",
+        "textfile",
+        "pod_names",
+    }
+)
+
+
+@dataclass
+class Host:
+    """A host's files below a folder."""
+
+    root: Path
+
+    def write(self, name: str, text: str) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def lacks(self, wanted_here: Wanted | None = None) -> dict[str, str]:
+        """Reasons by feature."""
+        reading = AccessReader(wanted_here or Wanted(EVERYTHING, None, None)).read(self.round())
+        return {lack.feature: lack.reason for lack in reading.lacks}
+
+    def round(self) -> HostRound:
+        machine = Machine(
+            SystemNvml(), sysfs=self.root / "sys", procfs=self.root / "proc", kmsg=self.root / "kmsg", clock=RealClock()
+        )
+        return HostRound(machine, Moment(0.0, 0.0))
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    """A host that gives every right, to a process in the host's own namespaces."""
+    host = Host(tmp_path)
+    host.write("kmsg", "")
+    host.write("sys/bus/pci/devices/.keep", "")
+    host.write("proc/self/status", "Name:\tgpu-triage\nNSpid:\t4242\n")
+    host.write("proc/1/status", "Name:\tsystemd\nNSpid:\t1\n")
+    host.write("proc/1/numa_maps", "")
+    host.write("proc/1/mountstats", "")
+    host.write("proc/self/mountinfo", "22 27 0:21 / /proc rw\n")
+    host.write("proc/1/mountinfo", "22 27 0:21 / /proc rw\n")
+    (tmp_path / "proc/self/ns").mkdir()
+    (tmp_path / "proc/self/ns/pid").symlink_to("pid:[4026531836]")
+    return host
+
+
+def test_a_host_that_gives_every_right_lacks_nothing(host: Host) -> None:
+    assert host.lacks() == {}
+
+
+def test_a_recorded_host_that_knows_nothing_of_this_process_lacks_nothing(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.write("kmsg", "")
+    assert host.lacks() == {}
+
+
+def test_a_kernel_log_that_is_not_there_is_told(host: Host) -> None:
+    (host.root / "kmsg").unlink()
+    assert host.lacks() == {"kernel_log": "missing"}
+
+
+def test_hidden_processes_are_told(host: Host) -> None:
+    (host.root / "proc/1/status").unlink()
+    assert host.lacks() == {"processes": "hidden"}
+
+
+def test_a_procfs_of_another_pid_namespace_hides_processes_network_and_mounts(host: Host) -> None:
+    pid = host.root / "proc/self/ns/pid"
+    pid.unlink()
+    pid.symlink_to("pid:[4026532999]")
+    assert host.lacks() == dict.fromkeys(("processes", "host_network", "host_nfs"), "other_pid_namespace")
+
+
+def test_beside_the_hosts_procfs_a_container_lacks_the_processes_alone(host: Host) -> None:
+    host.write("proc/self/status", "Name:\tgpu-triage\nNSpid:\t4242\t1\n")
+    assert host.lacks() == {"processes": "other_pid_namespace"}
+
+
+def test_another_mount_namespace_costs_nothing_while_the_hosts_can_be_read(host: Host) -> None:
+    host.write("proc/self/mountinfo", "522 500 0:21 / /proc rw\n")
+    assert host.lacks() == {}
+
+
+def test_a_folder_of_jobs_and_a_socket_that_are_not_there_are_told(host: Host, tmp_path: Path) -> None:
+    asked = Wanted(EVERYTHING, tmp_path / "jobs", tmp_path / "kubelet.sock")
+    assert host.lacks(asked) == {"textfile": "missing", "pod_names": "missing"}
+    (tmp_path / "jobs").mkdir()
+    with socket.socket(socket.AF_UNIX) as kubelet:
+        kubelet.bind(str(tmp_path / "kubelet.sock"))
+        assert host.lacks(asked) == {}
+
+
+def test_a_state_directory_that_cannot_be_used_is_told(host: Host, tmp_path: Path) -> None:
+    asked = Wanted(frozenset({"state_directory"}), None, None, tmp_path / "state")
+    assert host.lacks(asked) == {"state_directory": "missing"}
+    (tmp_path / "state").mkdir()
+    assert host.lacks(asked) == {}
+
+
+def test_a_feature_that_does_not_run_lacks_nothing(host: Host) -> None:
+    (host.root / "kmsg").unlink()
+    assert host.lacks(Wanted(EVERYTHING - {"kernel_log"}, None, None)) == {}
+
+
+def test_a_lack_is_logged_when_it_comes_and_when_it_goes(host: Host, caplog: pytest.LogCaptureFixture) -> None:
+    reader = AccessReader(Wanted(EVERYTHING, None, None))
+    kmsg = host.root / "kmsg"
+    with caplog.at_level(logging.INFO):
+        kmsg.unlink()
+        for _ in range(3):
+            reader.read(host.round())
+        kmsg.touch()
+        reader.read(host.round())
+        kmsg.unlink()
+        reader.read(host.round())
+    assert [record.message for record in caplog.records] == [
+        "feature degraded",
+        "feature no longer degraded",
+        "feature degraded",
+    ]
+
+
+def test_what_is_switched_off_is_not_wanted() -> None:
+    everything = wanted(Config()).features
+    assert everything == {"pci_bus", "kernel_log", "processes", "host_network", "host_nfs"}
+    off = {"xid": False, "processes": False, "host": False, "process_memory_locality": True}
+    assert wanted(Config(collectors=off)).features == {"pci_bus", "process_memory_locality"}
+
+
+def test_a_lack_is_one_series() -> None:
+    (sample,) = render(AccessReading((Lack("kernel_log", "missing", "a right"),)))
+    assert (sample.spec.name, sample.labels) == ("gpu_exporter_degraded_info", ("kernel_log", "missing"))

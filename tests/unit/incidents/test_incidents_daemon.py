@@ -1,0 +1,323 @@
+"""The ledger of incidents in a running exporter: what it notes, what it remembers over a restart, and what it costs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.rig import Rig, rig, scenario_with
+
+from gpu_triage.config import Config
+from gpu_triage.machine import Blocked
+from gpu_triage.sampler.lanes import InlineLane
+from gpu_triage.simulator import load_scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from gpu_triage.simulator import Scenario
+
+pytestmark = pytest.mark.slow
+
+HOUR = 3600
+FILE = "incidents-simulated.json"
+
+
+def host(tmp_path: Path, *events: str) -> Scenario:
+    return scenario_with(tmp_path, "idle-downshift", *events)
+
+
+def event(at: int, effect: str, gpu: int = 0, until: int | None = None) -> str:
+    ends = "" if until is None else f"until = {until}\n"
+    return f"at = {at}\n{ends}gpu = {gpu}\neffect = {{ {effect} }}"
+
+
+def xid(at: int, code: int, gpu: int = 0, more: str = "") -> str:
+    return event(at, f'kind = "xid", code = {code}{more}', gpu)
+
+
+def incidents(running: Rig, by: str = "board", days: str = "7") -> dict[tuple[str, str], float]:
+    series = running.series("gpu_incidents_recent", by=by, days=days)
+    return {(labels["gpu"], labels["kind"]): value for labels, value in series}
+
+
+def resets(running: Rig) -> dict[str, float]:
+    """Scenario second of each GPU's last reset."""
+    series = running.series("gpu_reset_timestamp_seconds")
+    began = running.clock.now().wall - running.elapsed
+    return {labels["gpu"]: value - began for labels, value in series}
+
+
+def errors(running: Rig) -> dict[str, float]:
+    series = running.series("gpu_exporter_errors_total", collector="incidents")
+    return {labels["error"]: value for labels, value in series}
+
+
+def saved(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / FILE).read_text())
+    return found
+
+
+def restarted(running: Rig, config: Config | None = None) -> Rig:
+    """The exporter stopped and started again on the same host."""
+    running.sampler.close(lambda condition: condition())
+    again = Rig(running.simulated, running.clock, config or running.config)
+    again.elapsed = running.elapsed
+    return again
+
+
+COARSE = Config(sample_fast_seconds=30.0, sample_medium_seconds=30.0)
+
+
+def test_pages_tickets_losses_and_memory_errors_are_noted_and_programs_are_not(tmp_path: Path) -> None:
+    events = (
+        xid(20, 48),
+        xid(20, 31, more=", times = 50"),
+        xid(20, 106),
+        xid(20, 63),
+        xid(20, 149, more=", fatal = false"),
+        event(30, 'kind = "lost"', gpu=1),
+        event(40, 'kind = "ecc", uncorrected = 2'),
+    )
+    with rig(host(tmp_path, *events)) as running:
+        running.run_to(90)
+        expected = {("0", "48"): 1, ("0", "63"): 1, ("1", "79"): 1, ("1", "lost"): 1, ("0", "uncorrected"): 1}
+        assert incidents(running) == incidents(running, by="slot") == incidents(running, days="30") == expected
+        boards = running.series("gpu_incident_boards_recent", gpu="1", kind="79")
+        assert [(labels["pci_bus_id"], labels["days"], value) for labels, value in boards] == [
+            ("0000:b3:00.0", "30", 1.0)
+        ]
+
+
+def test_a_healthy_host_has_no_incident_and_writes_nothing_of_one(tmp_path: Path) -> None:
+    with rig(load_scenario("idle-downshift"), Config(state_directory=tmp_path)) as running:
+        running.run_to(120)
+        assert "gpu_incident" not in running.page()
+        assert saved(tmp_path)["incidents"] == []
+        assert running.value("gpu_exporter_collector_success", collector="incidents") == 1
+        assert errors(running) == {}
+
+
+def test_a_flood_of_one_xid_and_a_loss_that_lasts_are_one_incident_each(tmp_path: Path) -> None:
+    flood = [xid(at, 62) for at in range(100, 5000, 500)]
+    with rig(host(tmp_path, *flood, event(100, 'kind = "lost"', gpu=1)), COARSE) as running:
+        running.run_to(3 * HOUR)
+        assert incidents(running) == {("0", "62"): 1, ("1", "79"): 1, ("1", "lost"): 1}
+
+
+def test_the_same_fault_hours_later_is_another_incident(tmp_path: Path) -> None:
+    with rig(host(tmp_path, xid(100, 62), xid(8000, 62)), COARSE) as running:
+        running.run_to(9000)
+        assert incidents(running) == {("0", "62"): 2}
+
+
+def test_a_restart_forgets_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:
+    events = (xid(20, 48), xid(25, 94, gpu=1), event(30, 'kind = "lost"', gpu=1))
+    with rig(host(tmp_path, *events), Config(state_directory=tmp_path)) as running:
+        running.run_to(100)
+        before = incidents(running)
+        again = restarted(running)
+        again.run(120)
+        assert incidents(again)[("0", "48")] == 1
+        third = restarted(again)
+        third.run(10)
+        assert [(each["kind"], each["slot"]) for each in saved(tmp_path)["incidents"]] == [
+            ("48", "0000:65:00.0"),
+            ("94", "0000:b3:00.0"),
+            ("79", "0000:b3:00.0"),
+            ("lost", "0000:b3:00.0"),
+        ]
+        assert before == {("0", "48"): 1, ("1", "94"): 1, ("1", "79"): 1, ("1", "lost"): 1}
+
+
+def test_without_a_state_directory_the_kernel_log_and_memory_are_all_there_is(tmp_path: Path) -> None:
+    with rig(host(tmp_path, xid(20, 48))) as running:
+        running.run_to(60)
+        assert incidents(running) == {("0", "48"): 1}
+        assert running.value("gpu_exporter_collector_success", collector="incidents") is None
+        again = restarted(running)
+        again.run(10)
+        assert incidents(again) == {("0", "48"): 1}
+
+
+@pytest.mark.parametrize("content", [b"", b'{"version": 2}', b"\x00" * 100, b"[" * 5000, b"x" * (2 << 20)])
+def test_a_corrupt_file_is_set_aside_once_and_counting_goes_on(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / FILE).write_bytes(content)
+    with rig(host(tmp_path, xid(20, 48)), Config(state_directory=tmp_path)) as running:
+        running.run_to(200)
+        assert incidents(running) == {("0", "48"): 1}
+        assert sum(errors(running).values()) == 1
+        assert (tmp_path / f"{FILE}.corrupt").read_bytes() == content
+        assert [each["kind"] for each in saved(tmp_path)["incidents"]] == ["48"]
+        assert sum("incidents are remembered" in r.message for r in caplog.records if r.levelname == "WARNING") == 1
+        assert running.value("gpu_exporter_collector_success", collector="incidents") == 1
+
+
+def test_a_state_directory_that_cannot_be_written_costs_only_the_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "state"
+    with rig(host(tmp_path, xid(20, 48)), Config(state_directory=folder)) as running:
+        running.run_to(90)
+        assert incidents(running) == {("0", "48"): 1}
+        assert errors(running)["missing"] >= 1
+        assert running.value("gpu_exporter_collector_success", collector="incidents") == 0
+        assert sum("remembered in memory only" in record.message for record in caplog.records) == 1
+        degraded = [labels["feature"] for labels, _ in running.series("gpu_exporter_degraded_info", reason="missing")]
+        assert degraded == ["state_directory"]
+        assert [value for _, value in running.series("gpu_up")] == [1.0, 1.0]
+        folder.mkdir()
+        running.run_to(300)
+        assert running.value("gpu_exporter_collector_success", collector="incidents") == 1
+        assert [each["kind"] for each in saved(folder)["incidents"]] == ["48"]
+
+
+class HangingLane(InlineLane):
+    """A lane whose jobs never come back, as on a file system that hangs."""
+
+    def submit(self, job: object) -> None:
+        del job
+        super().submit(self._hang)
+
+    @staticmethod
+    def _hang() -> None:
+        raise Blocked(float("inf"))
+
+
+def test_a_state_directory_that_hangs_stops_nothing(tmp_path: Path) -> None:
+    with rig(host(tmp_path, xid(20, 48)), Config(state_directory=tmp_path)) as running:
+        clock = running.clock
+        hanging = Rig(
+            running.simulated,
+            clock,
+            running.config,
+            make_lane=lambda name: (HangingLane if name == "incidents" else InlineLane)(clock),
+        )
+        hanging.run_to(90)
+        assert incidents(hanging) == {("0", "48"): 1}
+        assert hanging.value("gpu_devices", source="boot") == 2
+        assert hanging.value("gpu_exporter_collector_success", collector="incidents") == 0
+        assert [value for _, value in hanging.series("gpu_up")] == [1.0, 1.0]
+        closed: list[bool] = []
+
+        def wait(condition: Callable[[], bool]) -> bool:
+            closed.append(condition())
+            return closed[-1]
+
+        hanging.sampler.close(wait)
+        assert all(closed), "a state directory that hangs must not keep NVML from being shut down"
+
+
+def test_the_most_gpus_of_this_boot_are_remembered_over_a_restart(tmp_path: Path) -> None:
+    removed = event(100, 'kind = "removed"', gpu=1)
+    with rig(host(tmp_path, removed), replace(COARSE, state_directory=tmp_path)) as running:
+        running.run_to(60)
+        assert running.value("gpu_devices", source="boot") == 2
+        running.run_to(600)
+        again = restarted(running)
+        again.run(60)
+        assert again.value("gpu_devices", source="nvml") == 1
+        assert again.value("gpu_devices", source="boot") == 2
+        forgetful = restarted(again, replace(again.config, state_directory=None))
+        forgetful.run(60)
+        assert forgetful.value("gpu_devices", source="boot") == 1
+
+
+def test_the_most_gpus_of_another_boot_do_not_count(tmp_path: Path) -> None:
+    with rig(load_scenario("idle-downshift"), Config(state_directory=tmp_path)) as running:
+        running.run_to(30)
+        running.sampler.close(lambda condition: condition())
+        document = saved(tmp_path)
+        assert document["most_gpus"] == 2
+        (tmp_path / FILE).write_text(json.dumps(document | {"boot": "another", "most_gpus": 8}))
+        again = Rig(running.simulated, running.clock, running.config)
+        again.run(30)
+        assert again.value("gpu_devices", source="boot") == 2
+
+
+def test_every_gpu_was_initialised_anew_when_the_driver_was_loaded_after_the_boot() -> None:
+    with rig(load_scenario("idle-downshift")) as running:
+        running.run_to(30)
+        booted = -(running.clock.now().monotonic - running.elapsed)
+        assert resets(running) == {"0": pytest.approx(booted + 4), "1": pytest.approx(booted + 4)}
+
+
+def test_without_the_kernel_log_the_boot_is_the_last_reset() -> None:
+    with rig(load_scenario("idle-downshift")) as running:
+        running.kmsg.unlink()
+        running.run_to(30)
+        booted = -(running.clock.now().monotonic - running.elapsed)
+        assert resets(running) == {"0": pytest.approx(booted), "1": pytest.approx(booted)}
+
+
+@pytest.mark.parametrize("kernel_log", [True, False])
+def test_a_driver_that_was_loaded_anew_is_a_reset_of_every_gpu(tmp_path: Path, kernel_log: bool) -> None:  # noqa: FBT001
+    away = 'at = 100\nuntil = 200\neffect = { kind = "driver_not_loaded" }'
+    with rig(host(tmp_path, away)) as running:
+        if not kernel_log:
+            running.kmsg.unlink()
+        running.run_to(400)
+        assert all(200 <= at <= 265 for at in resets(running).values())
+        assert incidents(running) == {("0", "reset"): 1, ("1", "reset"): 1}
+
+
+def test_releasing_and_acquiring_is_a_reset(tmp_path: Path) -> None:
+    with rig(host(tmp_path), Config(state_directory=tmp_path)) as running:
+        running.run_to(30)
+        running.sampler.release()
+        running.run_to(60)
+        running.sampler.acquire()
+        running.run_to(120)
+        assert all(60 <= at <= 70 for at in resets(running).values())
+        again = restarted(running)
+        again.run(30)
+        assert all(60 <= at <= 70 for at in resets(again).values()), "remembered in this boot"
+
+
+def test_neither_a_new_nvml_session_nor_a_restart_is_a_reset(tmp_path: Path) -> None:
+    lost = event(20, 'kind = "lost"', gpu=1, until=40)
+    with rig(host(tmp_path, lost)) as running:
+        running.run_to(10)
+        before = resets(running)
+        running.run_to(200)
+        assert running.value("gpu_up", gpu="1") == 1
+        assert resets(running) == pytest.approx(before)
+        again = restarted(running)
+        again.run(30)
+        assert resets(again) == pytest.approx(before)
+
+
+def test_a_reset_that_the_driver_asks_for_no_more_was_done(tmp_path: Path) -> None:
+    asked = event(20, 'kind = "recovery_action", action = 1', until=100)
+    drain = event(20, 'kind = "recovery_action", action = 3', gpu=1, until=100)
+    with rig(host(tmp_path, asked, drain)) as running:
+        running.run_to(200)
+        seen = resets(running)
+        assert 100 <= seen["0"] <= 110
+        assert seen["1"] < 0, "peer-to-peer work that was drained resets nothing"
+
+
+def test_the_scenario_of_a_repeat_offender_blames_the_slot() -> None:
+    with rig(load_scenario("repeat-offender")) as running:
+        running.run_to(60)
+        assert incidents(running, by="slot", days="30") == {("1", "79"): 2}
+        running.run_to(700)
+        assert incidents(running, by="slot", days="30") == {("1", "79"): 3, ("1", "lost"): 1}
+        assert incidents(running, by="board", days="30") == {("1", "79"): 1, ("1", "lost"): 1}
+        assert running.value("gpu_incident_boards_recent", gpu="1", kind="79") == 2
+        found = {(labels["code"], labels["gpu"]) for labels, _ in running.series("gpu_finding_since_timestamp_seconds")}
+        assert ("gpu.repeat_offender", "1") in found
+
+
+def test_a_slot_whose_gpu_was_never_seen_is_remembered_by_its_address(tmp_path: Path) -> None:
+    with rig(load_scenario("repeat-offender"), Config(state_directory=tmp_path)) as running:
+        running.run_to(700)
+        again = restarted(running)
+        again.run(30)
+        series = again.series("gpu_incidents_recent", by="slot", days="30", kind="79")
+        assert [(labels["gpu"], labels["pci_bus_id"], value) for labels, value in series] == [("", "0000:b3:00.0", 3.0)]

@@ -1,0 +1,337 @@
+"""Values, precedence, environment and combinations: what becomes a Config and what is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import pytest
+from tests.command_line import config_from
+
+from gpu_triage.config import Config, collector_enabled
+from gpu_triage.errors import ConfigError
+from gpu_triage.options import (
+    CollectorSwitch,
+    Option,
+    all_options,
+    options_markdown,
+)
+
+SWITCHES = (
+    CollectorSwitch("process", "Processes on each GPU.", default=True),
+    CollectorSwitch("host_disk", "Disk use.", default=True),
+    CollectorSwitch("host_memory", "Memory pressure.", default=False),
+)
+OPTIONS = all_options(SWITCHES)
+
+
+def config_of(environment: Mapping[str, str] | None = None, **flags: str) -> Config:
+    """The Config of an environment and of flags written as ``sample__fast="1s"``."""
+    by_name = {option.key.replace(".", "__").replace("-", "_"): option for option in OPTIONS}
+    return config_from([flag(by_name[name], text) for name, text in flags.items()], environment, SWITCHES)
+
+
+def flag(option: Option, text: str) -> str:
+    """An option as an argument of the command line."""
+    if option.on_off:
+        return option.flag if text == "true" else option.negative_flag
+    return f"{option.flag}={text}"
+
+
+def refusal(environment: Mapping[str, str] | None = None, **flags: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        config_of(environment, **flags)
+    message = str(caught.value)
+    assert len(message.splitlines()) == 1
+    assert "; " in message or "is not one of" in message, "a refusal says what would be right"
+    return message
+
+
+def test_nothing_given_yields_the_defaults() -> None:
+    assert config_of() == Config()
+
+
+def test_config_cannot_be_changed_through_any_door() -> None:
+    choices = {"host": False}
+    config = Config(collectors=choices)
+    choices["host"] = True
+    assert config.collectors == {"host": False}
+    with pytest.raises(TypeError):
+        config.collectors["host"] = True  # type: ignore[index]  # the point of the test
+    with pytest.raises(FrozenInstanceError):
+        config.stale_after = 4  # type: ignore[misc]  # the point of the test
+    assert hash(config) == hash(Config())
+
+
+GOOD: tuple[tuple[str, str, str, object], ...] = (
+    ("web.listen-address", "127.0.0.1:0", "web_listen_addresses", ("127.0.0.1:0",)),
+    ("web.telemetry-path", "/gpu/metrics", "web_telemetry_path", "/gpu/metrics"),
+    ("web.max-requests", "1000", "web_max_requests", 1000),
+    ("web.enable-lifecycle", "true", "web_enable_lifecycle", True),
+    ("web.systemd-socket", "true", "web_systemd_socket", True),
+    ("web.config.file", "web.yml", "web_config_file", "web.yml"),
+    ("path.procfs", "/", "path_procfs", Path("/")),
+    ("path.sysfs", "/", "path_sysfs", Path("/")),
+    ("path.kmsg", "/dev/null", "path_kmsg", Path("/dev/null")),
+    ("sample.fast", "100ms", "sample_fast_seconds", 0.1),
+    ("sample.medium", "1m", "sample_medium_seconds", 60.0),
+    ("sample.slow", "1h", "sample_slow_seconds", 3600.0),
+    ("sample.deadline", "120s", "sample_deadline_seconds", 120.0),
+    ("stale-after", "2", "stale_after", 2),
+    ("expect.gpu-count", "64", "expect_gpu_count", 64),
+    ("expect.pcie-generation", "7", "expect_pcie_generation", 7),
+    ("expect.pcie-width", "16", "expect_pcie_width", 16),
+    ("expect.p2p", "false", "expect_p2p", False),
+    ("baseline.file", "/etc/baseline.json", "baseline_file", Path("/etc/baseline.json")),
+    ("baseline.from-host", "false", "baseline_from_host", False),
+    ("state.directory", "/var/lib/gpu-triage", "state_directory", Path("/var/lib/gpu-triage")),
+    ("collector.textfile.directory", "/run/jobs", "collector_textfile_directory", Path("/run/jobs")),
+    ("metrics.profile", "rules", "metrics_profile", "rules"),
+    ("metrics.include", "gpu_nvlink_*", "metrics_include", ("gpu_nvlink_*",)),
+    ("metrics.exclude", "gpu_power_watts", "metrics_exclude", ("gpu_power_watts",)),
+    ("process.max", "0", "process_max", 0),
+    (
+        "kubernetes.pod-resources-socket",
+        "/run/kubelet.sock",
+        "kubernetes_pod_resources_socket",
+        Path("/run/kubelet.sock"),
+    ),
+    ("log.level", "debug", "log_level", "debug"),
+    ("log.format", "json", "log_format", "json"),
+    ("replay", "/dev/null", "replay", Path("/dev/null")),
+    ("simulate-pace", "1", "simulate_pace", 1),
+    ("simulate", "pcie-downtrained", "simulate", "pcie-downtrained"),
+)
+
+
+@pytest.mark.parametrize(("name", "text", "field", "value"), GOOD)
+def test_an_option_sets_its_field_from_flag_and_variable_alike(name: str, text: str, field: str, value: object) -> None:
+    option = next(option for option in OPTIONS if option.key == name)
+    for config in (config_from([flag(option, text)]), config_from([], {option.variable: text})):
+        chosen = getattr(config, field)
+        assert chosen == value
+        assert type(chosen) is type(value) or isinstance(chosen, Path)
+
+
+def test_every_field_of_config_has_an_option_and_a_case_above() -> None:
+    names = {field.name for field in fields(Config)}
+    assert {option.field for option in OPTIONS} - {None} == names
+    assert {field for _, _, field, _ in GOOD} | {"collectors"} == names
+
+
+def test_parsed_values_have_the_types_config_declares() -> None:
+    hints: dict[str, Any] = get_type_hints(Config, localns={"Mapping": Mapping})
+    for _, _, field, value in GOOD:
+        allowed = getattr(hints[field], "__args__", (hints[field],))
+        assert isinstance(value, tuple) or type(value) in allowed or isinstance(value, Path)
+
+
+BAD = (
+    ("web.listen-address", "9836", "write host:port, :port or [v6]:port"),
+    ("web.listen-address", ":65536", "write host:port, :port or [v6]:port"),
+    ("web.listen-address", "::1:9836", "write host:port, :port or [v6]:port"),
+    ("web.listen-address", "[10.0.0.1]:9836", "write host:port, :port or [v6]:port"),
+    ("web.listen-address", "300.0.0.1:9836", "write host:port, :port or [v6]:port"),
+    ("web.listen-address", "http://host:9836", "write host:port, :port or [v6]:port"),
+    ("web.telemetry-path", "metrics", "starts with /"),
+    ("web.telemetry-path", "/", "write a path below it, such as /metrics"),
+    ("web.telemetry-path", "/-/ready", "write another path, such as /metrics"),
+    ("web.telemetry-path", "/my metrics", "such as /metrics"),
+    ("web.telemetry-path", "/metrics?x=1", "such as /metrics"),
+    ("web.telemetry-path", "/a/../b", "such as /metrics"),
+    ("web.max-requests", "0", "a whole number from 1 to 1000"),
+    ("path.procfs", "/dev/null", "is not a folder; name another one"),
+    ("path.sysfs", "/nowhere/sys", "does not exist; name another one"),
+    ("path.kmsg", "/nowhere\n/kmsg", "does not exist; name another one"),
+    ("path.kmsg", "x" * 5000, "does not exist; name another one"),
+    ("sample.fast", "5", "write 5s"),
+    ("sample.fast", "1.5", "write 1.5s"),
+    ("sample.fast", "99ms", "from 100ms to 60s"),
+    ("sample.fast", "61s", "from 100ms to 60s"),
+    ("sample.fast", "1 s", "500ms, 5s, 1m or 1h"),
+    ("sample.fast", "-1s", "500ms, 5s, 1m or 1h"),
+    ("sample.fast", "\N{ARABIC-INDIC DIGIT FIVE}s", "500ms, 5s, 1m or 1h"),
+    ("sample.fast", "9" * 5000 + "s", "from 100ms to 60s"),
+    ("sample.deadline", "121s", "from 100ms to 120s"),
+    ("stale-after", "1", "a whole number from 2 to 100"),
+    ("stale-after", "9" * 5000, "a whole number from 2 to 100"),
+    ("stale-after", "3.5", "a whole number from 2 to 100"),
+    ("expect.gpu-count", "65", "a whole number from 0 to 64"),
+    ("expect.pcie-generation", "8", "a whole number from 1 to 7"),
+    ("expect.pcie-width", "3", "one of 1, 2, 4, 8, 12, 16, 32"),
+    ("expect.p2p", "yes", "true or false"),
+    ("metrics.profile", "most", "'most' is not one of 'rules', 'default', 'full'"),
+    ("metrics.exclude", "Power watts", "'Power watts' is no metric; write a name, or a pattern"),
+    ("process.max", "1025", "a whole number from 0 to 1024"),
+    ("collector.host", "off", "true or false"),
+    ("log.level", "INFO", "not one of 'debug', 'info', 'warning', 'error'"),
+    ("log.format", "xml", "not one of 'logfmt', 'json'"),
+    ("kubernetes.pod-resources-socket", "kubelet.sock", "the absolute path of the socket"),
+    ("kubernetes.pod-resources-socket", "/run/kubelet\n.sock", "the absolute path of the socket"),
+    ("simulate", "a\nb", "the name of a scenario or the path of its file"),
+)
+
+
+@pytest.mark.parametrize(("name", "text", "right"), BAD)
+def test_a_bad_value_is_refused_naming_its_source_and_what_would_be_right(name: str, text: str, right: str) -> None:
+    option = next(option for option in OPTIONS if option.key == name)
+    by_variable = refusal({option.variable: text})
+    assert by_variable.startswith(f"environment variable {option.variable}: ")
+    assert right in by_variable
+    assert len(by_variable) < 300
+    if not option.on_off:
+        with pytest.raises(ConfigError, match=rf"(?s)^{re.escape(option.flag)}: .*{re.escape(right)}"):
+            config_from([flag(option, text)])
+
+
+def test_flag_beats_variable_beats_file_beats_default(tmp_path: Path) -> None:
+    file = tmp_path / "config.yml"
+    file.write_text("sample: {fast: 2s, medium: 20s, slow: 200s}\nstale-after: 9\n")
+    environment = {
+        "GPU_TRIAGE_CONFIG_FILE": str(file),
+        "GPU_TRIAGE_SAMPLE_FAST": "3s",
+        "GPU_TRIAGE_SAMPLE_MEDIUM": "30s",
+    }
+    config = config_of(environment, sample__fast="4s")
+    assert config.sample_fast_seconds == 4
+    assert config.sample_medium_seconds == 30
+    assert config.sample_slow_seconds == 200
+    assert config.stale_after == 9
+    assert config.process_max == Config().process_max
+
+
+def test_a_value_that_is_overridden_does_not_stop_the_start() -> None:
+    assert config_of({"GPU_TRIAGE_STALE_AFTER": "wrong"}, stale_after="5").stale_after == 5
+
+
+def test_a_variable_separates_several_values_by_commas() -> None:
+    config = config_of({"GPU_TRIAGE_WEB_LISTEN_ADDRESS": "127.0.0.1:9836, [::1]:9836"})
+    assert config.web_listen_addresses == ("127.0.0.1:9836", "[::1]:9836")
+    assert "write host:port" in refusal({"GPU_TRIAGE_WEB_LISTEN_ADDRESS": ":9836,"})
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert config_of({"GPU_TRIAGE_SIMULATE": "", "GPU_TRIAGE_SAMPLE_FAST": ""}) == Config()
+
+
+def test_an_unknown_variable_of_ours_is_refused_with_the_likely_one() -> None:
+    message = refusal({"GPU_TRIAGE_SAMPLE_FATS": "1s"})
+    assert message == "unknown environment variable GPU_TRIAGE_SAMPLE_FATS; did you mean GPU_TRIAGE_SAMPLE_FAST?"
+    assert "lists them" in refusal({"GPU_TRIAGE_QQQQQQQQQQQQQQQQQQQQQQQQQQQ": "1s"})
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "PATH",
+        "GPU_TRIAGER_MODE",
+        "GPU_TRIAGE_EXPORTER_SERVICE_HOST",
+        "GPU_TRIAGE_EXPORTER_PORT_9836_TCP",
+        "GPU_TRIAGE_SERVICE_HOST",
+        "GPU_TRIAGE_SERVICE_PORT_HTTP_METRICS",
+        "GPU_TRIAGE_PORT",
+        "GPU_TRIAGE_PORT_9836_TCP_ADDR",
+        "GPU_TRIAGE_METRICS_PORT_9836_TCP_PROTO",
+    ],
+)
+def test_variables_of_others_are_left_alone(variable: str) -> None:
+    assert config_of({variable: "tcp://10.0.0.1:9836"}) == Config()
+
+
+@pytest.mark.parametrize(
+    ("flags", "parts"),
+    [
+        (
+            {"sample__fast": "10s"},
+            ("sample.medium (5s, the default)", "sample.fast (10s, --sample.fast)", "to 10s or more"),
+        ),
+        ({"sample__slow": "4s"}, ("sample.slow (4s, --sample.slow)", "sample.medium (5s, the default)")),
+        (
+            {"expect__gpu_count": "1", "expect__p2p": "true"},
+            ("expect.p2p (--expect.p2p)", "--expect.gpu-count to 2 or more"),
+        ),
+        (
+            {"expect__gpu_count": "0", "expect__pcie_width": "16"},
+            ("expect.pcie-width (--expect.pcie-width)", "leave it out"),
+        ),
+        (
+            {"simulate": "healthy", "path__sysfs": "/"},
+            ("path.sysfs (--path.sysfs)", "simulated host (--simulate)", "leave one of them out"),
+        ),
+        ({"simulate": "healthy", "replay": "/dev/null"}, ("simulate (--simulate)", "replay (--replay)", "two hosts")),
+        ({"replay": "/dev/null", "path__sysfs": "/"}, ("path.sysfs (--path.sysfs)", "recorded host (--replay)")),
+        (
+            {"simulate": "healthy", "kubernetes__pod_resources_socket": "/run/kubelet.sock"},
+            ("kubernetes.pod-resources-socket (--kubernetes", "simulated host (--simulate)", "leave one of them out"),
+        ),
+        (
+            {"baseline__from_host": "true", "baseline__file": "/etc/baseline.json"},
+            ("baseline.from-host (--baseline.from-host)", "baseline.file (--baseline.file)", "leave one of them out"),
+        ),
+        ({"baseline__from_host": "true"}, ("nowhere to keep what it learns", "set --state.directory as well")),
+        (
+            {"collector__host": "false", "collector__process": "false"},
+            ("every collector is switched off", "leave at least one on"),
+        ),
+    ],
+)
+def test_a_useless_combination_is_refused_naming_both_sides(flags: dict[str, str], parts: tuple[str, ...]) -> None:
+    message = refusal({}, **flags)
+    for part in parts:
+        assert part in message
+
+
+def test_pods_cannot_be_named_when_no_process_is_collected() -> None:
+    switches = (*SWITCHES, CollectorSwitch("processes", "Processes.", default=True))
+    variables = {
+        "GPU_TRIAGE_KUBERNETES_POD_RESOURCES_SOCKET": "/run/kubelet.sock",
+        "GPU_TRIAGE_COLLECTOR_PROCESSES": "false",
+    }
+    with pytest.raises(ConfigError, match=r"POD_RESOURCES_SOCKET.*COLLECTOR_PROCESSES.*leave one of them out"):
+        config_from([], variables, switches)
+
+
+def test_equal_intervals_and_a_default_path_beside_a_simulation_are_fine() -> None:
+    config_of(sample__fast="5s", sample__slow="5s")
+    config_of(simulate="healthy", path__sysfs="/sys")
+
+
+@pytest.mark.parametrize(
+    "addresses", [":9836,:9836", "Host:80,host:80", "unix:/run/a,unix:/run/a", ":9836,127.0.0.1:9836", "[::1]:80,:80"]
+)
+def test_addresses_that_take_each_others_port_are_refused(addresses: str) -> None:
+    message = refusal({"GPU_TRIAGE_WEB_LISTEN_ADDRESS": addresses})
+    assert message.startswith("environment variable GPU_TRIAGE_WEB_LISTEN_ADDRESS: ")
+    assert "write it once" in message or "keep one of them" in message
+
+
+def test_a_collectors_own_switch_beats_its_groups_which_beats_its_default() -> None:
+    config = config_of(collector__host="false", collector__host_memory="true")
+    assert collector_enabled(config, "host_memory", default=False)
+    assert not collector_enabled(config, "host_disk", default=True)
+    assert collector_enabled(config, "process", default=True)
+    assert not collector_enabled(Config(), "host_memory", default=False)
+    assert not collector_enabled(config, "hostile", default=False)
+
+
+def test_a_collector_named_twice_or_like_the_group_is_a_programming_error() -> None:
+    for name in ("process", "host"):
+        with pytest.raises(ValueError, match="must differ"):
+            all_options([*SWITCHES, CollectorSwitch(name, "Again.", default=True)])
+
+
+def test_flags_variables_and_keys_are_unique() -> None:
+    assert len({option.flag for option in OPTIONS}) == len(OPTIONS)
+    assert len({option.variable for option in OPTIONS}) == len(OPTIONS)
+
+
+def test_the_documentation_has_one_row_of_five_cells_for_each_option() -> None:
+    rows = [line for line in options_markdown(SWITCHES).splitlines() if line.startswith("| `--")]
+    assert len(rows) == len(OPTIONS)
+    for option, row in zip(OPTIONS, rows, strict=True):
+        assert len(re.findall(r"(?<!\\)\|", row)) == 6
+        assert f"`{option.variable}`" in row
+        assert (option.help or "").rstrip(".") in row

@@ -1,0 +1,72 @@
+"""The help of the real command line: what a person sees who tries a command for the first time."""
+
+from __future__ import annotations
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from gpu_triage.cli import group
+from gpu_triage.options import Option
+
+COMMANDS = (
+    "advise",
+    "baseline",
+    "baseline write",
+    "baseline diff",
+    "check",
+    "explain",
+    "record",
+    "rules",
+    "serve",
+    "simulate",
+    "web-password",
+)
+
+
+def help_of(command: str, columns: int = 100) -> str:
+    result = CliRunner(env={"COLUMNS": str(columns)}).invoke(group, [*command.split(), "--help"])
+    assert result.exit_code == 0
+    return result.output
+
+
+def test_commands_to_copy_stand_on_lines_of_their_own() -> None:
+    lines = help_of("simulate").splitlines()
+    for command in (
+        "gpu-triage serve --simulate NAME",
+        "gpu-triage simulate h100-8-bad-night --history 6h --step 15s --output night.om",
+        "promtool tsdb create-blocks-from openmetrics night.om data",
+    ):
+        assert f"    {command}" in lines
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_has_no_markup_and_explains_each_of_a_commands_own_flags(command: str) -> None:
+    shown = help_of(command)
+    assert "\\b" not in shown
+    assert "\b" not in shown
+    found: click.Command = group
+    for name in command.split():
+        context = click.Context(found)
+        assert isinstance(found, click.Group)
+        child = found.get_command(context, name)
+        assert child is not None
+        found = child
+    own = (each for each in found.params if isinstance(each, click.Option) and not isinstance(each, Option))
+    assert [each.name for each in own if not each.help] == []
+
+
+@pytest.mark.parametrize("command", ["check", "record", "baseline diff"])
+def test_a_commands_own_flags_come_first_and_its_arguments_are_no_flags(command: str) -> None:
+    sections = [line for line in help_of(command).splitlines() if line.endswith(":") and not line.startswith(" ")]
+    assert sections[0] == "Options:"
+    assert "Other:" not in sections
+    listed = [line.split()[0] for line in help_of(command).splitlines() if line.startswith("  ") and line.split()]
+    assert not {"FILE", "DIR|FILE.tar.gz"} & set(listed)
+
+
+def test_the_list_of_commands_cuts_no_sentence_short() -> None:
+    for columns in (80, 100):
+        listed = CliRunner().invoke(group, ["--help"], terminal_width=columns).output.partition("Commands:")[2]
+        assert "..." not in listed
+        assert all(line.endswith((".", ").")) for line in listed.splitlines() if line)

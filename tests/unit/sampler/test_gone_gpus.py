@@ -1,0 +1,133 @@
+"""What is remembered of GPUs that are gone: nothing that hides how the others fare, and no more than fits."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import count
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.faults.library import Call, Fault, FaultyLibrary
+from tests.rig import Rig, rig, scenario_with
+
+from gpu_triage.config import Config
+from gpu_triage.sampler.lanes import InlineLane, Job
+from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpu_triage.machine import Machine
+    from gpu_triage.sampler.lanes import LaneMaker
+    from gpu_triage.simulator import SimulatedMachine
+
+pytestmark = pytest.mark.slow
+
+MOST_REMEMBERED = 2 * 14
+"""Two GPUs by each look of a little more than a minute."""
+LOST = 'at = 20\ngpu = 0\neffect = { kind = "lost" }'
+NO_CLOCK = 'at = 30\ngpu = 1\neffect = { kind = "error", function = "nvmlDeviceGetClockInfo", code = "UNKNOWN" }'
+
+
+def test_what_a_lost_gpu_last_answered_does_not_hide_that_no_other_answers(tmp_path: Path) -> None:
+    with rig(scenario_with(tmp_path, "dual-a10", LOST, NO_CLOCK)) as running:
+        running.run_to(25)
+        assert running.value("gpu_exporter_collector_success", collector="clocks") == 1
+        running.run_to(35)
+        assert running.value("gpu_exporter_collector_success", collector="clocks") == 0
+
+
+def machine_with(simulated: SimulatedMachine, fault: Fault) -> Machine:
+    library = FaultyLibrary(simulated.machine.nvml)
+    library.fault = fault
+    return dataclasses.replace(simulated.machine, nvml=library)
+
+
+def test_a_driver_that_invents_gpus_does_not_grow_the_exporter() -> None:
+    invented = count()
+
+    def inventing(call: Call) -> int:
+        code = call.proceed()
+        if call.function == "nvmlDeviceGetUUID":
+            call.arguments[1].value = f"GPU-{next(invented):08x}".encode()
+        return code
+
+    clock, lanes = VirtualClock(), LanesInUse()
+    with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
+        machine = machine_with(simulated, inventing)
+        running = Rig(simulated, clock, Config(sample_fast_seconds=5.0), machine, lanes.make(clock))
+        while next(invented) < 200:
+            running.run(5)
+        status, store = running.sampler.status, running.sampler.store
+        assert len(running.series("gpu_up")) <= MOST_REMEMBERED
+        assert max(len(store.of(collector)) for collector in store.collectors) <= MOST_REMEMBERED
+        assert sum(status.noted(f"GPU-{number:08x}") for number in range(next(invented))) <= MOST_REMEMBERED
+        assert lanes.of_gpus() <= 2 * 2
+
+
+def test_a_gpu_that_one_look_misnamed_is_forgotten_within_a_minute_and_a_half(tmp_path: Path) -> None:
+    misnaming = False
+
+    def fault(call: Call) -> int:
+        code = call.proceed()
+        if misnaming and call.function == "nvmlDeviceGetUUID" and call.gpu == 1:
+            call.arguments[1].value = b"GPU-phantom"
+        return code
+
+    clock = VirtualClock()
+    with simulated_machine(scenario_with(tmp_path, "dual-a10"), clock=clock) as simulated:
+        running = Rig(simulated, clock, Config(), machine_with(simulated, fault))
+        running.run(20)
+        misnaming = True
+        running.run(5)
+        misnaming = False
+        assert running.value("gpu_up", uuid="GPU-phantom") is not None
+        running.run(90)
+        assert running.series("gpu_up", uuid="GPU-phantom") == []
+        assert [value for _, value in running.series("gpu_up")] == [1, 1]
+
+
+def test_a_gpu_lost_soon_after_the_start_is_not_forgotten(tmp_path: Path) -> None:
+    gone = 'at = 8\ngpu = 0\neffect = { kind = "removed" }'
+    with rig(scenario_with(tmp_path, "dual-a10", gone)) as running:
+        running.run_to(300)
+        assert sorted(value for _, value in running.series("gpu_up")) == [0, 1]
+
+
+def test_a_gpu_that_comes_back_is_sampled_again(tmp_path: Path) -> None:
+    away = 'at = 20\nuntil = 120\ngpu = 0\neffect = { kind = "removed" }'
+    with rig(scenario_with(tmp_path, "dual-a10", away)) as running:
+        running.run_to(60)
+        assert len(running.series("gpu_power_watts")) == 1
+        running.run_to(400)
+        assert len(running.series("gpu_power_watts")) == 2
+
+
+class LanesInUse:
+    """Makes lanes and counts those that were given a job and not closed since: each is a thread."""
+
+    def __init__(self) -> None:
+        self._used: set[CountedLane] = set()
+
+    def make(self, clock: VirtualClock) -> LaneMaker:
+        """A lane maker for a sampler on this clock."""
+        return lambda name: CountedLane(name, clock, self._used)
+
+    def of_gpus(self) -> int:
+        """Lanes of GPUs among them."""
+        return sum(lane.name.startswith("gpu-") for lane in self._used)
+
+
+class CountedLane(InlineLane):
+    def __init__(self, name: str, clock: VirtualClock, used: set[CountedLane]) -> None:
+        super().__init__(clock)
+        self.name = name
+        self._used = used
+
+    def submit(self, job: Job) -> None:
+        self._used.add(self)
+        super().submit(job)
+
+    def close(self) -> None:
+        self._used.discard(self)
+        super().close()

@@ -1,0 +1,153 @@
+"""The judge at its place in the sampler: when it is asked, what its failure costs, and how time is counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.judged import judged
+from tests.rig import rig, scenario_with
+
+from gpu_triage.config import Config
+from gpu_triage.diagnosis.judge import DaemonJudge
+from gpu_triage.machine import Moment
+from gpu_triage.sampler.outcomes import OutcomeStore
+from gpu_triage.simulator import load_scenario
+from gpu_triage.subjects.metric import Sample
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+HOST = "rtx-4070-ti-super"
+
+
+def test_it_judges_on_the_medium_tier_and_at_once_when_a_gpu_is_lost(tmp_path: Path) -> None:
+    lost = 'at = 62\ngpu = 1\neffect = { kind = "lost" }'
+    with judged(scenario_with(tmp_path, HOST, lost)) as seen:
+        moments = []
+        for second in range(50, 80):
+            seen.run_to(second)
+            latest = seen.running.judge.latest
+            assert latest is not None
+            moments.append(latest.at.monotonic)
+        ends = sorted(set(moments))
+        apart = [round(b - a) for a, b in pairwise(ends)]
+        assert set(apart) <= {1, 2, 3, 4, 5}
+        assert apart.count(5) >= 3
+        assert seen.entered("1", "sick") <= 64
+
+
+def test_a_judge_that_raises_costs_its_own_series_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    with rig(load_scenario(HOST)) as running:
+        running.run(60)
+        before = len(running.series("gpu_power_watts"))
+        good = DaemonJudge.judge
+
+        def broken(_self: object, _store: OutcomeStore, _now: Moment) -> Iterable[Sample]:
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(DaemonJudge, "judge", broken)
+        running.run(20)
+        assert running.series("gpu_bottleneck") == []
+        assert running.value("gpu_exporter_collector_success", collector="judge") == 0
+        assert running.value("gpu_exporter_errors_total", collector="judge", error="exception") in (3, 4)
+        assert len(running.series("gpu_power_watts")) == before
+        monkeypatch.setattr(DaemonJudge, "judge", good)
+        running.run(60)
+        assert running.value("gpu_exporter_collector_success", collector="judge") == 1
+        counted = sum(value for _, value in running.series("gpu_bottleneck_seconds_total", gpu="0"))
+        # The time from the last judgement before to the first one after it was judged by nobody.
+        assert counted == pytest.approx(120, abs=11)
+
+
+def test_a_sample_that_breaks_off_half_way_publishes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with rig(load_scenario(HOST)) as running:
+        running.run(10)
+        good = DaemonJudge.judge
+
+        def halfway(self: DaemonJudge, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
+            yield from list(good(self, store, now))[:3]
+            raise ValueError
+
+        monkeypatch.setattr(DaemonJudge, "judge", halfway)
+        running.run(10)
+        assert running.series("gpu_bottleneck") == []
+        assert running.series("gpu_bottleneck_seconds_total") == []
+
+
+def test_time_in_which_the_exporter_was_stopped_counts_for_no_class() -> None:
+    with judged(load_scenario(HOST)) as seen:
+        seen.run_to(100)
+        spent = sum(seen.seconds("0").values())
+        seen.running.clock.advance(600)  # as after SIGSTOP, or while the host slept
+        seen.running.elapsed += 600
+        seen.run_to(750)
+        assert sum(seen.seconds("0").values()) == pytest.approx(spent + 50, abs=6)
+        strip = seen.report.gpus[0].strip
+        assert sum(piece.began_ago - piece.ended_ago for piece in strip) == pytest.approx(150, abs=12)
+
+
+def test_a_scrape_in_between_sees_the_counters_as_of_the_last_judgement() -> None:
+    with judged(load_scenario(HOST)) as seen:
+        seen.run_to(97)
+        first = seen.seconds("0")
+        seen.run_to(98)
+        assert seen.seconds("0") == first
+
+
+def test_a_gpu_that_moves_to_another_index_takes_its_seconds_with_it(tmp_path: Path) -> None:
+    gone = 'at = 100\ngpu = 0\neffect = { kind = "removed" }'
+    with judged(scenario_with(tmp_path, HOST, gone), Config(sample_fast_seconds=5.0)) as seen:
+        seen.run_to(90)
+        (before,) = {labels["uuid"] for labels, _ in seen.running.series("gpu_bottleneck", gpu="1")}
+        seen.run_to(400)
+        for uuid in {labels["uuid"] for labels, _ in seen.running.series("gpu_up")}:
+            classes = seen.running.series("gpu_bottleneck", uuid=uuid)
+            assert len(classes) == 1, "one class a GPU, whatever its index"
+        counted = sum(v for _, v in seen.running.series("gpu_bottleneck_seconds_total", uuid=before))
+        assert counted == pytest.approx(400, abs=10)
+
+
+def test_a_driver_that_goes_and_comes_back_leaves_each_gpu_one_class(tmp_path: Path) -> None:
+    reload = 'at = 100\nuntil = 160\neffect = { kind = "driver_not_loaded" }'
+    with judged(scenario_with(tmp_path, HOST, reload)) as seen:
+        seen.run_to(150)
+        assert set(seen.classes().values()) == {"sick"}
+        assert seen.report.verdict.value == "drain"
+        seen.run_to(400)
+        assert set(seen.classes().values()) == {"compute"}
+        for gpu in ("0", "1"):
+            assert sum(seen.seconds(gpu).values()) == pytest.approx(400, abs=6)
+
+
+def test_without_gpu_or_driver_there_is_no_class_and_the_host_is_not_kept() -> None:
+    with judged(load_scenario("no-driver")) as seen:
+        seen.run_to(30)
+        assert seen.running.series("gpu_bottleneck") == []
+        assert seen.running.value("gpu_host_verdict") == 2
+        areas = {area.area.name: area.summary for area in seen.report.areas}
+        assert areas["HEALTH"] is None
+        assert areas["PCIE"] is None
+
+
+def test_what_was_not_read_yet_is_not_kept() -> None:
+    with judged(load_scenario(HOST)) as seen:
+        running = seen.running
+        running.sampler.step()
+        running.sampler.publish()
+        latest = running.judge.latest
+        assert latest is not None
+        assert {gpu.verdict.value for gpu in latest.report.gpus} <= {"not_read"}
+
+
+def test_a_slower_medium_tier_is_judged_over_two_of_its_rounds() -> None:
+    config = replace(Config(), sample_fast_seconds=15.0, sample_medium_seconds=60.0)
+    with judged(load_scenario(HOST), config) as seen:
+        seen.run_to(600)
+        assert set(seen.classes().values()) == {"compute"}
+        assert seen.report.measured_seconds == 120

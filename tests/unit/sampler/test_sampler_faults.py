@@ -1,0 +1,331 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.rig import Rig, pair_with, rig, scenario_with
+
+from gpu_triage.config import Config
+from gpu_triage.incidents import metrics as incidents
+from gpu_triage.simulator import load_scenario
+from gpu_triage.subjects import judgement
+from gpu_triage.subjects.metric import declared_in
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+FAST_METRICS = ("gpu_sm_utilization_ratio", "gpu_power_watts", "gpu_throttle_active", "gpu_clock_hertz")
+
+
+def readings_of(running: Rig, gpu: str) -> set[str]:
+    """Names of the series a GPU has, less those it keeps when it is gone."""
+    kept = {
+        "gpu_exporter_call_inflight_seconds",
+        "gpu_up",
+        "gpu_error_info",
+        "gpu_info",
+        "gpu_xid_errors_total",
+        "gpu_xid_last_timestamp_seconds",
+    }
+    kept |= {spec.name for own in (judgement, incidents) for spec in declared_in(own.__name__)}
+    lines = (line for line in running.page().splitlines() if not line.startswith("#"))
+    return {line.split("{")[0] for line in lines if f'{{gpu="{gpu}"' in line or f',gpu="{gpu}"' in line} - kept
+
+
+def test_healthy_host_has_no_error_and_every_gpu_up() -> None:
+    with rig(load_scenario("h100-8")) as running:
+        running.run(70)
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 8
+        assert running.series("gpu_error_info") == []
+        assert running.series("gpu_exporter_errors_total") == []
+        assert running.series("gpu_exporter_collector_success") != []
+        assert {value for _, value in running.series("gpu_exporter_collector_success")} == {1.0}
+
+
+def test_a_hanging_gpu_is_stalled_within_two_fast_intervals_and_the_deadline(tmp_path: Path) -> None:
+    scenario = pair_with(tmp_path, "h100-8", 'at = "20s"\nuntil = "50s"\ngpu = 1\neffect = { kind = "hang" }')
+    config = Config(sample_deadline_seconds=2.0)
+    with rig(scenario, config) as running:
+        running.run_to(20)
+        assert running.value("gpu_up", gpu="1") == 1
+        running.run_to(20 + 2 * config.sample_fast_seconds + config.sample_deadline_seconds)
+        assert running.value("gpu_up", gpu="1") == 0
+        assert running.error_of("1") == "stalled"
+
+
+def test_a_hang_costs_the_other_gpus_nothing(tmp_path: Path) -> None:
+    scenario = pair_with(tmp_path, "h100-8", 'at = "20s"\nuntil = "50s"\ngpu = 1\neffect = { kind = "hang" }')
+    with rig(scenario) as running:
+        for second in range(21, 50):
+            running.run_to(second)
+            now = running.clock.now().monotonic
+            key = running.series("gpu_info", gpu="0")[0][0]["uuid"]
+            outcome = running.sampler.store.get("power", key)
+            assert outcome is not None
+            assert now - outcome.finished_at.monotonic < running.config.sample_fast_seconds
+        assert running.value("gpu_driver_up") == 1
+
+
+def test_a_stalled_gpus_values_are_withdrawn_after_three_intervals_and_its_identity_stays(
+    tmp_path: Path,
+) -> None:
+    scenario = pair_with(tmp_path, "h100-8", 'at = "20s"\nuntil = "300s"\ngpu = 1\neffect = { kind = "hang" }')
+    with rig(scenario) as running:
+        running.run_to(22)
+        assert running.value("gpu_power_watts", gpu="1") is not None
+        running.run_to(25)
+        assert running.value("gpu_power_watts", gpu="1") is None
+        assert running.value("gpu_temperature_celsius", gpu="1", sensor="gpu") is not None
+        running.run_to(40)
+        assert running.value("gpu_temperature_celsius", gpu="1", sensor="gpu") is None
+        running.run_to(270)
+        assert readings_of(running, "1") == set()
+        assert running.value("gpu_info", gpu="1") == 1
+        assert running.value("gpu_up", gpu="1") == 0
+
+
+def test_a_gpu_that_answers_again_after_a_hang_is_up_again(tmp_path: Path) -> None:
+    scenario = pair_with(tmp_path, "h100-8", 'at = "20s"\nuntil = "50s"\ngpu = 1\neffect = { kind = "hang" }')
+    with rig(scenario) as running:
+        running.run_to(55)
+        assert running.value("gpu_up", gpu="1") == 1
+        assert running.error_of("1") is None
+        assert running.value("gpu_power_watts", gpu="1") is not None
+
+
+def test_a_lost_gpu_keeps_its_identity_and_loses_its_readings_at_once(tmp_path: Path) -> None:
+    scenario = pair_with(tmp_path, "h100-8", 'at = "20s"\ngpu = 1\neffect = { kind = "lost" }')
+    with rig(scenario) as running:
+        running.run_to(22)
+        assert running.value("gpu_up", gpu="1") == 0
+        assert running.error_of("1") == "lost"
+        assert running.value("gpu_info", gpu="1") == 1
+        assert readings_of(running, "1") == set()
+        assert running.value("gpu_power_watts", gpu="0") is not None
+        assert running.value("gpu_devices", source="nvml") == 2
+
+
+def test_a_gpu_that_left_the_bus_has_no_link_to_tell_of(tmp_path: Path) -> None:
+    scenario = pair_with(tmp_path, "h100-8", 'at = "20s"\ngpu = 1\neffect = { kind = "removed" }')
+    with rig(scenario) as running:
+        running.run_to(10)
+        uuid = running.series("gpu_info", gpu="1")[0][0]["uuid"]
+        running.run_to(30)
+        assert running.error_of("1") == "missing"
+        assert running.series("gpu_pcie_aer_errors_total", uuid=uuid) == []
+
+
+def test_a_gpu_that_was_lost_comes_back_without_a_restart(tmp_path: Path) -> None:
+    scenario = pair_with(tmp_path, "h100-8", 'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = { kind = "lost" }')
+    with rig(scenario) as running:
+        running.run_to(10)
+        uuid = running.series("gpu_info", gpu="1")[0][0]["uuid"]
+        running.run_to(50)
+        assert running.error_of("1") == "lost"
+        running.run_to(200)
+        assert running.value("gpu_up", gpu="1", uuid=uuid) == 1
+        assert running.value("gpu_power_watts", gpu="1", uuid=uuid) is not None
+
+
+def test_counters_do_not_go_back_over_loss_and_return(tmp_path: Path) -> None:
+    scenario = pair_with(tmp_path, "h100-8", 'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = { kind = "lost" }')
+    counters = ("gpu_busy_seconds_total", "gpu_energy_joules_total", "gpu_throttle_seconds_total")
+    with rig(scenario) as running:
+        last: dict[tuple[str, ...], float] = {}
+        for second in range(5, 200, 5):
+            running.run_to(second)
+            for name in counters:
+                for labels, value in running.series(name):
+                    series = (name, *sorted(labels.values()))
+                    assert value >= last.get(series, 0.0), series
+                    last[series] = value
+
+
+def test_a_gpu_that_leaves_is_missing_and_the_count_says_so(tmp_path: Path) -> None:
+    scenario = pair_with(tmp_path, "h100-8", 'at = "20s"\nuntil = "120s"\ngpu = 1\neffect = { kind = "removed" }')
+    with rig(scenario) as running:
+        running.run_to(10)
+        uuid = running.series("gpu_info", gpu="1")[0][0]["uuid"]
+        running.run_to(60)
+        assert running.value("gpu_devices", source="nvml") == 1
+        assert running.value("gpu_up", uuid=uuid) == 0
+        assert running.error_of("1") == "missing"
+        running.run_to(300)
+        assert running.value("gpu_devices", source="nvml") == 2
+        assert running.value("gpu_up", uuid=uuid) == 1
+
+
+def test_indices_that_move_do_not_mix_gpus_up(tmp_path: Path) -> None:
+    scenario = scenario_with(tmp_path, "h100-8", 'at = "20s"\ngpu = 0\neffect = { kind = "removed" }')
+    with rig(scenario) as running:
+        running.run_to(10)
+        uuids = {labels["gpu"]: labels["uuid"] for labels, _ in running.series("gpu_up")}
+        running.run_to(90)
+        up = {labels["uuid"]: (labels["gpu"], value) for labels, value in running.series("gpu_up")}
+        assert up[uuids["0"]] == ("0", 0.0)
+        assert [up[uuids[str(was)]] for was in range(1, 8)] == [(str(was - 1), 1.0) for was in range(1, 8)]
+        names = [labels for labels, _ in running.series("gpu_power_watts")]
+        assert sorted(labels["gpu"] for labels in names) == [str(i) for i in range(7)]
+
+
+def test_a_denied_handle_is_a_gpu_that_is_not_up(tmp_path: Path) -> None:
+    scenario = scenario_with(tmp_path, "h100-8", 'at = "0s"\ngpu = 3\neffect = { kind = "denied" }')
+    with rig(scenario) as running:
+        running.run(10)
+        assert running.value("gpu_devices", source="nvml") == 8
+        assert running.value("gpu_up", gpu="3") == 0
+        assert running.error_of("3") == "no_permission"
+        assert len([value for _, value in running.series("gpu_up") if value == 1]) == 7
+
+
+@pytest.mark.parametrize(
+    ("effect", "reason"),
+    [
+        ('{ kind = "driver_not_loaded" }', "driver_not_loaded"),
+        ('{ kind = "library_missing" }', "library_not_found"),
+        ('{ kind = "version_mismatch" }', "version_mismatch"),
+    ],
+)
+def test_a_driver_that_appears_later_is_used_without_a_restart(tmp_path: Path, effect: str, reason: str) -> None:
+    scenario = scenario_with(tmp_path, "h100-8", f'at = "0s"\nuntil = "30s"\neffect = {effect}')
+    with rig(scenario) as running:
+        running.run_to(10)
+        assert running.value("gpu_driver_up") == 0
+        assert running.series("gpu_driver_error_info")[0][0]["error"] == reason
+        assert running.value("gpu_devices", source="nvml") is None
+        assert running.value("gpu_devices", source="pci") == 8
+        assert {v for _, v in running.series("gpu_exporter_collector_success", collector="power")} == {0.0}
+        running.run_to(100)
+        assert running.value("gpu_driver_up") == 1
+        assert running.series("gpu_driver_error_info") == []
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 8
+
+
+def test_a_power_call_that_fails_costs_power_alone(tmp_path: Path) -> None:
+    events = [
+        f'at = "20s"\ngpu = 4\neffect = {{ kind = "error", function = "{function}", code = "UNKNOWN" }}'
+        for function in ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetFieldValues")
+    ]
+    with rig(scenario_with(tmp_path, "h100-8", *events)) as running:
+        running.run_to(30)
+        assert running.value("gpu_power_watts", gpu="4") is None
+        assert running.value("gpu_power_limit_watts", gpu="4") is not None
+        assert running.value("gpu_energy_joules_total", gpu="4") is not None
+        assert running.value("gpu_sm_utilization_ratio", gpu="4") is not None
+        assert running.value("gpu_up", gpu="4") == 1
+        assert running.value("gpu_power_watts", gpu="5") is not None
+        assert (running.value("gpu_exporter_errors_total", collector="power", error="unknown") or 0) > 0
+
+
+def test_a_call_the_driver_lacks_is_absent_and_no_error(tmp_path: Path) -> None:
+    event = 'at = "0s"\neffect = { kind = "missing_function", function = "nvmlDeviceGetMarginTemperature" }'
+    with rig(scenario_with(tmp_path, "h100-8", event)) as running:
+        running.run(10)
+        assert running.series("gpu_temperature_margin_celsius") == []
+        assert len(running.series("gpu_temperature_celsius", sensor="gpu")) == 8
+        assert running.series("gpu_exporter_errors_total") == []
+
+
+def test_processes_that_end_leave_no_series_behind(tmp_path: Path) -> None:
+    pids = [41000 + 100 * gpu + worker for gpu in range(8) for worker in range(4)]
+    event = f'at = "20s"\neffect = {{ kind = "kill", pids = {pids} }}'
+    with rig(scenario_with(tmp_path, "h100-8", event)) as running:
+        running.run_to(19)
+        assert len(running.series("gpu_process_info")) == 64
+        running.run_to(30)
+        left = {labels["pid"] for labels, _ in running.series("gpu_process_info")}
+        assert left.isdisjoint(map(str, pids))
+        assert len(left) == 32
+        assert running.series("gpu_exporter_errors_total") == []
+
+
+def test_idle_cards_that_shifted_down_look_healthy() -> None:
+    with rig(load_scenario("idle-downshift")) as running:
+        running.run(120)
+        assert [value for _, value in running.series("gpu_pcie_link_generation")] == [1.0, 1.0]
+        assert [value for _, value in running.series("gpu_up")] == [1.0, 1.0]
+        widths = running.series("gpu_pcie_link_width")
+        assert [v for _, v in widths] == [v for _, v in running.series("gpu_pcie_link_expected_width")]
+
+
+def test_expectations_that_were_declared_are_published() -> None:
+    config = Config(expect_gpu_count=4, expect_pcie_generation=3, expect_pcie_width=8, expect_p2p=True)
+    with rig(load_scenario("dual-a10"), config) as running:
+        running.run(5)
+        assert running.value("gpu_devices", source="expected") == 4
+        assert running.value("gpu_p2p_expected") == 1
+        assert {value for _, value in running.series("gpu_pcie_link_expected_generation")} == {3.0}
+        assert {value for _, value in running.series("gpu_pcie_link_expected_width")} == {8.0}
+
+
+def test_a_collector_that_is_switched_off_does_not_run() -> None:
+    config = Config(collectors={"power": False, "host": False, "pcie_throughput": True}, metrics_profile="full")
+    with rig(load_scenario("dual-a10"), config) as running:
+        running.run(10)
+        listed = {labels["collector"] for labels, _ in running.series("gpu_exporter_collector_interval_seconds")}
+        assert "power" not in listed
+        assert not any(name.startswith("host_") for name in listed)
+        assert "pcie_throughput" in listed
+        assert running.series("gpu_power_watts") == []
+        assert len(running.series("gpu_pcie_throughput_bytes_per_second")) == 4
+
+
+def test_the_path_works_without_the_identity_of_gpus() -> None:
+    with rig(load_scenario("dual-a10"), Config(collectors={"identity": False})) as running:
+        running.run(5)
+        assert [value for _, value in running.series("gpu_up")] == [1.0, 1.0]
+        assert running.series("gpu_info") == []
+
+
+def test_a_host_without_its_driver_says_why_and_shows_the_gpus_on_its_bus() -> None:
+    with rig(load_scenario("no-driver")) as running:
+        running.run(70)
+        assert running.value("gpu_driver_up") == 0
+        assert running.series("gpu_driver_error_info") == [({"error": "driver_not_loaded"}, 1.0)]
+        assert running.value("gpu_devices", source="pci") == 2
+        assert running.series("gpu_devices", source="nvml") == []
+        assert running.series("gpu_up") == []
+        assert running.value("gpu_kernel_module_loaded", module="nvidia") == 0
+        assert running.series("gpu_exporter_errors_total") == []
+
+
+def test_an_old_driver_and_gpu_lack_much_and_fail_at_nothing() -> None:
+    with rig(load_scenario("v100-old-driver")) as running:
+        running.run(70)
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 4
+        assert running.series("gpu_exporter_errors_total") == []
+        assert {value for _, value in running.series("gpu_exporter_collector_success")} == {1.0}
+        lacking = (
+            "gpu_recovery_action",
+            "gpu_fabric_state",
+            "gpu_fabric_health",
+            "gpu_pcie_errors_total",
+            "gpu_pcie_transmit_bytes_total",
+            "gpu_memory_reserved_bytes",
+            "gpu_temperature_margin_celsius",
+            "gpu_remapped_rows",
+            "gpu_row_remap_pending",
+            "gpu_row_remap_failure",
+            "gpu_row_remap_banks",
+            "gpu_ecc_sram_threshold_exceeded",
+            "gpu_mig_mode",
+        )
+        assert {name for name in lacking if running.series(name)} == set()
+
+
+def test_an_old_driver_is_asked_in_the_ways_it_knows() -> None:
+    with rig(load_scenario("v100-old-driver"), Config(metrics_profile="full")) as running:
+        running.run(70)
+        assert running.value("gpu_power_watts", gpu="0") == pytest.approx(200, abs=50)
+        assert running.value("gpu_throttle_active", gpu="0", reason="sw_power_cap") == 0
+        assert running.value("gpu_processes", gpu="0", type="compute") == 1
+        assert running.value("gpu_memory_total_bytes", gpu="0") == 16160 * 2**20
+        assert running.value("gpu_temperature_celsius", gpu="0", sensor="gpu") is not None
+        pages = {labels["cause"]: value for labels, value in running.series("gpu_retired_pages", gpu="2")}
+        assert pages == {"single_bit": 0, "double_bit": 1}
+        assert [value for _, value in running.series("gpu_retired_pages_pending")] == [0, 0, 1, 0]
+        assert [value for _, value in running.series("gpu_nvlink_up")] == [1.0] * 24
+        errors = {labels["type"] for labels, _ in running.series("gpu_nvlink_link_errors_total", gpu="3", link="5")}
+        assert errors == {"replay", "recovery", "crc"}

@@ -1,0 +1,210 @@
+"""Calls that do not return: they are named, and cost nobody else anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.one_shot import finding, look_at
+from tests.rig import Rig, rig, scenario_with
+
+from gpu_triage.config import Config
+from gpu_triage.diagnosis.findings.verdicts import Verdict
+from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.sampler.lanes import InlineLane, Job
+from gpu_triage.sampler.sampler import Sampler
+from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpu_triage.machine import Clock
+    from gpu_triage.sampler.lanes import LaneMaker
+
+IDENTIFYING = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3")
+
+
+def hang(function: str, at: int = 0, until: int = 3600, gpu: int = 3) -> str:
+    return f'at = {at}\nuntil = {until}\ngpu = {gpu}\neffect = {{ kind = "hang", function = "{function}" }}'
+
+
+def calls_of(running: Rig) -> list[tuple[str, str, str, float]]:
+    series = running.series("gpu_exporter_call_inflight_seconds")
+    return [(had["gpu"], had["collector"], had["function"], seconds) for had, seconds in series]
+
+
+@pytest.mark.parametrize("function", IDENTIFYING)
+def test_a_gpu_that_hangs_at_the_start_leaves_the_others_up_and_is_stalled(tmp_path: Path, function: str) -> None:
+    with rig(scenario_with(tmp_path, "h100-8", hang(function))) as running:
+        running.run_to(3)
+        assert [value for _, value in running.series("gpu_power_watts")] != []
+        running.run_to(20)
+        ups = {labels["gpu"]: value for labels, value in running.series("gpu_up")}
+        assert ups == {str(gpu): float(gpu != 3) for gpu in range(8)}
+        assert running.error_of("3") == "stalled"
+        assert len(running.series("gpu_power_watts")) == 7
+        assert running.value("gpu_driver_up") == 1
+        assert running.value("gpu_devices", source="nvml") == 8
+
+
+def test_a_gpu_that_hung_at_the_start_is_found_when_it_answers(tmp_path: Path) -> None:
+    with rig(scenario_with(tmp_path, "h100-8", hang("nvmlDeviceGetUUID", until=60))) as running:
+        running.run_to(50)
+        assert running.value("gpu_up", gpu="3", uuid="") == 0
+        running.run_to(75)
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 8
+        assert len(running.series("gpu_power_watts")) == 8
+
+
+@pytest.mark.parametrize("function", IDENTIFYING)
+def test_check_names_the_gpu_that_hangs_at_the_start(tmp_path: Path, function: str) -> None:
+    report = look_at(scenario_with(tmp_path, "h100-8", hang(function)), 60)
+    assert report.verdict is Verdict.DRAIN
+    assert report.blocked is None
+    lost = finding(report, "gpu.lost")
+    assert lost.subject == "GPU 3"
+    assert "stalled: nvmlDeviceGet" in lost.measured
+    assert "has not returned for" in lost.measured
+
+
+@pytest.mark.parametrize("function", IDENTIFYING)
+def test_a_gpu_that_hangs_in_a_later_look_costs_the_others_nothing(tmp_path: Path, function: str) -> None:
+    with rig(scenario_with(tmp_path, "h100-8", hang(function, at=20, until=70))) as running:
+        for second in (30, 45, 60):
+            running.run_to(second)
+            assert len(running.series("gpu_power_watts")) >= 7
+            assert running.value("gpu_devices", source="nvml") == 8
+        assert running.error_of("3") == "stalled"
+        assert running.value("gpu_driver_up") == 1
+        running.run_to(85)
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 8
+
+
+def test_a_call_that_does_not_return_is_named_while_it_lasts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    with rig(scenario_with(tmp_path, "h100-8", hang("nvmlDeviceGetTemperatureV", at=20, until=60))) as running:
+        running.run_to(19)
+        assert calls_of(running) == []
+        running.run_to(50)
+        ((gpu, collector, function, seconds),) = calls_of(running)
+        assert (gpu, collector, function) == ("3", "thermal", "nvmlDeviceGetTemperatureV")
+        assert 25 <= seconds <= 30
+        assert running.value("gpu_exporter_collector_success", collector="thermal") == 0
+        assert running.value("gpu_exporter_collector_success", collector="power") == 1
+        running.run_to(62)
+        assert calls_of(running) == []
+    fields = [(record.message, getattr(record, "fields", {})) for record in caplog.records]
+    told = [(message, named["function"]) for message, named in fields if "function" in named]
+    assert told == [
+        ("a call does not return", "nvmlDeviceGetTemperatureV"),
+        ("a call that did not return is over", "nvmlDeviceGetTemperatureV"),
+    ]
+
+
+def test_a_look_at_the_driver_that_hangs_is_named(tmp_path: Path) -> None:
+    with rig(scenario_with(tmp_path, "dual-a10", hang("nvmlDeviceGetCount_v2", at=20, gpu=0))) as running:
+        running.run_to(40)
+        ((gpu, collector, function, _),) = calls_of(running)
+        assert (gpu, collector, function) == ("", "driver", "nvmlDeviceGetCount")
+        assert len(running.series("gpu_power_watts")) == 2
+
+
+def test_a_question_about_two_gpus_that_hangs_keeps_both_up(tmp_path: Path) -> None:
+    with rig(scenario_with(tmp_path, "h100-8", hang("nvmlDeviceGetP2PStatus", at=20))) as running:
+        running.run_to(200)
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 8
+        assert len(running.series("gpu_power_watts")) == 8
+        assert [call[:3] for call in calls_of(running)] == [("3", "topology", "nvmlDeviceGetP2PStatus")]
+
+
+class RefusedLane(InlineLane):
+    """A lane that cannot have a thread while so told."""
+
+    def __init__(self, clock: Clock, name: str, refused: list[bool]) -> None:
+        super().__init__(clock, name)
+        self._refused = refused
+
+    def ready(self) -> bool:
+        refused = bool(self._refused)
+        if not refused:
+            self.refused_since = None
+        elif self.refused_since is None:
+            self.refused_since = self._clock.now().monotonic
+        return not refused and super().ready()
+
+    def submit(self, job: Job) -> None:
+        assert self.refused_since is None
+        super().submit(job)
+
+
+def refusing(clock: VirtualClock, refused: list[bool], prefix: str) -> LaneMaker:
+    return lambda name: RefusedLane(clock, name, refused) if name.startswith(prefix) else InlineLane(clock, name)
+
+
+@pytest.mark.parametrize("at_start", [True, False])
+def test_gpus_that_lack_a_thread_are_not_called_sick_and_are_read_as_soon_as_they_have_one(*, at_start: bool) -> None:
+    clock = VirtualClock()
+    refused: list[bool] = []
+    with simulated_machine(load_scenario("h100-8"), clock=clock) as simulated:
+        running = Rig(simulated, clock, Config(), make_lane=refusing(clock, refused, "gpu-"))
+        if not at_start:
+            running.run(10)
+        refused.append(True)
+        running.run(50)
+        assert running.series("gpu_power_watts") == []
+        assert running.series("gpu_up") == []
+        assert running.series("gpu_error_info") == []
+        assert running.value("gpu_driver_up") == 1
+        assert (running.value("gpu_exporter_errors_total", collector="exporter", error="no_thread") or 0) > 0
+        assert "no thread can be started" in (running.sampler.trouble or "")
+        refused.clear()
+        running.run(15)
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 8
+        assert len(running.series("gpu_power_watts")) == 8
+        assert running.sampler.trouble is None
+
+
+def test_every_gpu_that_lacks_a_thread_counts() -> None:
+    clock = VirtualClock()
+    refused: list[bool] = []
+    with simulated_machine(load_scenario("h100-8"), clock=clock) as simulated:
+        running = Rig(simulated, clock, Config(), make_lane=refusing(clock, refused, "gpu-"))
+        running.run(10)
+        refused.append(True)
+        running.sampler.step()
+        running.run(0)
+        assert running.value("gpu_exporter_errors_total", collector="exporter", error="no_thread") == 8
+
+
+def test_a_lane_of_the_host_that_lacks_a_thread_reads_as_soon_as_it_has_one() -> None:
+    clock = VirtualClock()
+    refused = [True]
+    with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
+        make = refusing(clock, refused, "host")
+        sampler = Sampler(simulated.machine, Config(), make, GPU_COLLECTORS, HOST_COLLECTORS)
+        sampler.step()
+        sampler.publish()
+        assert sampler.waiting_for() == "the first reading of the host"
+        refused.clear()
+        sampler.step()
+        sampler.publish()
+        assert sampler.waiting_for() != "the first reading of the host"
+
+
+def test_a_driver_that_does_not_tell_its_version_costs_no_gpu_anything(tmp_path: Path) -> None:
+    with rig(scenario_with(tmp_path, "dual-a10", hang("nvmlSystemGetDriverVersion", until=40, gpu=0))) as running:
+        running.run_to(20)
+        assert len(running.series("gpu_power_watts")) == 2
+        assert running.series("gpu_driver_info", driver_version="535.129.03") == []
+        running.run_to(60)
+        assert len(running.series("gpu_driver_info")) == 1
+        assert running.series("gpu_driver_info")[0][0]["driver_version"] != ""
+
+
+def test_a_version_that_could_not_be_read_once_is_read_later(tmp_path: Path) -> None:
+    failing = '{ kind = "error", function = "nvmlSystemGetDriverVersion", code = "UNKNOWN" }'
+    with rig(scenario_with(tmp_path, "dual-a10", f"at = 0\nuntil = 20\ngpu = 0\neffect = {failing}")) as running:
+        running.run_to(10)
+        assert running.series("gpu_driver_info")[0][0]["driver_version"] == ""
+        running.run_to(40)
+        assert running.series("gpu_driver_info")[0][0]["driver_version"] != ""

@@ -1,0 +1,151 @@
+"""``gpu-triage simulate NAME --history``: its flags, its file and its errors."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from tests.command_line import config_from
+
+from gpu_triage.cli import group
+from gpu_triage.config import Setting
+from gpu_triage.errors import ConfigError
+from gpu_triage.options import run_cli
+from gpu_triage.registry import COLLECTOR_SWITCHES
+from gpu_triage.simulator import load_scenario
+from gpu_triage.simulator.history import record_history, write_openmetrics
+from gpu_triage.simulator.history_command import progress_on
+
+SHORT = ("simulate", "dual-a10", "--history", "1m")
+
+
+def test_the_file_holds_what_the_python_interface_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "history.om"
+    flags = (
+        "--step",
+        "30s",
+        "--start",
+        "2026-01-15T00:00:00Z",
+        "--instance",
+        "a:1",
+        "--job",
+        "j",
+        "--label",
+        "rack=r2",
+    )
+    assert run_cli(group, [*SHORT, *flags, "--output", str(output)]) == 0
+    target = {"instance": "a:1", "job": "j", "rack": "r2"}
+    history = record_history(
+        load_scenario("dual-a10"), seconds=60, step_seconds=30, target=target, start_seconds=1_768_435_200
+    )
+    expected = io.StringIO()
+    write_openmetrics(history, expected)
+    assert output.read_text() == expected.getvalue()
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert f"promtool tsdb create-blocks-from openmetrics {output} " in said.err
+    assert [path.name for path in tmp_path.iterdir()] == ["history.om"]
+
+
+def test_without_a_file_the_history_goes_to_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(group, [*SHORT, "--start", "1700000000"]) == 0
+    said = capsys.readouterr()
+    assert said.out.endswith("# EOF\n")
+    assert " 1700000060\n" in said.out
+    assert said.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--history", "soon"), "--history: is 'soon'; write a duration"),
+        (("--history", "1m", "--step", "1"), "--step: is '1'; write a duration"),
+        (("--history", "1m", "--step", "0s"), "has no two scrapes"),
+        (("--history", "1m", "--step", "2m"), "has no two scrapes"),
+        (("--history", "1m", "--start", "yesterday"), "write Unix seconds, or a time such as"),
+        (("--history", "1m", "--start", "2026-01-15T00:00:00"), "write Unix seconds, or a time such as"),
+        (("--history", "1m", "--label", "rack"), "write name=value"),
+        (("--history", "1m", "--label", "__name__=x"), "write name=value"),
+        (("--history", "3650d", "--step", "1s"), "take a longer step or a shorter time"),
+        (("--step", "1m"), "--step says nothing without --history"),
+        (("--label", "a=b"), "--label says nothing without --history"),
+    ],
+)
+def test_flags_that_cannot_be_used_end_with_a_line_that_says_what_would_be_right(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    output = ("--output", str(tmp_path / "x.om")) if "--history" in arguments else ()
+    assert run_cli(group, ["simulate", "dual-a10", *arguments, *output]) == 2
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_cannot_be_written_is_a_failure_with_its_cause(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert run_cli(group, [*SHORT, "--output", str(tmp_path / "none" / "x.om")]) == 1
+    assert "cannot be written: No such file or directory; name another file" in capsys.readouterr().err
+
+
+def test_a_history_needs_a_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(group, ["simulate", "--list", "--history", "1m"]) == 2
+    assert "--history needs the NAME of one scenario" in capsys.readouterr().err
+
+
+def test_the_help_teaches_the_command_that_follows(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_cli(group, ["simulate", "--help"]) == 0
+    assert "promtool tsdb create-blocks-from openmetrics night.om data" in capsys.readouterr().out
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_long_history_says_on_a_terminal_how_far_it_is() -> None:
+    terminal = Terminal()
+    times = iter([0.0, 1.0, 3.0, 3.5, 12.0])
+    show = progress_on(terminal, lambda: next(times))
+    assert show is not None
+    for done in (10, 25, 30, 100):
+        show(done, 100)
+    assert terminal.getvalue() == "\r\033[K25 % recorded, about 9 s left\r\033[K"
+
+
+def test_a_file_is_told_nothing_of_progress() -> None:
+    assert progress_on(io.StringIO()) is None
+
+
+def test_serving_a_scenario_takes_its_options_below_every_other_source() -> None:
+    scenario = {"expect.gpu-count": Setting(("8",), "x.toml"), "stale-after": Setting(("5",), "x.toml")}
+    environment = {"GPU_TRIAGE_STALE_AFTER": "7"}
+    config = config_from(["--simulate=x.toml"], environment, COLLECTOR_SWITCHES, {"x.toml": scenario}.__getitem__)
+    assert (config.expect_gpu_count, config.stale_after) == (8, 7)
+
+
+def test_a_file_names_the_scenario_and_overrules_its_options(tmp_path: Path) -> None:
+    scenario = {"expect.gpu-count": Setting(("8",), "x.toml"), "stale-after": Setting(("5",), "x.toml")}
+    file = tmp_path / "config.yml"
+    file.write_text("simulate: x.toml\nstale-after: 9\n")
+    for arguments, environment in (
+        ([f"--config.file={file}"], {}),
+        ([], {"GPU_TRIAGE_CONFIG_FILE": str(file)}),
+        (["--simulate=x.toml", f"--config.file={file}"], {}),
+        (["--simulate=x.toml"], {"GPU_TRIAGE_CONFIG_FILE": str(file)}),
+    ):
+        config = config_from(arguments, environment, COLLECTOR_SWITCHES, {"x.toml": scenario}.__getitem__)
+        assert (config.simulate, config.expect_gpu_count, config.stale_after) == ("x.toml", 8, 9)
+
+
+def test_a_baseline_of_the_operator_overrules_that_a_scenario_learns_its_own() -> None:
+    scenario = {"baseline.from-host": Setting(("true",), "x.toml: exporter.options.baseline.from-host")}
+    of_scenario = {"x.toml": scenario}.__getitem__
+    assert config_from(["--simulate=x.toml"], of_scenario=of_scenario).baseline_from_host
+    for arguments, environment in ((["--baseline.file=b.json"], {}), ([], {"GPU_TRIAGE_BASELINE_FILE": "b.json"})):
+        config = config_from(["--simulate=x.toml", *arguments], environment, of_scenario=of_scenario)
+        assert (config.baseline_file, config.baseline_from_host) == (Path("b.json"), False)
+    with pytest.raises(ConfigError, match=r"baseline\.from-host \(--baseline.from-host\) records a baseline where"):
+        config_from(["--simulate=x.toml", "--baseline.file=b.json", "--baseline.from-host"], of_scenario=of_scenario)

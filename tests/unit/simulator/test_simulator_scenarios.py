@@ -1,0 +1,230 @@
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpu_triage.errors import ScenarioError
+from gpu_triage.simulator import VirtualClock, list_scenarios, load_scenario
+from gpu_triage.simulator.host_effects import DriverNotLoaded
+from gpu_triage.simulator.scenario_file import SCENARIOS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SMALL = """
+name = "small"
+description = "One idle GPU."
+
+[driver]
+version = "580.95.05"
+cuda = "13.0"
+
+[machine]
+memory_gib = 64
+memory_available_gib = 32
+node = [{ cpus = "0-7" }]
+disk = [{ name = "nvme0n1", slot = { bus_id = "0000:05:00.0", node = 0 } }]
+
+[[gpu]]
+model = "a10"
+slot = { bus_id = "0000:65:00.0", node = 0 }
+load = { utilization = 0.5 }
+
+[[process]]
+gpu = 0
+pid = 100
+name = "python"
+memory_mib = 10
+"""
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "small.toml"
+    path.write_text(text)
+    return path
+
+
+def test_every_shipped_scenario_is_named_as_its_file_and_described_in_a_sentence() -> None:
+    summaries = list_scenarios()
+    names = {summary.name for summary in summaries}
+    assert names == {path.stem for path in SCENARIOS.glob("*.toml")}
+    assert names >= {"dual-a10", "a100-power-capped", "h100-8", "h100-8-bad-night", "idle-downshift"}
+    assert all(summary.description.endswith(".") for summary in summaries)
+
+
+def test_every_shipped_scenario_says_what_to_expect_of_every_gpu() -> None:
+    for summary in list_scenarios():
+        scenario = load_scenario(summary.name)
+        assert scenario.expectations, summary.name
+        first = scenario.expectations[0]
+        silent = any(isinstance(e.effect, DriverNotLoaded) and e.active(first.at) for e in scenario.events)
+        # Without a driver nobody knows of single GPUs.
+        gpus = () if silent else range(len(scenario.gpus))
+        assert set(first.bottleneck) == {str(gpu) for gpu in gpus}, summary.name
+
+
+def test_a_scenario_may_be_a_file_of_ones_own(tmp_path: Path) -> None:
+    path = written(tmp_path, SMALL)
+    assert load_scenario(path) == load_scenario(str(path))
+    assert load_scenario(path).gpus[0].model.name == "NVIDIA A10"
+
+
+def test_every_mistake_of_a_scenario_is_told_at_once(tmp_path: Path) -> None:
+    text = SMALL.replace("memory_gib = 64", "memory_gib = true").replace("utilization = 0.5", "utilisation = 0.5")
+    with pytest.raises(ScenarioError, match="and 1 more mistake") as error:
+        load_scenario(written(tmp_path, text))
+    assert [problem.partition(";")[0] for problem in error.value.problems] == [
+        "small.toml: machine.memory_gib: is True",
+        "small.toml: gpu[0].load.utilisation: unknown key",
+    ]
+
+
+def test_durations_read_as_people_write_them(tmp_path: Path) -> None:
+    event = '\n[[event]]\nat = "1h30m"\nuntil = 7200\neffect = { kind = "hang" }\n'
+    (event_read,) = load_scenario(written(tmp_path, SMALL + event)).events
+    assert (event_read.at, event_read.until, event_read.gpus) == (5400, 7200, (0,))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('description = "One', 'descripton = "One', "small.toml: descripton: unknown key; did you mean description?"),
+        (
+            "memory_gib = 64",
+            'memory_gib = "64"',
+            "small.toml: machine.memory_gib: is '64'; write a number",
+        ),
+        ("memory_gib = 64\n", "", "machine.memory_gib: is missing; write a number"),
+        (
+            "utilization = 0.5",
+            "utilization = 50",
+            "load.utilization: is 50; write a number from 0 to 1",
+        ),
+        ("utilization = 0.5", "utilization = true", "is True; write a number"),
+        ('model = "a10"', 'model = "a11"', "gpu[0].model: is 'a11'; known models are a10, "),
+        ("0000:65:00.0", "65:00.0", "a PCI address such as"),
+        ("0000:65:00.0", "0000:05:00.0", "two devices at 0000:05:00.0"),
+        (
+            'slot = { bus_id = "0000:65:00.0", node = 0 }',
+            'slot = { bus_id = "0000:65:00.0", node = 3 }',
+            "no node 3",
+        ),
+        ('cpus = "0-7"', 'cpus = "1-7"', "their CPUs should be 0 to n - 1"),
+        ("gpu = 0", "gpu = 1", "process[0].gpu: there is no GPU 1"),
+        ('version = "580.95.05"', 'version = "new"', 'a version such as "580.82.07"'),
+        ("name = ", "name  ", "not valid TOML"),
+    ],
+)
+def test_a_wrong_scenario_says_which_key_and_what_would_be_right(
+    tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    assert old in SMALL
+    with pytest.raises(ScenarioError) as error:
+        load_scenario(written(tmp_path, SMALL.replace(old, new, 1)))
+    assert message in str(error.value)
+    assert "small.toml" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("event", "message"),
+    [
+        ('at = "10x"\neffect = { kind = "hang" }', "event[0].at: is '10x'; write a duration"),
+        ('at = "9m"\nuntil = "9m"\neffect = { kind = "hang" }', "event[0].until: is not after at"),
+        ('at = 0\neffect = { kind = "hangs" }', "effect.kind: is 'hangs'; did you mean hang?"),
+        ('at = 0\neffect = { kind = "link", width = 3 }', "effect.width: is 3; write one of 1, 2, 4"),
+        ('at = 0\neffect = { kind = "link", wide = 4 }', "effect.wide: unknown key; did you mean width?"),
+        ('at = 0\ngpu = 4\neffect = { kind = "hang" }', "event[0].gpu: there is no GPU 4"),
+        ('at = 0\ngpu = 0\neffect = { kind = "cpu", user = 0.5 }', "concerns the host; leave gpu out"),
+        ('at = 0\neffect = { kind = "kill", pids = [7] }', "not all of them are pids"),
+        ('at = 0\neffect = { kind = "disk", device = "sda" }', "no 'sda'; known are nvme0n1"),
+        (
+            'at = 0\neffect = { kind = "error", function = "nvmlX", code = "UNKNOWN" }',
+            "'nvmlX' is no function",
+        ),
+        (
+            'at = 0\neffect = { kind = "error", function = "nvmlDeviceGetName", code = "BAD" }',
+            "there is no NVML_ERROR_BAD",
+        ),
+        ('at = 0\nwhen = 3\neffect = { kind = "hang" }', "event[0].when: unknown key; known are at, "),
+        ("at = 0", "event[0].effect: is missing; write a table"),
+        ("at = 0\neffect = {}", "effect.kind: is missing; "),
+        ('at = 0\ngpu = "all"\neffect = { kind = "hang" }', "event[0].gpu: is 'all'; write the number of a GPU"),
+    ],
+)
+def test_a_wrong_event_says_which_key_and_what_would_be_right(tmp_path: Path, event: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as error:
+        load_scenario(written(tmp_path, f"{SMALL}\n[[event]]\n{event}\n"))
+    assert message in str(error.value)
+
+
+def test_a_file_that_cannot_be_read_is_named_with_the_next_step(tmp_path: Path) -> None:
+    missing, folder, latin, pipe, endless, deep = (tmp_path / f"{number}.toml" for number in range(6))
+    folder.mkdir()
+    latin.write_bytes(b"a = '\xff'")
+    os.mkfifo(pipe)
+    endless.symlink_to("/dev/zero")
+    deep.write_text("a = " + "[" * 5000 + "]" * 5000)
+    for path, message in (
+        (missing, "cannot be read: No such file or directory; name a readable file"),
+        (folder, "is not a regular file; name a readable file"),
+        (latin, "is not UTF-8 at byte 5; save it as UTF-8"),
+        (pipe, "is not a regular file; name a readable file"),
+        (endless, "is not a regular file; name a readable file"),
+        (deep, "is nested too deeply; write it flatter"),
+    ):
+        with pytest.raises(ScenarioError) as error:
+            load_scenario(str(path))
+        assert str(error.value) == f"{path}: {message}"
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(ScenarioError, match="no scenario 'h100'; known are a100-power-capped, dual-a10"):
+        load_scenario("h100")
+
+
+def test_a_virtual_clock_never_goes_back() -> None:
+    clock = VirtualClock()
+    before = clock.now()
+    with pytest.raises(ValueError, match="cannot go back"):
+        clock.advance(-1)
+    assert clock.now() == before
+
+
+def test_hooks_of_a_virtual_clock_see_each_advance_until_they_leave() -> None:
+    clock = VirtualClock()
+    seen: list[float] = []
+    leave = clock.on_advance(lambda moment: seen.append(moment.monotonic - 864_000))
+    clock.advance(2)
+    clock.advance(3)
+    leave()
+    clock.advance(4)
+    assert seen == [2, 5]
+
+
+@pytest.mark.parametrize(
+    ("expect", "message"),
+    [
+        ("at = 60\nalerts = ['gpu lost']", "expect[0].alerts[0]: is 'gpu lost'; write an alert and any of its"),
+        ("at = 60\nalerts = ['GpuLost{gpu=6}']", "expect[0].alerts[0]: is 'GpuLost{gpu=6}'"),
+        ("at = 60", "expect[0]: should either name alerts or be quiet = true"),
+        ("at = 60\nquiet = true\nalerts = ['GpuLost']", "expect[0]: should either name alerts or be quiet = true"),
+        (
+            "at = 60\nalerts = ['GpuLost{gpu=\"0\"}']\nnear_misses = ['GpuLost']",
+            "expect[0].near_misses: GpuLost is expected to fire",
+        ),
+        ("at = 60\nquiet = true\nbottleneck = { 0 = 'slow' }", "expect[0].bottleneck.0: is 'slow'; write one of "),
+        ("at = 60\nquiet = true\nbottleneck = { 1 = 'idle' }", "expect[0]: there is no GPU '1'"),
+    ],
+)
+def test_a_wrong_expectation_says_what_would_be_right(tmp_path: Path, expect: str, message: str) -> None:
+    with pytest.raises(ScenarioError) as error:
+        load_scenario(written(tmp_path, f"{SMALL}\n[[expect]]\n{expect}\n"))
+    assert message in str(error.value)
+
+
+def test_an_expectation_names_alerts_and_any_of_their_labels(tmp_path: Path) -> None:
+    expect = """\n[[expect]]\nat = "5m"\nalerts = ['GpuLost{gpu="0", uuid="x"}', "GpuXidCritical"]\n"""
+    (expectation,) = load_scenario(written(tmp_path, SMALL + expect)).expectations
+    assert expectation.alerts == ('GpuLost{gpu="0", uuid="x"}', "GpuXidCritical")

@@ -1,0 +1,66 @@
+"""Rendering is pure: what becomes of a reading depends on the reading alone."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import time
+from typing import TYPE_CHECKING, NoReturn
+
+import pynvml
+import pytest
+from tests.rig import rig
+
+from gpu_triage.config import Config
+from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.simulator import load_scenario
+from gpu_triage.subjects.contract import GpuLabels
+
+if TYPE_CHECKING:
+    from gpu_triage.sampler.outcomes import Outcome
+    from gpu_triage.subjects.metric import Sample
+
+SECONDS = 65
+OF_GPUS = {collector.name: collector for collector in GPU_COLLECTORS}
+OF_HOST = {collector.name: collector for collector in HOST_COLLECTORS}
+CALLS = (
+    (pynvml, "_nvmlGetFunctionPointer"),
+    (builtins, "open"),
+    (io, "open"),
+    *((os, name) for name in ("open", "stat", "listdir", "scandir", "readlink")),
+    *((time, name) for name in ("time", "monotonic")),
+)
+
+
+@pytest.fixture(scope="module", params=["h100-mig", "dual-a10"])
+def outcomes(request: pytest.FixtureRequest) -> list[tuple[Outcome, GpuLabels]]:
+    """What every collector has read on a host, with the labels of its GPU."""
+    config = Config(collectors={"pcie_throughput": True, "process_memory_locality": True})
+    with rig(load_scenario(request.param), config) as running:
+        running.run(SECONDS)
+        store = running.sampler.store
+        labels = {record.key: record.labels for record in running.sampler.view.fleet}
+        read = [outcome for name in store.collectors for outcome in store.of(name) if outcome.reading is not None]
+    return [(outcome, labels.get(outcome.subject, GpuLabels("", ""))) for outcome in read]
+
+
+def rendered(outcome: Outcome, gpu: GpuLabels) -> tuple[Sample, ...]:
+    of_gpu = OF_GPUS.get(outcome.collector)
+    if of_gpu is not None:
+        return tuple(of_gpu.render(outcome.reading, gpu))
+    return tuple(OF_HOST[outcome.collector].render(outcome.reading))
+
+
+def test_a_reading_renders_alike_when_nothing_can_be_asked(
+    outcomes: list[tuple[Outcome, GpuLabels]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_args: object, **_options: object) -> NoReturn:
+        raise AssertionError("a render asks the machine")
+
+    with monkeypatch.context() as patch:
+        for module, name in CALLS:
+            patch.setattr(module, name, refuse)
+        again = [(outcome, rendered(outcome, gpu)) for outcome, gpu in outcomes]
+    assert len(again) > len(OF_GPUS)
+    assert [outcome.collector for outcome, samples in again if samples != outcome.samples] == []
