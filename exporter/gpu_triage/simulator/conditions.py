@@ -185,11 +185,11 @@ class Timeline:
             load=load,
             ambient_celsius=warm[-1] if warm else gpu.ambient_celsius,
             power_limit_watts=limits[-1] if limits else gpu.power_limit_watts or model.power.default_limit,
-            sm_target_mhz=targets[-1] if targets else gpu.sm_target_mhz or model.clocks.sm_default,
+            sm_target_mhz=targets[-1] if targets else gpu.sm_target_mhz or model.clocks.sm_target,
             slot=slot,
             vbios_version=vbios[-1] if vbios else model.vbios_version,
             persistence_mode=persistence[-1] if persistence else gpu.persistence_mode,
-            ecc_mode=ecc[-1] if ecc else True,
+            ecc_mode=ecc[-1] if ecc else model.ecc_on,
             link_width=min([slot.width, model.pcie.width, *(link.width for link in links if link.width)]),
             link_generation=min(
                 [

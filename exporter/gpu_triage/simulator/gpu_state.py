@@ -219,9 +219,9 @@ class GpuState:
                 power_watts=watts,
                 celsius=self._celsius,
                 reasons=reasons,
-                performance_state=0 if awake else 8,
+                performance_state=model.load_state if awake else model.idle_state,
                 sm_mhz=sm_mhz,
-                memory_mhz=model.clocks.memory_max if awake else model.clocks.memory_idle,
+                memory_mhz=model.clocks.memory_under_load if awake else model.clocks.memory_idle,
                 video_mhz=model.clocks.video_max if awake else model.clocks.video_idle,
                 receive=min((load.pcie_receive_bytes_per_second or 0.0) * activity, lanes),
                 transmit=min((load.pcie_transmit_bytes_per_second or 0.0) * activity, lanes),
@@ -242,8 +242,12 @@ class GpuState:
         """SM clock in MHz, power in watts and throttle reasons under load."""
         model = self.gpu.model
         top = model.clocks.sm_max
-        mhz = float(min(self.gpu.boost_mhz or top, conditions.sm_target_mhz))
-        reasons = APPLICATIONS_CLOCKS if conditions.sm_target_mhz < model.clocks.sm_default else 0
+        mhz = float(self.gpu.boost_mhz or model.clocks.sm_under_load)
+        reasons = 0
+        # Nobody has set them where they stand at their default, and then they hold nothing back.
+        if conditions.sm_target_mhz != model.clocks.sm_target:
+            mhz = min(mhz, conditions.sm_target_mhz)
+            reasons |= APPLICATIONS_CLOCKS if conditions.sm_target_mhz < model.clocks.sm_target else 0
         for thermal in conditions.thermal:
             if _on_duty(thermal.duty, step):
                 mhz = min(mhz, thermal.sm_clock_mhz)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
-from gpu_triage.documents import Between, Parsed, Place, read_value
+from gpu_triage.documents import Between, Matching, Parsed, Place, read_value
 from gpu_triage.pcie import Generation, Width
 from gpu_triage.simulator.schema import Amount, Count, Ratio, read_toml
 
 MODELS = Path(__file__).parent / "models"
+
+_LEAST_RESERVED_MIB: Final = 32
+"""Every card whose driver reports reserved memory reserved at least twice as much."""
 
 Feature = Literal[
     "application_clocks",
@@ -24,6 +27,7 @@ Feature = Literal[
     "mig",
     "p2p",
     "pcie_byte_counters",
+    "power_average",
     "remapped_rows",
     "retired_pages",
     "serial",
@@ -31,10 +35,35 @@ Feature = Literal[
 ]
 """What a model may have beyond the basics; NVML answers NOT_SUPPORTED where it does not."""
 
+PerformanceState = Annotated[int, Between(0, 15)]
+Sentence = Annotated[str, Matching(r"\S[^\n]*\S", "text on one line")]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where the facts of a model are from.
+
+    Attributes:
+        kind: "capture" where a real card said them, "documentation" where only data sheets and manuals did.
+        facts: who published them, of which card and driver.
+        assumed: what none of them says, in words; in every model, besides, how warm a watt makes it and how its idle
+            power wanders.
+    """
+
+    kind: Literal["capture", "documentation"]
+    facts: Sentence
+    assumed: Sentence | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """Clocks in MHz: highest, at idle, and the defaults of the application clocks."""
+    """Clocks in MHz.
+
+    Attributes:
+        sm_boost: what a load reaches; the highest where not given.
+        memory_load: of the memory under load; the highest where not given.
+        sm_default: default application clock, which caps nothing by itself; None for a card without such clocks.
+    """
 
     sm_max: Count
     sm_idle: Count
@@ -42,7 +71,24 @@ class Clocks:
     memory_idle: Count
     video_max: Count
     video_idle: Count
-    sm_default: Count
+    sm_boost: Count | None = None
+    memory_load: Count | None = None
+    sm_default: Count | None = None
+
+    @property
+    def sm_under_load(self) -> int:
+        """What a load reaches."""
+        return self.sm_max if self.sm_boost is None else self.sm_boost
+
+    @property
+    def memory_under_load(self) -> int:
+        """What the memory runs at under load."""
+        return self.memory_max if self.memory_load is None else self.memory_load
+
+    @property
+    def sm_target(self) -> int:
+        """Where application clocks stand that nobody has set."""
+        return self.sm_max if self.sm_default is None else self.sm_default
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +106,7 @@ class Thermal:
     """Temperatures in °C at which the board slows or stops, and how warm a watt makes it.
 
     Attributes:
+        gpu_max_reported: whether NVML tells the highest operating temperature.
         celsius_per_watt: rise over the inlet air in the long run.
         seconds: time constant of that rise.
     """
@@ -70,6 +117,7 @@ class Thermal:
     memory_max: float
     celsius_per_watt: Amount
     seconds: Annotated[float, Between(1, 3600)] = 40.0
+    gpu_max_reported: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +135,29 @@ class GpuModel:
     """A kind of GPU.
 
     Attributes:
+        source: where these facts are from.
         architecture: NVML_DEVICE_ARCH_* number.
         pci_device_id: PCI device id in the upper, 0x10de in the lower half, as NVML packs it.
         pci_class: sysfs's ``class``, 0x030200 for a compute card.
+        board_part_number: None for a card whose driver does not tell it, as most GeForce cards.
+        memory_mib: with ECC as the card is delivered.
+        memory_without_ecc_mib: with ECC off, where that leaves more.
+        ecc_on: whether ECC is on as the card is delivered.
+        row_remap_banks: banks of memory whose rows can be remapped.
+        idle_state, load_state: P-states; most cards idle in P8, those with HBM in P0, and GeForce computes in P2.
+        fan_percent: what its fans are always said to run at: 0 on passive cards that count one.
         nvlinks: number of NVLink links, 0 for none.
+        nvlink_bridge: whether they lead nowhere without a bridge.
         idle_noise: share by which the idle power wanders.
     """
 
     name: str
+    source: Source
     architecture: Annotated[int, Between(2, 15)]
     compute_capability: tuple[int, int]
     pci_device_id: Count
     pci_class: Count
     vbios_version: str
-    board_part_number: str
     memory_mib: Count
     memory_reserved_mib: Count
     bar1_mib: Count
@@ -109,10 +166,23 @@ class GpuModel:
     thermal: Thermal
     pcie: Pcie
     features: tuple[Feature, ...]
+    board_part_number: str | None = None
+    memory_without_ecc_mib: Count | None = None
+    ecc_on: bool = True
+    row_remap_banks: Count = 0
+    idle_state: PerformanceState = 8
+    load_state: PerformanceState = 0
     fans: Annotated[int, Between(0, 8)] = 0
+    fan_percent: Annotated[int, Between(0, 100)] | None = None
     nvlinks: Annotated[int, Between(0, 18)] = 0
     nvlink_version: Annotated[int, Between(0, 8)] = 0
+    nvlink_bridge: bool = False
     idle_noise: Ratio = 0.02
+
+
+def known_models() -> tuple[str, ...]:
+    """Names of all models, in order."""
+    return tuple(sorted(path.stem for path in MODELS.glob("*.toml")))
 
 
 def known_model(name: str) -> str:
@@ -121,9 +191,8 @@ def known_model(name: str) -> str:
     Raises:
         ValueError: there is none of this name.
     """
-    known = sorted(path.stem for path in MODELS.glob("*.toml"))
-    if name not in known:
-        raise ValueError(f"known models are {', '.join(known)}")
+    if name not in known_models():
+        raise ValueError(f"known models are {', '.join(known_models())}")
     return name
 
 
@@ -135,7 +204,60 @@ def load_model(name: str) -> GpuModel:
         ValueError: there is none of this name.
     """
     path = MODELS / f"{known_model(name)}.toml"
-    return read_value(GpuModel, read_toml(path), Place(path.name))
+    return read_model(read_toml(path), path.name)
+
+
+def read_model(table: dict[str, Any], name: str) -> GpuModel:
+    """The model that the top table of a file describes; `name` is that of the file.
+
+    Raises:
+        DocumentError: a key or a value is wrong, or two of them do not fit together; names them.
+    """
+    where = Place(name)
+    model = read_value(GpuModel, table, where)
+    _check_memory(model, where)
+    _check_heat_and_power(model, where)
+    _check_clocks(model, where)
+    if bool(model.row_remap_banks) != ("remapped_rows" in model.features):
+        raise where.at("row_remap_banks").error("goes with the feature remapped_rows: give both or neither")
+    if bool(model.nvlinks) != bool(model.nvlink_version):
+        raise where.at("nvlink_version").error("goes with nvlinks: give both or neither")
+    if model.fan_percent is not None and not model.fans:
+        raise where.at("fan_percent").error("needs fans")
+    return model
+
+
+def _check_memory(model: GpuModel, where: Place) -> None:
+    if not _LEAST_RESERVED_MIB <= model.memory_reserved_mib < model.memory_mib:
+        raise where.at("memory_reserved_mib").error(
+            f"is {model.memory_reserved_mib}; write what the driver reserves, at least {_LEAST_RESERVED_MIB}"
+        )
+    without = model.memory_without_ecc_mib
+    if without is not None and (without <= model.memory_mib or "ecc" not in model.features or not model.ecc_on):
+        raise where.at("memory_without_ecc_mib").error("needs ECC that is on and takes memory")
+
+
+def _check_heat_and_power(model: GpuModel, where: Place) -> None:
+    thermal, power = model.thermal, model.power
+    if not thermal.gpu_max < thermal.slowdown < thermal.shutdown:
+        raise where.at("thermal").error("needs gpu_max below slowdown below shutdown")
+    if not power.min_limit <= power.default_limit <= power.max_limit:
+        raise where.at("power").error("needs min_limit, default_limit and max_limit in this order")
+    if power.idle >= power.default_limit:
+        raise where.at("power", "idle").error("needs to be below default_limit")
+
+
+def _check_clocks(model: GpuModel, where: Place) -> None:
+    clocks = model.clocks
+    for name, value, most in (
+        ("sm_default", clocks.sm_default, clocks.sm_max),
+        ("sm_boost", clocks.sm_boost, clocks.sm_max),
+        ("memory_load", clocks.memory_load, clocks.memory_max),
+    ):
+        if value is not None and value > most:
+            raise where.at("clocks", name).error(f"is {value}, which is above the highest, {most}")
+    if (clocks.sm_default is not None) != ("application_clocks" in model.features):
+        raise where.at("clocks", "sm_default").error("goes with the feature application_clocks: give both or neither")
 
 
 ModelName = Annotated[str, Parsed(known_model)]

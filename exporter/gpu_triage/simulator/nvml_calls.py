@@ -31,6 +31,7 @@ class Function:
         body: does it; receives a Device (or the NvmlSession) and the arguments, and may raise Failure.
         on: what it is asked of; a handle function takes an index or UUID and waits for that GPU.
         since: driver branch that first exports it.
+        until: driver branch from which on it answers DEPRECATED and nothing else; 0 for none.
         feature: what the GPU model needs for it; NOT_SUPPORTED without.
         blocks_seconds: how long it measures before it answers.
         mig: whom it is for once there is MIG. A gpu function knows no MIG device, a whole one answers for GPUs that
@@ -42,6 +43,7 @@ class Function:
     body: Callable[..., None]
     on: Literal["device", "handle", "library"] = "device"
     since: int = 0
+    until: int = 0
     feature: str | None = None
     blocks_seconds: float = 0.0
     mig: MigUse = "gpu"
@@ -91,6 +93,7 @@ class NvmlFunction:
             try:
                 device = self._session.resolve(handle)
                 _check_mig_use(self._function.mig, device)
+                _check_deprecation(self._function.until, device)
                 if self._function.feature is not None:
                     device.require(self._function.feature)
                 self._function.body(device, *arguments)
@@ -105,6 +108,11 @@ class NvmlFunction:
             except Failure as failure:
                 return failure.code
         return SUCCESS
+
+
+def _check_deprecation(until: int, device: Device) -> None:
+    if 0 < until <= device.host.scenario.driver.branch:
+        raise Failure("DEPRECATED")
 
 
 def _check_mig_use(use: MigUse, device: Device) -> None:

@@ -24,12 +24,29 @@ _LATENCY_MICROSECONDS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field: `read` gets the device and the scope id, and returns None where the scope does not exist."""
+    """A field.
+
+    Attributes:
+        read: its value; gets the device and the scope id, and returns None where the scope does not exist.
+        kind: type of the value.
+        since: driver version that first has it.
+        feature: what the GPU model needs for it.
+        unless_mig: whether it is for GPUs only that are not cut up.
+    """
 
     read: Callable[[Device, int], int | None]
     kind: int = _UNSIGNED
     since: tuple[int, ...] = (0,)
     feature: str | None = None
+    unless_mig: bool = False
+
+    def supported(self, device: Device) -> bool:
+        """Whether a device has it now."""
+        if self.unless_mig and device.state.conditions.mig is not None:
+            return False
+        if self.feature == "ecc" and not device.state.conditions.ecc_mode:
+            return False
+        return self.feature is None or self.feature in device.model.features
 
 
 def _throttled(reason: int) -> Callable[[Device, int], int]:
@@ -66,6 +83,17 @@ def _none_counted() -> Field:
     return Field(lambda _device, _scope: 0, since=(535,))
 
 
+def _of_nvlink(
+    read: Callable[[Device, int], int | None], kind: int = _UNSIGNED, since: tuple[int, ...] = (0,)
+) -> Field:
+    """A field of links: with MIG on the driver answers no question about them."""
+    return Field(read, kind, since, unless_mig=True)
+
+
+def _rows(number: int) -> Field:
+    return Field(lambda device, _: remapped_rows(device)[number], feature="remapped_rows", unless_mig=True)
+
+
 def _link_errors(rate: str) -> Callable[[Device, int], int | None]:
     return lambda device, link: nvml_nvlink.link_errors(device, link, rate)
 
@@ -74,7 +102,7 @@ def _one_link_errors(rate: str, first: int, number: int) -> dict[int, Field]:
     """Fields from `first` on, one for each of six links from `number` on, as the oldest drivers have them."""
 
     def field(link: int) -> Field:
-        return Field(lambda device, _scope: nvml_nvlink.link_errors(device, link, rate), _UNSIGNED_LONG_LONG)
+        return _of_nvlink(lambda device, _scope: nvml_nvlink.link_errors(device, link, rate), _UNSIGNED_LONG_LONG)
 
     return {first + i: field(number + i) for i in range(6)}
 
@@ -93,20 +121,20 @@ FIELDS: Final[dict[int, Field]] = {
     74: Field(_throttled(gauges.SW_POWER_CAP), _UNSIGNED_LONG_LONG),
     76: Field(lambda _device, _scope: 0, _UNSIGNED_LONG_LONG),
     82: Field(lambda device, _: memory_celsius(device), feature="memory_temperature"),
-    91: Field(lambda device, _: device.model.nvlinks),
+    91: _of_nvlink(lambda device, _: device.model.nvlinks),
     94: Field(lambda device, _: replays(device)),
     95: Field(lambda _device, _scope: 0),
-    138: Field(nvml_nvlink.link_kib, _UNSIGNED_LONG_LONG, (450,)),
-    139: Field(nvml_nvlink.link_kib, _UNSIGNED_LONG_LONG, (450,)),
-    142: Field(lambda device, _: remapped_rows(device)[0], feature="remapped_rows"),
-    143: Field(lambda device, _: remapped_rows(device)[1], feature="remapped_rows"),
-    144: Field(lambda device, _: remapped_rows(device)[2], feature="remapped_rows"),
-    145: Field(lambda device, _: remapped_rows(device)[3], feature="remapped_rows"),
-    161: Field(_link_errors("replay_per_hour"), _UNSIGNED_LONG_LONG, (520,)),
-    162: Field(_link_errors("recovery_per_hour"), _UNSIGNED_LONG_LONG, (520,)),
-    163: Field(_link_errors("crc_per_hour"), _UNSIGNED_LONG_LONG, (520,)),
-    164: Field(nvml_nvlink.link_speed, since=(520,)),
-    165: Field(nvml_nvlink.link_state, since=(520,)),
+    138: _of_nvlink(nvml_nvlink.link_kib, _UNSIGNED_LONG_LONG, (450,)),
+    139: _of_nvlink(nvml_nvlink.link_kib, _UNSIGNED_LONG_LONG, (450,)),
+    142: _rows(0),
+    143: _rows(1),
+    144: _rows(2),
+    145: _rows(3),
+    161: _of_nvlink(_link_errors("replay_per_hour"), _UNSIGNED_LONG_LONG, (520,)),
+    162: _of_nvlink(_link_errors("recovery_per_hour"), _UNSIGNED_LONG_LONG, (520,)),
+    163: _of_nvlink(_link_errors("crc_per_hour"), _UNSIGNED_LONG_LONG, (520,)),
+    164: _of_nvlink(nvml_nvlink.link_speed, since=(520,)),
+    165: _of_nvlink(nvml_nvlink.link_state, since=(520,)),
     169: Field(lambda _device, _scope: 0, since=(525,)),
     173: _pcie_errors("correctable_per_hour"),
     174: _pcie_errors("replays_per_hour"),
@@ -119,7 +147,7 @@ FIELDS: Final[dict[int, Field]] = {
     181: _none_counted(),
     182: _pcie_errors("correctable_per_hour"),
     183: _none_counted(),
-    185: Field(_milliwatts, since=(535,)),
+    185: Field(_milliwatts, since=(535,), feature="power_average"),
     186: Field(_milliwatts, since=(535,)),
     187: Field(lambda device, _: round(device.model.power.min_limit * 1000), since=(535,)),
     188: Field(lambda device, _: round(device.model.power.max_limit * 1000), since=(535,)),
@@ -131,9 +159,9 @@ FIELDS: Final[dict[int, Field]] = {
     196: Field(_below_limit("gpu_max"), _SIGNED, (535,), "tlimit"),
     197: Field(_transmitted, _UNSIGNED_LONG_LONG, (555,), "pcie_byte_counters"),
     198: Field(_received, _UNSIGNED_LONG_LONG, (555,), "pcie_byte_counters"),
-    202: Field(nvml_nvlink.link_bytes, _UNSIGNED_LONG_LONG, (570,)),
-    204: Field(nvml_nvlink.link_bytes, _UNSIGNED_LONG_LONG, (570,)),
-    215: Field(nvml_nvlink.link_recoveries, _UNSIGNED_LONG_LONG, (570,)),
+    202: _of_nvlink(nvml_nvlink.link_bytes, _UNSIGNED_LONG_LONG, (570,)),
+    204: _of_nvlink(nvml_nvlink.link_bytes, _UNSIGNED_LONG_LONG, (570,)),
+    215: _of_nvlink(nvml_nvlink.link_recoveries, _UNSIGNED_LONG_LONG, (570,)),
     230: Field(lambda device, _: device.state.conditions.recovery_action, since=(570,)),
 }
 """Fields whose id never changed."""
@@ -164,8 +192,7 @@ def _field_values(device: Device, count: int, out: int | None) -> None:
         if field is None:
             entry.nvmlReturn = CODES["INVALID_ARGUMENT"]
             continue
-        supported = field.feature is None or field.feature in device.model.features
-        value = field.read(device, entry.scopeId) if supported else None
+        value = field.read(device, entry.scopeId) if field.supported(device) else None
         if value is None:
             entry.nvmlReturn = CODES["NOT_SUPPORTED"]
             continue

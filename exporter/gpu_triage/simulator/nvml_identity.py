@@ -125,6 +125,12 @@ def _name(device: Device) -> str:
     return f"{name} MIG {device.instance.profile}" if isinstance(device, MigDevice) else name
 
 
+def _board_part_number(device: Device) -> str:
+    if device.model.board_part_number is None:
+        raise Failure("NOT_SUPPORTED")
+    return device.model.board_part_number
+
+
 def _capability(device: Device) -> tuple[int, int]:
     return device.model.compute_capability
 
@@ -150,7 +156,7 @@ FUNCTIONS: Final = (
     text("nvmlDeviceGetUUID", lambda device: device.uuid, mig="any"),
     text("nvmlDeviceGetSerial", lambda device: device.state.gpu.serial, feature="serial"),
     text("nvmlDeviceGetVbiosVersion", lambda device: device.state.conditions.vbios_version),
-    text("nvmlDeviceGetBoardPartNumber", lambda device: device.model.board_part_number),
+    text("nvmlDeviceGetBoardPartNumber", _board_part_number),
     gauge("nvmlDeviceGetArchitecture", lambda device: device.model.architecture),
     gauge("nvmlDeviceGetIndex", lambda device: device.index),
     gauge("nvmlDeviceGetPersistenceMode", _persistence),

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Callable
 from ctypes import c_uint, c_ulonglong, memmove
 from typing import Final
 
-from gpu_triage.simulator.gauges import APPLICATIONS_CLOCKS, Gauges
+from gpu_triage.simulator.gauges import Gauges
 from gpu_triage.simulator.nvml_calls import OUT, Function, at, gauge, pair, put
 from gpu_triage.simulator.nvml_library import (
     BAR1_MEMORY,
@@ -34,6 +35,10 @@ _SAMPLE_LAYOUT: Final = struct.Struct("QI4x")
 _TOTAL_POWER, _GPU_UTILIZATION, _MEMORY_UTILIZATION = 0, 1, 2
 _ENCODER_PERIOD_US: Final = 167_000
 _SUPPORTED_REASONS: Final = 0x1FF
+"""On every card, GeForce too: the driver would give the reasons that a card's settings can lead to on another."""
+_RESERVED_APART: Final = 510
+"""Driver branch from which on the total includes what the driver reserves."""
+_WITHOUT_APPLICATION_CLOCKS: Final = 590
 
 
 def percent(share: float) -> int:
@@ -123,8 +128,9 @@ def _decoder(device: Device) -> tuple[int, int]:
 def _memory(device: Device, out: int | None) -> None:
     info = at(MEMORY, out)
     total, reserved, used = memory_mib(device)
-    info.total = total * _MIB
-    info.used = (used + reserved) * _MIB
+    apart = device.host.scenario.driver.branch < _RESERVED_APART
+    info.total = (total - reserved if apart else total) * _MIB
+    info.used = (used if apart else used + reserved) * _MIB
     info.free = info.total - info.used
 
 
@@ -158,7 +164,7 @@ def _target_clock(device: Device, kind: int, out: int | None) -> None:
 
 def _default_clock(device: Device, kind: int, out: int | None) -> None:
     clocks = device.model.clocks
-    put(c_uint, out, _pick((clocks.sm_default, clocks.sm_default, clocks.memory_max), kind))
+    put(c_uint, out, _pick((clocks.sm_target, clocks.sm_target, clocks.memory_max), kind))
 
 
 def _pick(values: tuple[int, ...], number: int) -> int:
@@ -187,7 +193,8 @@ def _margin(device: Device, out: int | None) -> None:
 def _threshold(device: Device, which: int, out: int | None) -> None:
     thermal = device.model.thermal
     thresholds = (thermal.shutdown, thermal.slowdown, thermal.memory_max, thermal.gpu_max)
-    if which >= len(thresholds) or (which == 2 and "memory_temperature" not in device.model.features):  # noqa: PLR2004
+    told = (True, True, "memory_temperature" in device.model.features, thermal.gpu_max_reported)
+    if which >= len(thresholds) or not told[which]:
         raise Failure("NOT_SUPPORTED")
     put(c_uint, out, int(thresholds[which]))
 
@@ -195,7 +202,8 @@ def _threshold(device: Device, which: int, out: int | None) -> None:
 def _fan_speed(device: Device, fan: int, out: int | None) -> None:
     if fan >= device.model.fans:
         raise Failure("INVALID_ARGUMENT" if device.model.fans else "NOT_SUPPORTED")
-    put(c_uint, out, max(0, min(100, 2 * int(device.gauges.celsius) - 70)))
+    fixed = device.model.fan_percent
+    put(c_uint, out, max(0, min(100, 2 * int(device.gauges.celsius) - 70)) if fixed is None else fixed)
 
 
 def _milliwatts(device: Device) -> int:
@@ -222,9 +230,12 @@ def _reasons(device: Device) -> int:
     return device.state.reasons
 
 
-def _supported_reasons(device: Device) -> int:
-    lacking = 0 if "application_clocks" in device.model.features else APPLICATIONS_CLOCKS
-    return _SUPPORTED_REASONS & ~lacking
+def _supported_reasons(_device: Device) -> int:
+    return _SUPPORTED_REASONS
+
+
+def _application_clocks(name: str, body: Callable[[Device, int, int | None], None]) -> Function:
+    return Function(name, (c_uint, OUT), body, feature="application_clocks", until=_WITHOUT_APPLICATION_CLOCKS)
 
 
 FUNCTIONS: Final = (
@@ -238,8 +249,8 @@ FUNCTIONS: Final = (
     gauge("nvmlDeviceGetPerformanceState", lambda device: device.gauges.performance_state),
     Function("nvmlDeviceGetClockInfo", (c_uint, OUT), _clock),
     Function("nvmlDeviceGetMaxClockInfo", (c_uint, OUT), _max_clock),
-    Function("nvmlDeviceGetApplicationsClock", (c_uint, OUT), _target_clock, feature="application_clocks"),
-    Function("nvmlDeviceGetDefaultApplicationsClock", (c_uint, OUT), _default_clock, feature="application_clocks"),
+    _application_clocks("nvmlDeviceGetApplicationsClock", _target_clock),
+    _application_clocks("nvmlDeviceGetDefaultApplicationsClock", _default_clock),
     gauge("nvmlDeviceGetPowerUsage", _milliwatts),
     gauge("nvmlDeviceGetEnforcedPowerLimit", _limit_milliwatts),
     gauge("nvmlDeviceGetPowerManagementLimit", _limit_milliwatts),

@@ -78,7 +78,7 @@ def _accrued(device: Device, link: int, rate: str) -> int | None:
 
 def _connected(device: Device, link: int) -> bool:
     connected = device.state.gpu.nvlinks_connected
-    return connected is None or link < connected
+    return not device.model.nvlink_bridge if connected is None else link < connected
 
 
 def _kib(device: Device, link: int) -> int:
@@ -105,6 +105,6 @@ def _remote_pci_info(device: Device, link: int, out: int | None) -> None:
 
 
 FUNCTIONS: Final = (
-    Function("nvmlDeviceGetNvLinkState", (c_uint, OUT), _state),
-    Function("nvmlDeviceGetNvLinkRemotePciInfo_v2", (c_uint, OUT), _remote_pci_info),
+    Function("nvmlDeviceGetNvLinkState", (c_uint, OUT), _state, mig="whole"),
+    Function("nvmlDeviceGetNvLinkRemotePciInfo_v2", (c_uint, OUT), _remote_pci_info, mig="whole"),
 )

@@ -11,7 +11,6 @@ from gpu_triage.simulator.nvml_library import ECC_SRAM, ECC_SRAM_VERSION, ROW_HI
 from gpu_triage.simulator.nvml_session import Device
 from gpu_triage.simulator.pcie_faults import pcie_errors
 
-_BANKS: Final = 640
 _UNCORRECTED, _AGGREGATE = 1, 1
 _SINGLE_BIT: Final = 0
 
@@ -60,10 +59,18 @@ def _throughput(device: Device, counter: int, out: int | None) -> None:
 def _total_ecc(device: Device, severity: int, lifetime: int, out: int | None) -> None:
     if severity > 1 or lifetime > 1:
         raise Failure("INVALID_ARGUMENT")
+    _require_ecc_on(device)
     put(c_ulonglong, out, ecc_errors(device, severity, lifetime))
 
 
-def _sram_ecc(_device: Device, out: int | None) -> None:
+def _require_ecc_on(device: Device) -> None:
+    """Refuse where ECC is off: nothing counts then."""
+    if not device.state.conditions.ecc_mode:
+        raise Failure("NOT_SUPPORTED")
+
+
+def _sram_ecc(device: Device, out: int | None) -> None:
+    _require_ecc_on(device)
     status = at(ECC_SRAM, out, ECC_SRAM_VERSION)
     for name, _kind, *_bits in ECC_SRAM._fields_:
         if name != "version":
@@ -98,8 +105,9 @@ def _remapped(
 def _histogram(device: Device, out: int | None) -> None:
     histogram = at(ROW_HISTOGRAM, out)
     correctable, uncorrectable, _pending, failure = remapped_rows(device)
-    used = min(correctable + uncorrectable, _BANKS)
-    histogram.max = _BANKS - used
+    banks = device.model.row_remap_banks
+    used = min(correctable + uncorrectable, banks)
+    histogram.max = banks - used
     histogram.high = 0 if failure else used
     histogram.partial = histogram.low = 0
     histogram.none = used if failure else 0
@@ -129,5 +137,6 @@ FUNCTIONS: Final = (
         feature="retired_pages",
     ),
     Function("nvmlDeviceGetRemappedRows", (OUT, OUT, OUT, OUT), _remapped, feature="remapped_rows", mig="whole"),
-    Function("nvmlDeviceGetRowRemapperHistogram", (OUT,), _histogram, feature="remapped_rows", mig="whole"),
+    # Unlike the rows, the banks are told with MIG on, too.
+    Function("nvmlDeviceGetRowRemapperHistogram", (OUT,), _histogram, feature="remapped_rows"),
 )

@@ -45,8 +45,11 @@ def memory_mib(device: Device) -> tuple[int, int, int]:
         nominal = gpu_instance_gb(device.instance) * 1024
         total = nominal - nominal // 40
         return total, 0, min(mine, total)
-    room = model.memory_mib - model.memory_reserved_mib
-    return model.memory_mib, model.memory_reserved_mib, min(mine + device.state.gpu.other_memory_mib, room)
+    total = model.memory_mib
+    if model.memory_without_ecc_mib is not None and not device.state.conditions.ecc_mode:
+        total = model.memory_without_ecc_mib
+    room = total - model.memory_reserved_mib
+    return total, model.memory_reserved_mib, min(mine + device.state.gpu.other_memory_mib, room)
 
 
 def gpu_instance_gb(instance: MigInstance) -> int:

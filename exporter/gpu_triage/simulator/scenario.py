@@ -154,7 +154,8 @@ class Gpu:
         corrected_errors, uncorrected_errors: ECC errors of its life so far (aggregate).
         other_memory_mib: device memory in use that no process of the scenario holds.
         powered_seconds: how long the driver has been loaded: counters do not start at zero.
-        nvlinks_connected: how many of the model's NVLink links lead somewhere; all where not given.
+        nvlinks_connected: how many of the model's NVLink links lead somewhere; where not given, all of those that need
+            no bridge.
     """
 
     model: Model

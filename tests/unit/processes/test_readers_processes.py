@@ -81,7 +81,7 @@ def test_processes_of_a_gpu(bench: BenchMaker) -> None:
     assert reading.counts == {"compute": 2, "graphics": 0, "compute_graphics": 0, "mps": 0}
     assert [(p.pid, p.memory_bytes, p.sm_utilization_ratio) for p in reading.processes] == [
         (24819, 12120 * 2**20, 0.72),
-        (24820, 11770 * 2**20, 0.69),
+        (24820, 10270 * 2**20, 0.69),
     ]
     assert [p.locality for p in reading.processes] == [Locality.LOCAL, Locality.REMOTE]
     assert [p.facts.name for p in reading.processes if p.facts] == ["python", "python"]

@@ -1,0 +1,156 @@
+"""What real cards said of themselves through nvidia-smi, as the people who own them published it.
+
+These are other people's files, and none is part of the repository. Tests that compare with them look in
+``../shared/data/real``, or in the folder that GPU_TRIAGE_TEST_CAPTURES names.
+"""
+
+from __future__ import annotations
+
+import os
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+FOLDER: Final = Path(
+    os.environ.get("GPU_TRIAGE_TEST_CAPTURES") or Path(__file__).resolve().parents[2] / "shared" / "data" / "real"
+)
+
+ABSENT: Final = frozenset({"N/A", "[N/A]", "None", "", "[Not Supported]"})
+DEPRECATED: Final = "Requested functionality has been deprecated"
+
+_XML: Final[Mapping[str, tuple[str, ...]]] = {
+    "name": ("product_name",),
+    "serial": ("serial",),
+    "board_part_number": ("board_part_number",),
+    "pci.device_id": ("pci/pci_device_id",),
+    "mig.mode.current": ("mig_mode/current_mig",),
+    "fan.speed": ("fan_speed",),
+    "pstate": ("performance_state",),
+    "memory.total": ("fb_memory_usage/total",),
+    "memory.reserved": ("fb_memory_usage/reserved",),
+    "utilization.gpu": ("utilization/gpu_util",),
+    "utilization.encoder": ("utilization/encoder_util",),
+    "utilization.decoder": ("utilization/decoder_util",),
+    "ecc.mode.current": ("ecc_mode/current_ecc",),
+    "ecc.errors.corrected.volatile.total": (
+        "ecc_errors/volatile/dram_correctable",
+        "ecc_errors/volatile/single_bit/total",
+    ),
+    "ecc.errors.uncorrected.aggregate.total": (
+        "ecc_errors/aggregate/dram_uncorrectable",
+        "ecc_errors/aggregate/double_bit/total",
+    ),
+    "retired_pages.pending": ("retired_pages/pending_retirement",),
+    "remapped_rows.correctable": ("remapped_rows/remapped_row_corr", "remapped_rows"),
+    "remapped_rows.pending": ("remapped_rows/remapped_row_pending", "remapped_rows"),
+    "remapped_rows.histogram.max": ("remapped_rows/row_remapper_histogram/row_remapper_histogram_max",),
+    "temperature.gpu.tlimit": ("temperature/gpu_temp_tlimit",),
+    "temperature.shutdown": ("temperature/gpu_temp_max_threshold",),
+    "temperature.slowdown": ("temperature/gpu_temp_slow_threshold",),
+    "temperature.gpu_max": ("temperature/gpu_temp_max_gpu_threshold",),
+    "temperature.memory_max": ("temperature/gpu_temp_max_mem_threshold",),
+    "tlimit.shutdown": ("temperature/gpu_temp_max_tlimit_threshold",),
+    "tlimit.slowdown": ("temperature/gpu_temp_slow_tlimit_threshold",),
+    "temperature.memory": ("temperature/memory_temp",),
+    "power.draw.average": ("gpu_power_readings/average_power_draw",),
+    "power.default_limit": ("gpu_power_readings/default_power_limit", "power_readings/default_power_limit"),
+    "clocks.current.memory": ("clocks/mem_clock",),
+    "clocks.applications.graphics": ("applications_clocks/graphics_clock",),
+    "clocks.default_applications.graphics": ("default_applications_clocks/graphics_clock",),
+    "clocks.max.sm": ("max_clocks/sm_clock",),
+    "clocks.max.memory": ("max_clocks/mem_clock",),
+    "clocks.max.video": ("max_clocks/video_clock",),
+    "fabric.state": ("fabric/state",),
+}
+"""A fact, by nvidia-smi's name of it in a query where it has one, and where its XML has it: one of these."""
+
+_REPORT: Final = {
+    "GPU T.Limit Temp": "temperature.gpu.tlimit",
+    "GPU Shutdown Temp": "temperature.shutdown",
+    "GPU Slowdown Temp": "temperature.slowdown",
+    "GPU Max Operating Temp": "temperature.gpu_max",
+    "Memory Max Operating Temp": "temperature.memory_max",
+    "GPU Shutdown T.Limit Temp": "tlimit.shutdown",
+    "GPU Slowdown T.Limit Temp": "tlimit.slowdown",
+    "Board Part Number": "board_part_number",
+}
+"""Lines of ``nvidia-smi -q`` for what a query cannot ask."""
+
+
+@dataclass(frozen=True)
+class Capture:
+    """One look at a card.
+
+    Attributes:
+        driver: its driver's version.
+        facts: what was said, by fact; a fact that this version of nvidia-smi does not know is not in it.
+        nvlink: what ``nvidia-smi nvlink -s`` said of its links; "" where nobody asked.
+    """
+
+    driver: str
+    facts: Mapping[str, str]
+    nvlink: str = ""
+
+    @property
+    def name(self) -> str:
+        """The product."""
+        return self.facts["name"]
+
+    @property
+    def mig(self) -> bool:
+        """Whether MIG is on."""
+        return self.facts.get("mig.mode.current") == "Enabled"
+
+    @property
+    def working(self) -> bool:
+        """Whether it was at work."""
+        shares = (self.facts.get(f"utilization.{engine}", "") for engine in ("gpu", "encoder"))
+        return any(share.removesuffix(" %").isdigit() and int(share.removesuffix(" %")) > 1 for share in shares)
+
+    def present(self, fact: str) -> bool | None:
+        """Whether it said this; None where nobody asked."""
+        told = self.facts.get(fact)
+        return None if told is None else told not in ABSENT and told.strip("[]") != DEPRECATED
+
+    def number(self, fact: str) -> float | None:
+        """The number that it said."""
+        return float(self.facts[fact].split()[0]) if self.present(fact) else None
+
+
+def xml_captures(path: Path) -> Iterator[Capture]:
+    """The cards in what ``nvidia-smi -q -x`` printed."""
+    root = ET.fromstring(path.read_text(encoding="utf-8"))  # noqa: S314 - files that we chose
+    for gpu in root.findall("gpu"):
+        facts = {}
+        for fact, places in _XML.items():
+            texts = [text for text in map(gpu.findtext, places) if text is not None]
+            if texts:
+                facts[fact] = texts[0].strip()
+        yield Capture(root.findtext("driver_version") or "", facts)
+
+
+def text_captures(path: Path) -> Iterator[Capture]:
+    """The card at each look that a log of several nvidia-smi commands has: idle, then at work."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    sections = dict(_sections(text))
+    rows = [body.splitlines()[-2:] for command, body in _sections(text) if command.startswith("--query-gpu=")]
+    reports = [body for command, body in _sections(text) if command == "-q"]
+    for (heads, values), report in zip(rows, reports, strict=True):
+        named = zip(heads.split(", "), values.split(", "), strict=True)
+        facts = {name.partition(" [")[0].strip(): value.strip() for name, value in named}
+        for line in report.splitlines():
+            label, _, value = line.partition(" : ")
+            if label.strip() in _REPORT:
+                facts[_REPORT[label.strip()]] = value.strip()
+        yield Capture(facts["driver_version"], facts, sections.get("nvlink -s", ""))
+
+
+def _sections(text: str) -> Iterator[tuple[str, str]]:
+    """Arguments of each nvidia-smi command and what it printed."""
+    for part in text.split("\n# $ nvidia-smi ")[1:]:
+        command, _, body = part.partition("\n")
+        yield command.strip(), body.partition("\n\n\n####")[0].strip()
