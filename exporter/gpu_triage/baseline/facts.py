@@ -62,7 +62,7 @@ class GpuFacts:
     link: Annotated[LinkFacts | None, Key("pcie")] = None
     numa_node: Annotated[int, Between(-1, 1 << 16)] | None = None  # of the slot, -1 where the firmware does not say
     nics: Names | None = None  # topology level (pix, …, sys) by name of the network adapter
-    # Numbers of the NVLink links that are up.
+    # Numbers of the NVLink links that are up; nobody knows while the GPU is split by MIG.
     nvlinks_up: Annotated[Links | None, Parsed(lambda links: tuple(sorted(set(links))), Links)] = None
     power_watts: Amounts | None = None  # by limit: enforced, default, min, max
     clocks: ClockTables | None = None  # highest, target and default clock, each by clock (graphics, sm, memory, video)

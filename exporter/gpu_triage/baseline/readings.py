@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
@@ -51,7 +51,9 @@ def host_facts(
 ) -> HostFacts:
     """What the latest readings say of a host at this Unix time; the driver's words are None while it is unavailable."""
     platform = _reading(host, PLATFORM.name, PlatformReading)
-    facts = sorted((_gpu_facts(gpu) for gpu in gpus), key=lambda gpu: (gpu.pci_bus_id, gpu.uuid))
+    everyone = tuple(gpus)
+    split = {gpu.uuid for gpu in everyone if _is_split(gpu)}
+    facts = sorted((_gpu_facts(gpu, split) for gpu in everyone), key=lambda gpu: (gpu.pci_bus_id, gpu.uuid))
     return HostFacts(
         at=at,
         gpu_count=gpu_count,
@@ -66,7 +68,13 @@ def _reading(reading_of: ReadingOf, name: str, kind: type[R]) -> R | None:
     return reading if isinstance(reading, kind) else None
 
 
-def _gpu_facts(gpu: GpuReadings) -> GpuFacts:
+def _is_split(gpu: GpuReadings) -> bool:
+    modes = _reading(gpu.reading_of, MODES.name, ModesReading)
+    return bool(modes and modes.mig)
+
+
+def _gpu_facts(gpu: GpuReadings, split: Collection[str]) -> GpuFacts:
+    """The facts of one GPU; `split` are the UUIDs of those that MIG splits."""
     identity = _reading(gpu.reading_of, IDENTITY.name, IdentityReading)
     link = _reading(gpu.reading_of, PCIE_LIMITS.name, LinkExpectation)
     topology = _reading(gpu.reading_of, TOPOLOGY.name, TopologyReading)
@@ -84,8 +92,8 @@ def _gpu_facts(gpu: GpuReadings) -> GpuFacts:
         link=_link(link) if link else None,
         numa_node=topology.numa_node if topology else None,
         nics=dict(adapters.levels) if adapters else None,
-        peers={peer.uuid: _peer(peer.level, peer.p2p) for peer in topology.peers} if topology else None,
-        nvlinks_up=tuple(sorted(n for n, each in nvlink.links.items() if each.is_up)) if nvlink else None,
+        peers=_peers(gpu.uuid, topology, split) if topology else None,
+        nvlinks_up=_nvlinks_up(nvlink) if nvlink and nvlink.reported else None,
         power_watts=_power(limits, _reading(gpu.reading_of, POWER.name, PowerReading)),
         clocks=_clocks(limits, targets),
         persistence_mode=modes.persistence if modes else None,
@@ -123,6 +131,17 @@ def _power(limits: LimitsReading | None, power: PowerReading | None) -> Mapping[
         "max": limits.power_max_watts if limits else None,
     }
     return {limit: value for limit, value in watts.items() if value is not None} or None
+
+
+def _nvlinks_up(reading: NvlinkReading) -> tuple[int, ...]:
+    return tuple(sorted(number for number, link in reading.links.items() if link.is_up))
+
+
+def _peers(uuid: str, topology: TopologyReading, split: Collection[str]) -> Mapping[str, Peer]:
+    """How a GPU reaches the others. While MIG splits one of two GPUs, they have no direct access by design."""
+    return {
+        peer.uuid: _peer(peer.level, {} if uuid in split or peer.uuid in split else peer.p2p) for peer in topology.peers
+    }
 
 
 def _peer(level: str | None, statuses: Mapping[str, str]) -> Peer:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Final
 
+from gpu_triage.gpu.modes import mig_mode
 from gpu_triage.nvml.inquiry import FieldId, Inquiry
 from gpu_triage.nvml.structs import far_end_named, in_fabric
 from gpu_triage.subjects.contract import GpuCollector, GpuLabels
@@ -43,7 +44,8 @@ GPU_NVLINK_LINKS = gpu_gauge(
     "NVLink links of the GPU that lead somewhere. Not counted are those without a bridge and those that the board "
     "leaves unused: down ever since the exporter started, without traffic or errors counted, and without a far end "
     "that the driver could name. On a GPU that has joined an NVSwitch fabric and has no link up, links that are down "
-    "count all the same: its board has them connected. Absent without any.",
+    "count all the same: its board has them connected. Absent without any, and, like all that follows, while the GPU "
+    "is split by MIG: the driver then answers no question about links.",
     source="NVML fields 91 and 165, else nvmlDeviceGetNvLinkState",
 )
 GPU_NVLINK_LINKS_UP = gpu_gauge(
@@ -160,13 +162,20 @@ class NvlinkReading:
     """The links of one GPU.
 
     Attributes:
-        links: by number; empty on a GPU that has none, or none that lead somewhere.
+        links: by number; empty on a GPU that has none, or none that lead somewhere, and where they are not reported.
+        reported: whether the driver says anything of links; it does not while MIG splits the GPU, which is no sign of
+            links that are gone.
     """
 
     links: Mapping[int, LinkReading]
     errors: Annotated[Mapping[str, float], GPU_NVLINK_ERRORS_TOTAL]
     transmit_bytes: Annotated[float | None, GPU_NVLINK_TRANSMIT_BYTES_TOTAL]
     receive_bytes: Annotated[float | None, GPU_NVLINK_RECEIVE_BYTES_TOTAL]
+    reported: bool = True
+
+
+UNKNOWN: Final = NvlinkReading(MappingProxyType({}), MappingProxyType({}), None, None, reported=False)
+"""What is known of links where the driver tells nothing of them."""
 
 
 class NvlinkReader:
@@ -187,10 +196,15 @@ class NvlinkReader:
         self._last: dict[tuple[int, str], float] = {}
 
     def read(self, gpu: GpuRound) -> NvlinkReading:
-        """Links now (fields 91, 165 else nvmlDeviceGetNvLinkState, and those of the counters)."""
+        """Links now (fields 91, 165 else nvmlDeviceGetNvLinkState, and those of the counters), unless MIG is on."""
         inquiry = gpu.inquiry
+        # Drivers answer that MIG does not support the question, or that all links are down: neither is news of a link.
+        if mig_mode(inquiry):
+            return UNKNOWN
         count = inquiry.within(inquiry.fields((LINK_COUNT_FIELD,)).get(LINK_COUNT_FIELD), 0, _MOST_LINKS)
-        links = range(int(count or 0))
+        if count is None:
+            return UNKNOWN
+        links = range(int(count))
         wanted: list[FieldId] = [(STATE_FIELD, link) for link in links]
         wanted += [field for link in links for name in _SOURCES for _, field in self._candidates(link, name)]
         values = inquiry.fields(wanted)
@@ -208,6 +222,7 @@ class NvlinkReader:
             errors={name: totals[name] for name in (REPLAY, RECOVERY, CRC) if name in totals},
             transmit_bytes=totals.get(TRANSMIT),
             receive_bytes=totals.get(RECEIVE),
+            reported=all(reading.is_up is not None for reading in readings.values()),
         )
 
     def _total(self, name: str, links: Mapping[int, LinkReading]) -> float | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.command_line import config_from
+from tests.mig_layouts import seven
 from tests.rig import scenario_with
 
 from gpu_triage.cli import group
@@ -169,3 +170,13 @@ def test_a_check_and_a_diff_advise_the_same_about_a_slot_with_fewer_lanes(
     (meaning,) = (each["meaning"] for each in changes if each["field"] == "pcie_width")
     assert decision.startswith("Reseating does not help")
     assert meaning.endswith(decision)
+
+
+def test_a_gpu_that_is_split_by_mig_has_lost_no_link(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # The driver then answers no question about NVLink, and direct access between GPUs ends by design.
+    scenario_with(tmp_path, "h100-8", seven("10m"))
+    scenario, path = str(tmp_path / "h100-8-changed.toml"), str(tmp_path / "h100.json")
+    assert run_cli(group, ["baseline", "write", path, "--simulate", scenario]) == 0
+    assert '"nvlinks_up": [0, 1, 2,' in Path(path).read_text()
+    assert _diff(path, "--simulate", scenario, "--simulate-at", "15m") == 0
+    assert "this host is as in the baseline of 20" in capsys.readouterr().out

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.gpu_rounds import rounds_of
+from tests.mig_layouts import seven
 from tests.rig import rig, scenario_with
 
-from gpu_triage.gpu.nvlink import LinkReading, NvlinkReader, NvlinkReading, render
+from gpu_triage.gpu.nvlink import LINK_COUNT_FIELD, LinkReading, NvlinkReader, NvlinkReading, render
 from gpu_triage.simulator import load_scenario
 from gpu_triage.simulator.scenario_file import SCENARIOS
 from gpu_triage.subjects.contract import GpuLabels
@@ -233,3 +234,30 @@ def test_only_links_that_are_down_or_have_errors_are_shown_one_by_one(tmp_path: 
         assert running.series("gpu_nvlink_link_transmit_bytes_total") == []
         assert [value for _, value in running.series("gpu_nvlink_links")] == [18.0] * 8
         assert [value for _, value in running.series("gpu_nvlink_links_up")] == [17.0] + [18.0] * 7
+
+
+def test_links_of_a_gpu_that_mig_splits_are_unknown_and_return_with_the_whole_gpu(tmp_path: Path) -> None:
+    with rig(scenario_with(tmp_path, "h100-8", seven("20s", until="100s"))) as running:
+        running.run_to(19)
+        assert running.value("gpu_nvlink_links_up", gpu="0") == 18
+        sent = running.value("gpu_nvlink_transmit_bytes_total", gpu="0") or 0
+        running.run_to(70)
+        for name in ("gpu_nvlink_links", "gpu_nvlink_links_up", "gpu_nvlink_up", "gpu_nvlink_transmit_bytes_total"):
+            assert running.series(name, gpu="0") == []
+        assert running.value("gpu_nvlink_links_up", gpu="1") == 18
+        assert running.series("gpu_remapped_rows", gpu="0") == []
+        assert running.value("gpu_row_remap_banks", gpu="0", availability="max") == 2560
+        assert running.series("gpu_exporter_errors_total") == []
+        running.run_to(170)
+        assert running.value("gpu_nvlink_links_up", gpu="0") == 18
+        assert (running.value("gpu_nvlink_transmit_bytes_total", gpu="0") or 0) > sent
+        assert len(running.series("gpu_remapped_rows", gpu="0")) == 2
+
+
+def test_a_driver_that_says_nothing_of_links_has_not_lost_them() -> None:
+    with rounds_of("h100-8") as rounds:
+        reader = NvlinkReader()
+        assert reader.read(rounds.at(5)).reported
+        round_ = rounds.at(10)
+        round_.inquiry.device.unsupported.add(("field", LINK_COUNT_FIELD))
+        assert not reader.read(round_).reported
