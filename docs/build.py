@@ -16,6 +16,7 @@ from gpu_triage.diagnosis.findings.table import CHECKS, Check, Severity
 from gpu_triage.diagnosis.findings.verdicts import COLOURS, OF_SEVERITY, exit_code
 from gpu_triage.handbook.pages import FATAL_IN_TEXT, HANDBOOK, first_sentence, meaning_of
 from gpu_triage.reference import configuration_markdown, metrics_markdown
+from gpu_triage.simulator.model import GpuModel, known_models, load_model
 from gpu_triage.xid.codes import XID_CODES, XidCode, XidKind
 
 DOCS = Path(__file__).resolve().parent
@@ -30,6 +31,11 @@ _STEP_HEAD = "| alert | severity, for | action | class | it tells you |\n|---|--
 _FINDINGS_HEAD = (
     "| Finding | GPU's verdict | Host's verdict | Exit code | Colour | Severity | Action | Alert |\n"
     "|---|---|---|---|---|---|---|---|\n"
+)
+_CARDS_HEAD = (
+    "| Card | Margin | Memory temperature | Application clock, default | ECC as delivered | Memory repair | NVLinks "
+    "| MIG | GPM | Fan | Part number | P-state idle, computing | Reserved memory |\n"
+    "|---|---|---|---|---|---|---|---|---|---|---|---|---|\n"
 )
 _XIDS_INTRO = """\
 # Xid codes
@@ -75,6 +81,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "METRICS.md", metrics_markdown()
     yield DOCS / "configuration.md", configuration_markdown()
     yield DOCS / "check.md", between(DOCS / "check.md", "findings", lambda _: _findings_table())
+    yield DOCS / "cards.md", between(DOCS / "cards.md", "cards", _cards)
     yield HANDBOOK / "xids.md", _xids_page()
     runbooks = HANDBOOK / "runbooks"
     alerts = _summaries(runbooks)
@@ -120,6 +127,47 @@ def _finding(checks: tuple[Check, ...]) -> str:
     codes = ", ".join(f"`{each.code}`" for each in checks)
     cells = (codes, gpu, verdict.words, str(code), COLOURS[verdict].name, check.severity.value)
     return f"| {' | '.join((*cells, check.action.value, check.alert or ''))} |\n"
+
+
+def _cards(part: str) -> str:
+    """What the models say that cards report; where the facts are from."""
+    models = sorted((load_model(name) for name in known_models()), key=lambda model: model.name)
+    if part == "sources":
+        return "".join(map(_card_source, models))
+    return _CARDS_HEAD + "".join(f"| {' | '.join(_card(model))} |\n" for model in models)
+
+
+def _card(model: GpuModel) -> tuple[str, ...]:
+    def has(feature: str) -> str:
+        return "yes" if feature in model.features else "-"
+
+    repair = f"{model.row_remap_banks} banks" if model.row_remap_banks else "-"
+    if "retired_pages" in model.features:
+        repair = "pages"
+    fan = "always 0" if model.fan_percent == 0 else "yes" if model.fans else "-"
+    clocks = f"{model.clocks.sm_default} of {model.clocks.sm_max} MHz" if model.clocks.sm_default else "-"
+    return (
+        model.name,
+        has("tlimit"),
+        has("memory_temperature"),
+        clocks,
+        "-" if "ecc" not in model.features else "on" if model.ecc_on else "off",
+        repair,
+        str(model.nvlinks) if model.nvlinks else "-",
+        has("mig"),
+        has("gpm"),
+        fan,
+        "yes" if model.board_part_number else "-",
+        f"P{model.idle_state}, P{model.load_state}",
+        f"{model.memory_reserved_mib} of {model.memory_mib} MiB",
+    )
+
+
+def _card_source(model: GpuModel) -> str:
+    source = model.source
+    assumed = f" Assumed: {source.assumed}." if source.assumed else ""
+    kind = "" if source.kind == "capture" else "**From documentation, not from a card:** "
+    return f"- {model.name}: {kind}{source.facts}.{assumed}\n"
 
 
 def _xids_page() -> str:

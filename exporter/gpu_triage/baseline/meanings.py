@@ -32,7 +32,7 @@ _MEANINGS: Final = MappingProxyType(
         "power_limit": "The board may draw another power. A lower cap slows every kernel that reaches it: see "
         "nvidia-smi -q -d POWER for who set it.",
         "clocks": "Clock limits are others. Locked or application clocks below the default slow everything: "
-        "nvidia-smi --reset-application-clocks and --reset-gpu-clocks give them back.",
+        "nvidia-smi --reset-application-clocks (before driver 590) and --reset-gpu-clocks give them back.",
         "persistence_mode": "With persistence off the driver forgets settings and takes seconds to start when the "
         "last process leaves: enable nvidia-persistenced.",
         "ecc_mode": "With ECC off memory errors go unnoticed; with it on some boards lose memory and bandwidth.",

@@ -13,8 +13,8 @@ from gpu_triage.subjects.rounds import GpuRound
 
 GPU_CLOCK_TARGET_HERTZ = gpu_gauge(
     "gpu_clock_target_hertz",
-    "Application clock set by an administrator; below its default it caps every job. Absent where the driver no longer "
-    "has application clocks.",
+    "Application clock set by an administrator; below its default it caps every job. Absent on GeForce, and from "
+    "driver 590 on, which no longer has application clocks.",
     labels={"clock": APPLICATION_CLOCKS},
     source="nvmlDeviceGetApplicationsClock",
 )

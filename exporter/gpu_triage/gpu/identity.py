@@ -27,7 +27,7 @@ ARCHITECTURES: Final = {
 GPU_INFO = gpu_info(
     "gpu_info",
     "What this GPU is; join on gpu and uuid. Kept while the GPU is lost. A fact the driver does not give is an empty "
-    "label.",
+    "label, such as serial and board_part_number of most GeForce cards.",
     labels=("name", "pci_bus_id", "serial", "architecture", "compute_capability", "vbios_version", "board_part_number"),
     source="nvmlDeviceGetName and kin",
 )

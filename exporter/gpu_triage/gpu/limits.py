@@ -28,7 +28,8 @@ GPU_CLOCK_MAX_HERTZ = gpu_gauge(
 )
 GPU_CLOCK_DEFAULT_HERTZ = gpu_gauge(
     "gpu_clock_default_hertz",
-    "Default application clock; absent where the driver no longer has application clocks.",
+    "Default application clock. It caps nothing by itself: cards run above it where power and heat allow. Absent on "
+    "GeForce, and from driver 590 on, which no longer has application clocks.",
     labels={"clock": APPLICATION_CLOCKS},
     source="nvmlDeviceGetDefaultApplicationsClock",
 )

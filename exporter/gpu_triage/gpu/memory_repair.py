@@ -46,21 +46,24 @@ GPU_RETIRED_PAGES_PENDING = gpu_gauge(
 )
 GPU_REMAPPED_ROWS = gpu_gauge(
     "gpu_remapped_rows",
-    "Memory rows replaced by spare ones for good, by cause; Ampere and later.",
+    "Memory rows replaced by spare ones for good, by cause; Ampere and later. Absent while the GPU is split by MIG, "
+    "and on most GeForce cards.",
     labels={"cause": ("correctable", "uncorrectable")},
     source="nvmlDeviceGetRemappedRows",
 )
 GPU_ROW_REMAP_PENDING = gpu_gauge(
-    "gpu_row_remap_pending", "1 when rows wait for a GPU reset to be remapped.", source="nvmlDeviceGetRemappedRows"
+    "gpu_row_remap_pending",
+    "1 when rows wait for a GPU reset to be remapped. Absent where gpu_remapped_rows is.",
+    source="nvmlDeviceGetRemappedRows",
 )
 GPU_ROW_REMAP_FAILURE = gpu_gauge(
     "gpu_row_remap_failure",
-    "1 when a remapping failed at any time: the board is due for replacement.",
+    "1 when a remapping failed at any time: the board is due for replacement. Absent where gpu_remapped_rows is.",
     source="nvmlDeviceGetRemappedRows",
 )
 GPU_ROW_REMAP_BANKS = gpu_gauge(
     "gpu_row_remap_banks",
-    "Memory banks by how many spare rows they have left.",
+    "Memory banks by how many spare rows they have left; with MIG on, too.",
     labels={"availability": BANK_AVAILABILITIES},
     source="nvmlDeviceGetRowRemapperHistogram",
 )

@@ -31,12 +31,14 @@ GPU_TEMPERATURE_CELSIUS = gpu_gauge(
 )
 GPU_TEMPERATURE_MARGIN_CELSIUS = gpu_gauge(
     "gpu_temperature_margin_celsius",
-    "Degrees left until the GPU slows down; absent on drivers older than r570.",
+    "Degrees left until the GPU slows down. Absent on drivers older than r570, on cards before Ada and Hopper, and on "
+    "many GeForce cards; compare gpu_temperature_celsius with gpu_temperature_threshold_celsius there.",
     source="nvmlDeviceGetMarginTemperature",
 )
 GPU_FAN_SPEED_RATIO = gpu_gauge(
     "gpu_fan_speed_ratio",
-    "Intended fan speed as a share of the maximum; absent on boards without fans of their own.",
+    "Intended fan speed as a share of the maximum. Absent on boards without fans of their own, but for some (A10, "
+    "A10G) that count one and always report 0; cards that stop their fans when cool report 0 as well.",
     labels=("fan",),
     source="nvmlDeviceGetFanSpeed_v2",
 )
