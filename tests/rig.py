@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 Labels = dict[str, str]
 
-_PAIR = 2
-
 
 class Rig:
     """A running exporter without threads and sockets."""
@@ -125,9 +123,22 @@ def scenario_with(tmp_path: Path, base: str, *events: str) -> Scenario:
 
 def pair_with(tmp_path: Path, base: str, *events: str) -> Scenario:
     """As `scenario_with`, cut down to the first two GPUs: what happens to one and not to the other is seen on two."""
-    scenario = scenario_with(tmp_path, base, *events)
-    processes = tuple(process for process in scenario.processes if process.gpu < _PAIR)
-    return replace(scenario, gpus=scenario.gpus[:_PAIR], processes=processes)
+    return _first_gpus(scenario_with(tmp_path, base, *events), 2)
+
+
+def three_with(tmp_path: Path, base: str, *events: str) -> Scenario:
+    """As `scenario_with`, cut down to the first three GPUs: two that are in trouble, and one that is not."""
+    return _first_gpus(scenario_with(tmp_path, base, *events), 3)
+
+
+def _first_gpus(scenario: Scenario, count: int) -> Scenario:
+    processes = tuple(process for process in scenario.processes if process.gpu < count)
+    events = tuple(
+        replace(event, gpus=tuple(gpu for gpu in event.gpus if gpu < count))
+        for event in scenario.events
+        if not event.gpus or min(event.gpus) < count
+    )
+    return replace(scenario, gpus=scenario.gpus[:count], processes=processes, events=events)
 
 
 @contextmanager

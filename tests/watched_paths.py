@@ -1,20 +1,21 @@
-"""Paths that tell a test of each file that is opened through them, before it is."""
+"""Paths that tell a test of each file that is touched through them, before it is."""
 
 from __future__ import annotations
 
 from pathlib import Path, PosixPath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def watched(path: Path, before_open: Callable[[Path], None]) -> Path:
-    """The same path; `before_open` is given each file below it that is opened, and may raise or wait."""
+def watched(path: Path, before: Callable[[Path], None]) -> Path:
+    """The same path; `before` is given each file below it that is opened or looked up, and may raise or wait."""
 
     class Watched(PosixPath):
-        def open(self, *args: Any, **kwargs: Any) -> Any:
-            before_open(self)
-            return super().open(*args, **kwargs)
+        def __fspath__(self) -> str:
+            # What hands a path to the kernel asks for its text here.
+            before(self)
+            return super().__fspath__()
 
     return Watched(path)

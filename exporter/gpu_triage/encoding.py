@@ -1,34 +1,33 @@
-"""Outcomes in an exposition format, as prometheus_client writes them, each series' name and labels written once.
+"""Outcomes in an exposition format.
 
-Its encoder goes through every label of every sample anew, for most of the time of a page, though from one round to the
-next only values change. So what it wrote of a series is kept up to its value.
+From one round to the next only values change, and most of them do not. So each series' line is kept, and written anew
+with another value. Pages are byte for byte what prometheus_client writes of the same families; it is not used, because
+it loads an HTTP server, an HTTP client and TLS along with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from prometheus_client import Metric
-from prometheus_client.exposition import generate_latest as generate_text
-from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
-from prometheus_client.samples import Sample as WireSample
-from prometheus_client.utils import floatToGoString
-
-from gpu_triage.sampler.outcomes import Outcome
 from gpu_triage.selection import EVERYTHING, Selection
 from gpu_triage.subjects.metric import Kind, MetricSpec
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+    from gpu_triage.sampler.outcomes import Outcome
 
 END: Final = b"# EOF\n"
 """The last line of OpenMetrics."""
 
-_ESCAPING: Final = "allow-utf-8"
-"""Of names; ours need none. The default goes through each name character by character, for half the time of a page."""
-
 _GONE_SERIES_KEPT: Final = 64
 """Series of one metric that may be kept beyond twice those that are there, as processes come and go."""
+
+_DIGITS_WITHOUT_EXPONENT: Final = 6
 
 _Values = dict[tuple[str, ...], float]
 
@@ -40,17 +39,31 @@ class Format(Enum):
     OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
+class _Line(NamedTuple):
+    """A series as written last.
+
+    Attributes:
+        text: the whole line.
+        series: how many characters of it stand before the value.
+        value: that is in it.
+    """
+
+    text: str
+    series: int
+    value: float
+
+
 @dataclass(slots=True)
 class _Lines:
     """A metric's text.
 
     Attributes:
         header: its HELP and TYPE.
-        series: by labels, the line of a series up to its value.
+        series: by labels.
     """
 
-    header: str = ""
-    series: dict[tuple[str, ...], str] = field(default_factory=dict)
+    header: str
+    series: dict[tuple[str, ...], _Line] = field(default_factory=dict)
 
 
 class Encoder:
@@ -62,103 +75,99 @@ class Encoder:
         self._metrics: dict[MetricSpec, _Lines] = {}
         self._foreign: tuple[tuple[Metric, ...], bytes] = ((), b"")
 
-    def encode(self, outcomes: tuple[Outcome, ...]) -> bytes:
+    def encode(self, outcomes: Collection[Outcome]) -> bytes:
         """The page of these outcomes."""
-        series = _series(outcomes, self._selection)
+        series = self._series(outcomes)
         self._metrics = {spec: self._lines_of(spec, values) for spec, values in series.items()}
         text = "".join([_text(self._metrics[spec], values) for spec, values in series.items()])
-        return text.encode() + self._foreign_text(_foreign(outcomes))
+        foreign = tuple([family for outcome in outcomes for family in outcome.foreign])
+        return text.encode() + self._foreign_text(foreign)
+
+    def _series(self, outcomes: Collection[Outcome]) -> dict[MetricSpec, _Values]:
+        """Values by metric and labels, each series once: of two subjects that claim one, the first has it."""
+        series: dict[MetricSpec, _Values] = {}
+        for outcome in outcomes:
+            current: MetricSpec | None = None
+            values: _Values = {}
+            for spec, labels, value in self._selection.of(outcome.samples):
+                if spec is not current:
+                    # Samples of one metric mostly stand together.
+                    current, values = spec, series.setdefault(spec, {})
+                values.setdefault(labels, value)
+        return series
 
     def _foreign_text(self, families: tuple[Metric, ...]) -> bytes:
         """What others made: maybe thousands of series, the same families as long as nothing changes."""
         before, encoded = self._foreign
         if len(before) != len(families) or any(one is not other for one, other in zip(before, families, strict=True)):
-            encoded = encode(self._form, families)
+            from gpu_triage.foreign import encode  # noqa: PLC0415 - see the module
+
+            encoded = encode(families, openmetrics=self._form is Format.OPENMETRICS)
             self._foreign = families, encoded
         return encoded
 
     def _lines_of(self, spec: MetricSpec, values: _Values) -> _Lines:
-        """The text of a metric, with every series that there is."""
-        lines = self._metrics.get(spec) or _Lines()
-        new = [labels for labels in values if labels not in lines.series]
-        if new:
-            # One zero a line: what stands before it is the series.
-            zeros = encode(self._form, (_family(spec, dict.fromkeys(new, 0.0)),)).decode()
-            rows = zeros.split("\n")[:-1]
-            lines.header = "".join(f"{row}\n" for row in rows[: -len(new)])
-            lines.series.update(zip(new, (row.removesuffix("0.0") for row in rows[-len(new) :]), strict=True))
+        """The text of a metric, with every series that there is, maybe with an earlier value."""
+        lines = self._metrics.get(spec)
+        if lines is None:
+            lines = _Lines(_header(spec, self._form))
+        if not values.keys() <= lines.series.keys():
+            for labels, value in values.items():
+                if labels not in lines.series:
+                    lines.series[labels] = _line(_series_text(spec, labels), value)
         if len(lines.series) > 2 * len(values) + _GONE_SERIES_KEPT:
             lines.series = {labels: lines.series[labels] for labels in values}
         return lines
 
 
-class _Families(NamedTuple):
-    """What prometheus_client's encoders take for a registry."""
+def go_float(value: float) -> str:
+    """A number as Go, and with it every Prometheus exporter, writes it: with an exponent from a million on.
 
-    metrics: tuple[Metric, ...]
-
-    def collect(self) -> Iterator[Metric]:
-        """The families."""
-        yield from self.metrics
-
-
-def families_of(outcomes: tuple[Outcome, ...], selection: Selection = EVERYTHING) -> tuple[Metric, ...]:
-    """What prometheus_client's encoders take: the samples grouped by metric, and what others made."""
-    return (*(_family(spec, values) for spec, values in _series(outcomes, selection).items()), *_foreign(outcomes))
-
-
-def _series(outcomes: tuple[Outcome, ...], selection: Selection) -> dict[MetricSpec, _Values]:
-    """Values by metric and labels, each series once: of two subjects that claim one, the first has it."""
-    series: dict[MetricSpec, _Values] = {}
-    for outcome in outcomes:
-        for sample in selection.of(outcome.samples):
-            series.setdefault(sample.spec, {}).setdefault(sample.labels, sample.value)
-    return series
+    >>> go_float(0.25), go_float(1234567.0), go_float(1e-07), go_float(math.inf)
+    ('0.25', '1.234567e+06', '1e-07', '+Inf')
+    """
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "+Inf" if value > 0 else "-Inf"
+    text = repr(value)
+    dot = text.find(".")
+    if value > 0 and dot > _DIGITS_WITHOUT_EXPONENT:
+        mantissa = f"{text[0]}.{text[1:dot]}{text[dot + 1 :]}".rstrip("0.")
+        return f"{mantissa}e+{dot - 1:02d}"
+    return text
 
 
-def _foreign(outcomes: tuple[Outcome, ...]) -> tuple[Metric, ...]:
-    return tuple(family for outcome in outcomes for family in outcome.foreign)
+def _header(spec: MetricSpec, form: Format) -> str:
+    text = spec.help.replace("\\", r"\\").replace("\n", r"\n")
+    counter, name = spec.kind is Kind.COUNTER, spec.name
+    if form is Format.OPENMETRICS:
+        text = text.replace('"', r"\"")
+        name = name.removesuffix("_total") if counter else name
+    return f"# HELP {name} {text}\n# TYPE {name} {'counter' if counter else 'gauge'}\n"
 
 
-def _family(spec: MetricSpec, values: _Values) -> Metric:
-    counter = spec.kind is Kind.COUNTER
-    family = Metric(
-        spec.name.removesuffix("_total") if counter else spec.name,
-        spec.help,
-        "counter" if counter else "gauge",
-    )
-    family.samples = [
-        WireSample(spec.name, dict(zip(spec.labels, labels, strict=True)), value) for labels, value in values.items()
-    ]
-    return family
+def _series_text(spec: MetricSpec, labels: tuple[str, ...]) -> str:
+    """The name and the labels, these in their alphabetical order."""
+    if not labels:
+        return f"{spec.name} "
+    pairs = sorted(zip(spec.labels, labels, strict=True))
+    inside = ",".join([f'{name}="{_escaped(value)}"' for name, value in pairs])
+    return f"{spec.name}{{{inside}}} "
 
 
-def encode(form: Format, families: tuple[Metric, ...]) -> bytes:
-    """Families as prometheus_client encodes them, without OpenMetrics' last line."""
-    bare = {family.name for family in families if _is_bare_counter(family)}
-    families = tuple(_of_unknown_type(family) if family.name in bare else family for family in families)
-    if form is Format.TEXT:
-        text: bytes = generate_text(_Families(families), escaping=_ESCAPING)
-        for name in bare:
-            text = text.replace(f"\n# TYPE {name} untyped\n".encode(), f"\n# TYPE {name} counter\n".encode(), 1)
-        return text
-    encoded: bytes = generate_openmetrics(_Families(families), escaping=_ESCAPING)  # type: ignore[no-untyped-call] # not annotated there
-    return encoded.removesuffix(END)
+def _escaped(label: str) -> str:
+    return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-def _is_bare_counter(family: Metric) -> bool:
-    """Whether it is a counter without ``_total``, which the text format allows and OpenMetrics does not."""
-    return family.type == "counter" and any(sample.name == family.name for sample in family.samples)
-
-
-def _of_unknown_type(family: Metric) -> Metric:
-    """The family as one whose name is left alone: prometheus_client puts ``_total`` behind that of every counter."""
-    unknown = Metric(family.name, family.documentation, "unknown")
-    unknown.samples = family.samples
-    return unknown
+def _line(series: str, value: float) -> _Line:
+    return _Line(f"{series}{go_float(value)}\n", len(series), value)
 
 
 def _text(lines: _Lines, values: _Values) -> str:
     series = lines.series
-    written: Callable[[float], str] = floatToGoString
-    return lines.header + "".join([f"{series[labels]}{written(value)}\n" for labels, value in values.items()])
+    parts = [lines.header]
+    for labels, value in values.items():
+        line = series[labels]
+        if line.value != value:
+            line = series[labels] = _line(line.text[: line.series], value)
+        parts.append(line.text)
+    return "".join(parts)

@@ -11,14 +11,13 @@ import math
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from prometheus_client import ProcessCollector
-
-from gpu_triage.encoding import END, Encoder, Format, encode, families_of
-from gpu_triage.machine import Clock, RealClock
-from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+from gpu_triage.encoding import END, Encoder, Format
+from gpu_triage.machine import Clock, Moment, RealClock
+from gpu_triage.own_process import OwnProcess
+from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.selection import EVERYTHING, Selection
 
 log = logging.getLogger(__name__)
@@ -51,11 +50,20 @@ class Page(NamedTuple):
 
 @dataclass(slots=True)
 class _CollectorPage:
-    """A collector's page in one format, as of one version of its outcomes, and so many of them that were fresh."""
+    """A collector's page in one format.
+
+    Attributes:
+        encoder: makes it.
+        version: of the outcomes it shows.
+        good_until: monotonic second from which on one of them is stale.
+        all_shown: whether it shows every outcome; those that were stale it leaves out.
+        body: the page.
+    """
 
     encoder: Encoder
     version: int = -1
-    outcomes: int = 0
+    good_until: float = -math.inf
+    all_shown: bool = True
     body: bytes = b""
 
 
@@ -87,7 +95,8 @@ class Exposition:
         self._clock = clock or RealClock()
         self._expires_at = expires_at
         self._shown = selection
-        self._process = ProcessCollector(registry=None)
+        self._process = OwnProcess()
+        self._process_encoders = {form: Encoder(form) for form in Format}
         self._encoding = threading.Lock()
         self._pages: dict[tuple[Format, str], _CollectorPage] = {}
         self._answers: dict[tuple[Format, bool], _Answer] = {}
@@ -137,14 +146,12 @@ class Exposition:
 
     def _encode_answer(self, form: Format, *, gzipped: bool) -> _Answer:
         now = self._now()
-        # Before the outcomes are encoded: those that come meanwhile are fresh for longer.
-        outcomes = (outcome for name in self._store.collectors for outcome in self._store.of(name))
-        good_until = min(map(self._expires_at, outcomes), default=math.inf)
         pages = [self._collector_page(form, name, now) for name in self._store.collectors]
-        pages.append(encode(form, tuple(self._process.collect())))
-        body = b"".join(pages) + (END if form is Format.OPENMETRICS else b"")
-        if good_until < now:
+        own = self._process_encoders[form].encode((self._own_outcome(),)) + _end(form)
+        good_until = min((page.good_until for page in pages), default=math.inf)
+        if not all(page.all_shown for page in pages):
             good_until = now + _LAST_WORD_SECONDS
+        body = b"".join((*[page.body for page in pages], own))
         return _Answer(_compress(body) if gzipped else body, good_until)
 
     def _now(self) -> float:
@@ -153,28 +160,39 @@ class Exposition:
     def _fresh(self, collector: str, now: float) -> tuple[Outcome, ...]:
         return tuple(outcome for outcome in self._store.of(collector) if now <= self._expires_at(outcome))
 
-    def _collector_page(self, form: Format, collector: str, now: float) -> bytes:
-        version = self._store.version(collector)
-        fresh = self._fresh(collector, now)
+    def _collector_page(self, form: Format, collector: str, now: float) -> _CollectorPage:
         page = self._pages.get((form, collector))
         if page is None:
             page = self._pages[form, collector] = _CollectorPage(Encoder(form, self._shown))
-        if (page.version, page.outcomes) != (version, len(fresh)):
-            page.version, page.outcomes = version, len(fresh)
-            try:
-                page.body = page.encoder.encode(fresh)
-            except Exception:
-                # One collector that cannot be encoded must not cost the others their page.
-                log.exception("encoding failed", extra={"fields": {"collector": collector}})
-                page.body = b""
-        return page.body
+        version = self._store.version(collector)
+        if page.version == version and now <= page.good_until:
+            return page
+        outcomes = self._store.of(collector)
+        expiries = [self._expires_at(outcome) for outcome in outcomes]
+        page.version = version
+        page.good_until = min((at for at in expiries if now <= at), default=math.inf)
+        page.all_shown = all(now <= at for at in expiries)
+        try:
+            fresh = (outcome for outcome, at in zip(outcomes, expiries, strict=True) if now <= at)
+            page.body = page.encoder.encode(tuple(fresh))
+        except Exception:
+            # One collector that cannot be encoded must not cost the others their page.
+            log.exception("encoding failed", extra={"fields": {"collector": collector}})
+            page.body = b""
+        return page
 
     def _selection(self, form: Format, names: frozenset[str]) -> bytes:
         now = self._now()
-        families = [f for name in self._store.collectors for f in families_of(self._fresh(name, now), self._shown)]
-        families.extend(self._process.collect())
-        chosen = tuple(family for family in families if any(s.name in names for s in family.samples))
-        return encode(form, chosen) + (END if form is Format.OPENMETRICS else b"")
+        chosen = ([_only(outcome, names) for outcome in self._fresh(name, now)] for name in self._store.collectors)
+        pages = [Encoder(form, self._shown).encode(outcomes) for outcomes in chosen]
+        own = Encoder(form).encode((_only(self._own_outcome(), names),))
+        return b"".join((*pages, own, _end(form)))
+
+    def _own_outcome(self) -> Outcome:
+        """What is said of this process, which no collector reads: it is read when a page is made."""
+        at = Moment(self._now(), 0.0)
+        samples = tuple(self._process.samples())
+        return Outcome("process", HOST, samples, success=True, errors=(), duration_seconds=0.0, finished_at=at)
 
     def _forget(self, form: Format, *, gzipped: bool) -> None:
         del self._wanted_at[form, gzipped]
@@ -206,6 +224,19 @@ def _weight(text: str) -> float:
     except ValueError:
         return 0.0
     return weight if 0 <= weight <= 1 else 0.0
+
+
+def _end(form: Format) -> bytes:
+    return END if form is Format.OPENMETRICS else b""
+
+
+def _only(outcome: Outcome, names: frozenset[str]) -> Outcome:
+    """The outcome with no other series than those of these names; of others' families, each that has one."""
+    return replace(
+        outcome,
+        samples=tuple(sample for sample in outcome.samples if sample.spec.name in names),
+        foreign=tuple(family for family in outcome.foreign if any(s.name in names for s in family.samples)),
+    )
 
 
 def _compress(body: bytes) -> bytes:

@@ -20,7 +20,7 @@ A section is a subject: a value of the `collector` label, and of most there is a
 - **Tier**: how often a value is sampled: *fast* (1 s), *medium* (5 s), *slow* (60 s), unless
   [configured](configuration.md) otherwise; *event* values are pushed as they happen.
 - What a device does not report has no series: it is never 0 or NaN instead.
-- Beside these stand the `process_*` metrics of prometheus_client, about the exporter's own process.
+- Beside these stand `process_*` metrics, as prometheus_client has them, about the exporter's own process.
 """
 
 _OPTIONS_INTRO: Final = """\

@@ -43,15 +43,15 @@ OF_THE_DRIVER = re.compile(
 )
 OF_THE_JUDGE = re.compile(r"gpu_(bottleneck|verdict|finding_since)")
 """What the exporter makes of it depends on how busy this machine is."""
-GROWS = re.compile(r"gpu_(busy_seconds_total|exporter_(errors_total|call_inflight_seconds))\b")
-"""What depends on how long the exporter has run: that it is there is compared, not its value."""
+VARIES = re.compile(r"gpu_(busy_seconds_total|reset_timestamp_seconds|exporter_(errors_total|call_inflight_seconds))\b")
+"""What depends on how long the exporter, or this machine, has run: that it is there is compared, not its value."""
 
 
 def told(page: str) -> list[str]:
     """What a page says of GPUs and driver."""
     found = (line for line in page.splitlines() if OF_THE_DRIVER.match(line) and not OF_THE_JUDGE.match(line))
     lines = sorted(found)
-    return [line.rpartition(" ")[0] if GROWS.match(line) else line for line in lines]
+    return [line.rpartition(" ")[0] if VARIES.match(line) else line for line in lines]
 
 
 def play(host: str, folder: Path, until: list[str] | None) -> list[str]:

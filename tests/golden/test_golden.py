@@ -135,7 +135,7 @@ def played(scenario: str, jobs: Path) -> Mapping[str, str]:
     # Long runs take coarser steps: the page shows a moment, not the way there.
     config = replace(CONFIG, collector_textfile_directory=jobs)
     if max(moments.values()) > LONG_SECONDS:
-        config = replace(config, sample_fast_seconds=5.0)
+        config = replace(config, sample_fast_seconds=15.0)
     if scenario in IN_FULL:
         config = replace(config, metrics_profile="full")
     if scenario == "moved-slot":

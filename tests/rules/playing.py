@@ -14,7 +14,16 @@ from tests.rules.examine import CLASSES, FIRING, UNDECIDED, examine
 from tests.rules.pruned import rules_of_alerts
 from tests.rules.verdict import disagreements
 
+MOST_GPU_MINUTES = 100
+"""A scenario with more takes minutes of a CPU at the shortest scrape interval; ``make long`` plays those too."""
+
 SCENARIOS = {name: load_any(name) for name in every_name()}
+OFTEN = tuple(
+    name
+    for name, scenario in SCENARIOS.items()
+    if len(scenario.gpus) * max(each.at for each in scenario.expectations) / 60 <= MOST_GPU_MINUTES
+)
+"""Scenarios that there is time to look at every five seconds."""
 
 
 def play(name: str, steps_seconds: Sequence[float], requires_tool: RequiresTool, directory: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every scenario through the rules at the usual and the longest scrape interval; what the scenarios show together."""
+"""Long scenarios through the rules at the usual and the longest scrape interval; what all scenarios show together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.conftest import RequiresTool
 from tests.rules.playbook import NAMES
-from tests.rules.playing import SCENARIOS, play
+from tests.rules.playing import OFTEN, SCENARIOS, play
 from tests.rules.verdict import wanted
 from tests.rules.vocabulary import CLASSES
 
@@ -28,7 +28,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in OFTEN])
 def test_the_rules_say_of_a_scenario_what_it_expects_and_nothing_else(
     name: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:

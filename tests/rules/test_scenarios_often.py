@@ -1,4 +1,4 @@
-"""Every scenario through the rules at the shortest supported scrape interval."""
+"""Small scenarios through the rules at the shortest scrape interval too, of one recording; with --long, all of them."""
 
 from __future__ import annotations
 
@@ -6,26 +6,15 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
-from tests.rules.playing import SCENARIOS, play
+from tests.rules.playing import OFTEN, SCENARIOS, play
 
-from gpu_triage.simulator import Scenario
-
-STEPS_SECONDS = (5,)
-MOST_GPU_MINUTES = 100
-"""More take minutes of a CPU each; ``make long`` plays them too."""
-
-
-def is_small(scenario: Scenario) -> bool:
-    """Whether there is time to look at it every five seconds."""
-    minutes = max(expectation.at for expectation in scenario.expectations) / 60
-    return len(scenario.gpus) * minutes <= MOST_GPU_MINUTES
+STEPS_SECONDS = (5, 15, 60)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test a scenario; the longest only when asked for."""
     if "name" in metafunc.fixturenames:
-        every = metafunc.config.getoption("--long")
-        metafunc.parametrize("name", [name for name, each in SCENARIOS.items() if every or is_small(each)])
+        metafunc.parametrize("name", tuple(SCENARIOS) if metafunc.config.getoption("--long") else OFTEN)
 
 
 @pytest.mark.timeout(900)
@@ -36,4 +25,4 @@ def test_the_rules_say_of_a_scenario_what_it_expects_and_nothing_else(
 
 
 def test_continuous_integration_plays_a_dozen_of_the_scenarios() -> None:
-    assert sum(is_small(scenario) for scenario in SCENARIOS.values()) >= 12
+    assert len(OFTEN) >= 12

@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import Metric
+from prometheus_client.samples import Sample as WireSample
+from prometheus_client.utils import floatToGoString
 
-from gpu_triage.encoding import Encoder, Format, encode, families_of
+from gpu_triage.encoding import Encoder, Format, go_float
+from gpu_triage.foreign import encode
 from gpu_triage.machine import Moment
 from gpu_triage.processes.on_gpu import GPU_PROCESS_MEMORY_BYTES
 from gpu_triage.sampler.outcomes import HOST, Outcome
-from gpu_triage.subjects.metric import Sample
+from gpu_triage.subjects.metric import Kind, MetricSpec, Sample, host_gauge
 from gpu_triage.xid.metrics import GPU_XID_ERRORS_TOTAL
 
 LABEL = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -26,6 +29,25 @@ def memory(pid: str, name: str, value: float) -> Sample:
     return GPU_PROCESS_MEMORY_BYTES.sample(value, "0", "GPU-a", pid, name)
 
 
+def expected(form: Format, outcomes: tuple[Outcome, ...]) -> bytes:
+    """What prometheus_client writes: each series once, of two subjects that claim one the first has it."""
+    series: dict[MetricSpec, dict[tuple[str, ...], float]] = {}
+    for sample in (sample for each in outcomes for sample in each.samples):
+        series.setdefault(sample.spec, {}).setdefault(sample.labels, sample.value)
+    families = []
+    for spec, values in series.items():
+        kind = "counter" if spec.kind is Kind.COUNTER else "gauge"
+        families.append(Metric(spec.name.removesuffix("_total") if kind == "counter" else spec.name, spec.help, kind))
+        for labels, value in values.items():
+            families[-1].samples.append(WireSample(spec.name, dict(zip(spec.labels, labels, strict=True)), value))
+    return encode(tuple(families), openmetrics=form is Format.OPENMETRICS)
+
+
+@given(st.floats())
+def test_numbers_are_written_as_prometheus_client_does(value: float) -> None:
+    assert go_float(value) == floatToGoString(value)  # type: ignore[no-untyped-call] # not annotated there
+
+
 @pytest.mark.parametrize("form", Format)
 @given(rounds=st.lists(st.dictionaries(st.tuples(LABEL, LABEL), st.tuples(VALUE, VALUE), max_size=4), max_size=4))
 def test_every_round_reads_as_if_encoded_from_nothing(
@@ -36,14 +58,20 @@ def test_every_round_reads_as_if_encoded_from_nothing(
         samples = [memory(*labels, value) for labels, (value, _) in processes.items()]
         xids = [GPU_XID_ERRORS_TOTAL.sample(value, "0", *labels, "") for labels, (_, value) in processes.items()]
         outcomes = (outcome(*samples), outcome(*samples[:1], *xids, subject="GPU-b"))
-        assert encoder.encode(outcomes) == encode(form, families_of(outcomes))
+        assert encoder.encode(outcomes) == expected(form, outcomes)
+
+
+@pytest.mark.parametrize("form", Format)
+def test_help_texts_read_as_prometheus_client_writes_them(form: Format) -> None:
+    spec = host_gauge("gpu_x", 'Says "a\\b"\nand more.', source="here")
+    assert Encoder(form).encode((outcome(spec.sample(1.0)),)) == expected(form, (outcome(spec.sample(1.0)),))
 
 
 @pytest.mark.parametrize("form", Format)
 @pytest.mark.parametrize("text", ["a\nb", 'a"b', "a\\b", "a\\nb", "a\r\nb", "a\x85\u2028b", " 0.0", "", "é\U0001f600"])
 def test_no_label_breaks_its_line(form: Format, text: str) -> None:
     outcomes = (outcome(memory("1", text, 0.0), memory("2", text, 1e300), memory(text, "3", 2.5)),)
-    assert Encoder(form).encode(outcomes) == encode(form, families_of(outcomes))
+    assert Encoder(form).encode(outcomes) == expected(form, outcomes)
 
 
 def test_series_that_are_gone_are_not_kept_for_ever() -> None:
@@ -61,5 +89,5 @@ def test_a_counter_without_total_has_one_name_in_both_formats() -> None:
     gauge.add_sample("job_x", {}, 1.0)
     before = b"# HELP job_x y\\n# TYPE job_steps untyped\n# TYPE job_x gauge\njob_x 1.0\n# HELP job_steps Steps.\n"
     families = (gauge, counter)
-    assert encode(Format.TEXT, families) == before + b"# TYPE job_steps counter\njob_steps 5.0\n"
-    assert encode(Format.OPENMETRICS, families) == before + b"# TYPE job_steps unknown\njob_steps 5.0\n"
+    assert encode(families, openmetrics=False) == before + b"# TYPE job_steps counter\njob_steps 5.0\n"
+    assert encode(families, openmetrics=True) == before + b"# TYPE job_steps unknown\njob_steps 5.0\n"

@@ -60,7 +60,7 @@ class HostJudge:
         """What the evidence means; `error` is the driver's named error, if the evidence does not tell."""
         memories = {gpu: self._gpus.get(_key(gpu)) or GpuMemory() for gpu in host.gpus}
         # A GPU that the exporter no longer knows takes its memory with it; one that is not asked for a while does not.
-        known = {info.labels["uuid"] for info in host.series(GPU_INFO)}
+        known = {labels["uuid"] for labels in host.labels_of(GPU_INFO)}
         self._gpus = {key: memory for key, memory in self._gpus.items() if key in known}
         self._gpus |= {_key(gpu): memory for gpu, memory in memories.items()}
         bottlenecks = {gpu: memory.judge(gpu, host, self._longest_gap_seconds) for gpu, memory in memories.items()}

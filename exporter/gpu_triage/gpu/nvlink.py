@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Annotated, Final
 
 from gpu_triage.gpu.modes import mig_mode
-from gpu_triage.nvml.inquiry import FieldId, Inquiry
+from gpu_triage.nvml.fields import FieldId
+from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.nvml.structs import far_end_named, in_fabric
 from gpu_triage.subjects.contract import GpuCollector, GpuLabels
 from gpu_triage.subjects.integrals import Continued

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from ctypes import sizeof
 from typing import Any, Final
 
 import pynvml
@@ -14,6 +15,7 @@ import pynvml
 from gpu_triage.errors import GpuUnavailable
 from gpu_triage.nvml.errors import EMPTY, GPU_GONE, MALFORMED, UNSUPPORTED, name_of
 from gpu_triage.nvml.inquiry import Inquiry
+from gpu_triage.nvml.plain import plain
 from gpu_triage.subjects.rounds import GpuRound
 
 SM_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_SM_UTIL
@@ -37,14 +39,20 @@ _MOST_PERCENT: Final = 101
 """A full GPU may read a little over 100: a rate is two counters, not read at the very same instant."""
 
 
+_Metric: Final = plain(pynvml.c_nvmlGpmMetric_t)
+
+
 class GpmMetrics:
     """The struct that asks for some metrics: 19 kB, so it is made once and used again. Not for several threads."""
 
-    __slots__ = ("_ids", "_request")
+    __slots__ = ("_entries", "_ids", "_request")
 
     def __init__(self, *ids: int) -> None:
         self._ids = ids
         self._request: Any = pynvml.c_nvmlGpmMetricsGet_t()
+        first, size = pynvml.c_nvmlGpmMetricsGet_t.metrics.offset, sizeof(_Metric)
+        # The same memory as the request's own entries.
+        self._entries = [_Metric.from_buffer(self._request, first + size * place) for place in range(len(ids))]
 
     def between(self, inquiry: Inquiry, older: Any, newer: Any) -> Mapping[int, float]:
         """Metrics between two samples (nvmlGpmMetricsGet), 0-1 by id; what the GPU lacks or cannot tell is left out."""
@@ -52,14 +60,14 @@ class GpmMetrics:
         request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
         request.numMetrics = len(self._ids)
         request.sample1, request.sample2 = older, newer
-        for metric, wanted in zip(request.metrics, self._ids, strict=False):
+        for metric, wanted in zip(self._entries, self._ids, strict=True):
             metric.metricId = wanted
             # An entry that the driver leaves as it was must not pass for the last round's answer.
             metric.nvmlReturn = pynvml.NVML_ERROR_NO_DATA
         if inquiry.ask_library("nvmlGpmMetricsGet", request) is None:
             return {}
         ratios: dict[int, float] = {}
-        for metric, wanted in zip(request.metrics, self._ids, strict=False):
+        for metric, wanted in zip(self._entries, self._ids, strict=True):
             code = metric.nvmlReturn
             if code == pynvml.NVML_SUCCESS:
                 percent = inquiry.within(metric.value, 0, _MOST_PERCENT)

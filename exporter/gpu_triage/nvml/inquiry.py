@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 import pynvml
@@ -20,6 +20,7 @@ from gpu_triage.nvml.errors import (
     driver_unavailable,
     name_of,
 )
+from gpu_triage.nvml.fields import FieldId, read_fields
 from gpu_triage.nvml.lists import read_list
 from gpu_triage.nvml.session import CurrentCall, Device
 
@@ -30,9 +31,6 @@ _NO_SIGNED_VALUE: Final = -1
 """The same as a signed number. No field asked for here is ever -1 otherwise."""
 
 _MOST_FIELDS: Final = 128  # in one call; drivers take more
-
-FieldId = int | tuple[int, int]
-"""A field id of nvmlDeviceGetFieldValues, or a pair with its scope id (link, GPU or module)."""
 
 N = TypeVar("N", bound=float)
 
@@ -69,18 +67,26 @@ class Inquiry:
             GpuUnavailable: the GPU is lost or must be reset; nothing more can be asked.
             DriverUnavailable: NVML as a whole is gone.
         """
-        return self._ask(function, (self.device.handle, *map(_passed, args)), _question(function, args))
+        passed = (self.device.handle, *map(_passed, args)) if args else (self.device.handle,)
+        return self._ask(function, passed, _question(function, args))
 
     def ask_library(self, function: str, *args: Any) -> Any | None:
         """As `ask`, for functions about this GPU that take no handle: what they need is in `args`."""
         return self._ask(function, args, _question(function, args))
 
-    def _ask(self, function: str, args: tuple[Any, ...], question: tuple[object, ...]) -> Any | None:
+    def _ask(
+        self,
+        function: str,
+        args: tuple[Any, ...],
+        question: tuple[object, ...],
+        wrapper: Callable[..., Any] | None = None,
+    ) -> Any | None:
+        """As `ask`, with all arguments; through another wrapper than pynvml's where one is given."""
         if question in self.device.unsupported:
             return None
         self.call.function = function
         try:
-            answer = getattr(pynvml, function)(*args)
+            answer = (wrapper or getattr(pynvml, function))(*args)
         except pynvml.NVMLError as error:
             self._failed(function, error.value, question)
             return None
@@ -149,7 +155,7 @@ class Inquiry:
 
     def _field_values(self, wanted: list[FieldId]) -> dict[FieldId, float]:
         question = ("field", wanted[0]) if len(wanted) == 1 else ("fields", *wanted)
-        answers = self._ask("nvmlDeviceGetFieldValues", (self.device.handle, wanted), question)
+        answers = self._ask("nvmlDeviceGetFieldValues", (self.device.handle, wanted), question, read_fields)
         values: dict[FieldId, float] = {}
         if answers is None and question in self.device.unsupported and len(wanted) > 1:
             # A call may be refused as a whole when it could tell nothing; one of other fields may still tell something.
@@ -216,11 +222,11 @@ def _is_number(value: float) -> bool:
 
 def _told(answer: Any) -> Any:
     """An answer as text where pynvml leaves it as bytes, and without what NVML writes for "not available"."""
+    if isinstance(answer, int):
+        return None if answer in _NO_VALUE else answer
     if isinstance(answer, (list, tuple)):
         return [_told(part) for part in answer]
-    if isinstance(answer, bytes):
-        return answer.decode("utf-8", "replace")
-    return None if isinstance(answer, int) and answer in _NO_VALUE else answer
+    return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else answer
 
 
 def _question(function: str, args: tuple[Any, ...]) -> tuple[object, ...]:

@@ -13,12 +13,18 @@ from typing import Any, Final, NamedTuple
 
 import pynvml
 
+from gpu_triage.nvml.plain import plain
+
 MOST_ENTRIES: Final = 1 << 16
 """More than any list has: a GPU keeps some hundred samples and runs some thousand processes. More are junk."""
 
 
 _TRIES: Final = 3
 """How often a list that has outgrown its buffer is fetched anew."""
+
+
+_Process: Final = plain(pynvml.c_nvmlProcessInfo_v3_t)
+"""An entry of a process list, of the second version as of the third."""
 
 
 class _WideProcess(Structure):
@@ -60,15 +66,15 @@ def _of_pages(count: Any, buffer: Any, cause: int) -> tuple[Any, ...]:
 _SHAPES: Final[Mapping[str, _Shape]] = MappingProxyType(
     {
         "nvmlDeviceGetProcessUtilization": _Shape(
-            pynvml.c_nvmlProcessUtilizationSample_t, _of_utilization, grows=False
+            plain(pynvml.c_nvmlProcessUtilizationSample_t), _of_utilization, grows=False
         ),
         "nvmlDeviceGetRetiredPages": _Shape(c_ulonglong, _of_pages),
-        "nvmlDeviceGetSamples": _Shape(pynvml.c_nvmlSample_t, _of_samples, grows=False),
+        "nvmlDeviceGetSamples": _Shape(plain(pynvml.c_nvmlSample_t), _of_samples, grows=False),
     }
     | {
         f"nvmlDeviceGet{kind}RunningProcesses_v{version}": _Shape(entry, _of_processes)
         for kind in ("Compute", "Graphics", "MPSCompute")
-        for version, entry in ((2, pynvml.c_nvmlProcessInfo_v2_t), (3, pynvml.c_nvmlProcessInfo_v3_t))
+        for version, entry in ((2, _Process), (3, _Process))
     }
 )
 

@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 import psutil
 
-from gpu_triage.kernel.files import parse_cpu_list
+from gpu_triage.kernel.files import parse_count, parse_cpu_list
 from gpu_triage.processes.pids import (
     Owner,
     ProcessFacts,
@@ -40,14 +40,23 @@ _POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?
 _SLURM_JOB = re.compile(r"/(?:slurm[^/]*|[^/]*slurmstepd\.scope)(?:/uid_[0-9]+)?/job_([0-9]+)(?=/|$)")
 
 _KEPT_SECONDS = 30.0
+_START_FIELD = 19
+"""Place of the start time behind the name in /proc/PID/stat, whose fields proc(5) counts from 1."""
 
 
 class _Kept(NamedTuple):
-    """Facts, the process they are of, and the monotonic second at which they were read."""
+    """Facts, what told the process apart, and the monotonic second at which they were read."""
 
-    process: psutil.Process
+    identity: _Identity
     facts: ProcessFacts
     read_at: float
+
+
+class _Identity(NamedTuple):
+    """What tells a process apart from a later one under its PID, and from the program that it ran before."""
+
+    name: str
+    started_ticks: int
 
 
 class ProcessFactsReader:
@@ -55,6 +64,7 @@ class ProcessFactsReader:
 
     Start time and name tell whether a PID is still the process it was: a later one under that PID started later, and
     one that executed another program has its name. Its user, cgroup and CPUs may change all the same, hence the limit.
+    To tell them takes one read of ``/proc/PID/stat``, so that processes which stay cost little.
     """
 
     def __init__(self) -> None:
@@ -76,19 +86,21 @@ class ProcessFactsReader:
         facts: dict[int, ProcessFacts | None] = dict.fromkeys(pids)
         user_names: Mapping[int, str] | None = None
         for pid in pids:
-            process, name, known = _process(pid), process_name(procfs, pid), kept.get(pid)
-            if process is None:
-                continue
-            same = known is not None and (known.process, known.facts.name) == (process, name)
-            if known is None or not same or now - known.read_at >= _KEPT_SECONDS:
+            identity, known = _identity(procfs, pid), kept.get(pid)
+            if known is None or known.identity != identity or now - known.read_at >= _KEPT_SECONDS:
+                process = _process(pid)
+                if process is None:
+                    continue
                 user_names = read_user_names(procfs) if user_names is None else user_names
-                known = _Kept(process, _read_facts(procfs, process, name, user_names), now)
+                read = _read_facts(procfs, process, user_names)
                 if _process(pid) != process:
                     continue
-            facts[pid] = known.facts
-            if known.facts.name and known.facts.user and known.facts.allowed_cpus:
-                # Nothing is missing that every process has.
-                self._kept[pid] = known
+                facts[pid] = read
+                if identity is None or not (read.name and read.user and read.allowed_cpus):
+                    # Something is missing that every process has: it is read again.
+                    continue
+                known = _Kept(identity, read, now)
+            facts[pid], self._kept[pid] = known.facts, known
         return facts
 
 
@@ -107,7 +119,23 @@ def _process(pid: int) -> psutil.Process | None:
     return _known(lambda: psutil.Process(pid))
 
 
-def _read_facts(procfs: Path, process: psutil.Process, name: str, user_names: Mapping[int, str]) -> ProcessFacts:
+def _identity(procfs: Path, pid: int) -> _Identity | None:
+    """Name and start time of a process; None where they cannot be read.
+
+    The line is ``4242 (python3) S 1 …``: the name may hold brackets and spaces, and the start is the 22nd field.
+    """
+    before, bracket, after = text_of(procfs / str(pid) / "stat").rpartition(")")
+    fields = after.split()
+    if not bracket or len(fields) <= _START_FIELD:
+        return None
+    try:
+        return _Identity(before.partition("(")[2], parse_count(fields[_START_FIELD]))
+    except ValueError:
+        return None
+
+
+def _read_facts(procfs: Path, process: psutil.Process, user_names: Mapping[int, str]) -> ProcessFacts:
+    name = process_name(procfs, process.pid)
     uid = _known(lambda: process.uids().real)
     cpus = _known(lambda: _allowed_cpus(procfs, process))
     user = "" if uid is None else user_names.get(uid, str(uid))

@@ -63,9 +63,9 @@ class Freshness:
 
     def expire(self, now: float) -> None:
         """Withdraw what was read too long ago; `now` in monotonic seconds."""
-        for collector in self._fresh_for:
+        for collector, seconds in self._fresh_for.items():
             for outcome in self._store.of(collector):
-                if now > self.expires_at(outcome):
+                if now > outcome.finished_at.monotonic + seconds:
                     self._store.withdraw(collector, outcome.subject)
 
     def withdraw(self, key: str) -> None:

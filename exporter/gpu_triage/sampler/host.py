@@ -5,9 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
-
-from prometheus_client import Metric
+from typing import TYPE_CHECKING, Any
 
 from gpu_triage.config import Config
 from gpu_triage.errors import HostReadFailed
@@ -18,6 +16,9 @@ from gpu_triage.sampler.schedule import Schedule
 from gpu_triage.subjects.contract import AnyHostCollector
 from gpu_triage.subjects.metric import Sample
 from gpu_triage.subjects.rounds import HostRound
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 HostReader = Callable[[HostRound], Any]
 

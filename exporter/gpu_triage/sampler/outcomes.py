@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
-
-from prometheus_client import Metric
+from typing import TYPE_CHECKING, Final
 
 from gpu_triage.machine import Moment
 from gpu_triage.subjects.metric import MetricSpec, Sample
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 HOST: Final = ""
 """The subject of a collector that reads the host; GPUs are known by their key."""
@@ -51,16 +53,15 @@ def checked(samples: Iterable[Sample], metrics: frozenset[MetricSpec]) -> tuple[
     Raises:
         ValueError: one is of a metric the collector did not declare, or two are the same series.
     """
-    seen: set[tuple[MetricSpec, tuple[str, ...]]] = set()
     result = tuple(samples)
-    for spec, labels, _ in result:
-        if spec not in metrics:
-            raise ValueError(f"{spec.name} is not declared by this collector")
-        series = (spec, labels)
-        if series in seen:
-            raise ValueError(f"{spec.name}{labels} twice")
-        seen.add(series)
-    return result
+    if metrics.issuperset([sample.spec for sample in result]):
+        # A sample is its metric, its labels and its value: without the value, equal ones are one series.
+        if len({sample[:2] for sample in result}) == len(result):
+            return result
+        (spec, labels), _ = Counter(sample[:2] for sample in result).most_common(1)[0]
+        raise ValueError(f"{spec.name}{labels} twice")
+    foreign = next(sample.spec for sample in result if sample.spec not in metrics)
+    raise ValueError(f"{foreign.name} is not declared by this collector")
 
 
 class OutcomeStore:

@@ -17,11 +17,9 @@ _TOLERANCE_SECONDS = 1e-6
 
 def interval_seconds(config: Config, tier: Tier) -> float:
     """How often a tier is sampled."""
-    return {
-        Tier.FAST: config.sample_fast_seconds,
-        Tier.MEDIUM: config.sample_medium_seconds,
-        Tier.SLOW: config.sample_slow_seconds,
-    }[tier]
+    if tier is Tier.FAST:
+        return config.sample_fast_seconds
+    return config.sample_medium_seconds if tier is Tier.MEDIUM else config.sample_slow_seconds
 
 
 def is_due(due_at: float | None, now: float) -> bool:

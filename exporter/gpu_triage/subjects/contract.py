@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
-
-from prometheus_client import Metric
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from gpu_triage.config import Config, collector_enabled
 from gpu_triage.subjects.metric import MetricSpec, Sample, Tier, declared_in
 from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import GpuRound, HostRound
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 R = TypeVar("R")
 

@@ -97,6 +97,13 @@ class MetricSpec:
             ValueError: the labels are not this metric's, a label is no text that UTF-8 can carry, the value is
                 not finite, a counter is negative or an info is not 1. Such a sample must not leave the process.
         """
+        if not (len(labels) == len(self.labels) and 0 <= value < math.inf and self.kind is not Kind.INFO):
+            self._refuse_wrong(value, labels)
+        "".join(labels).encode()  # UnicodeEncodeError is a ValueError
+        return Sample(self, labels, float(value))
+
+    def _refuse_wrong(self, value: float, labels: tuple[str, ...]) -> None:
+        """As `sample`, of the labels' number and the value."""
         if len(labels) != len(self.labels):
             raise ValueError(f"{self.name} has labels {self.labels}, got {labels}")
         if not math.isfinite(value):
@@ -105,8 +112,6 @@ class MetricSpec:
             raise ValueError(f"{self.name}: a counter cannot be {value}")
         if self.kind is Kind.INFO and value != 1:
             raise ValueError(f"{self.name}: an info is always 1, got {value}")
-        "".join(labels).encode("utf-8")  # UnicodeEncodeError is a ValueError
-        return Sample(self, labels, float(value))
 
 
 def _declare(

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from gpu_triage.documents import AtMost, Keyed, Parsed, Place, Secret, parse_yaml, raised_as, read_file, read_value
 from gpu_triage.errors import ConfigError
 from gpu_triage.web.messages import Headers
-from gpu_triage.web.tls import TlsSection, Truth
+from gpu_triage.web.tls_section import TlsSection, Truth
 
 MOST_USERS = 1000
 HIGHEST_COST = 16

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,9 +15,10 @@ from gpu_triage.log import fields
 from gpu_triage.subjects.exporter import WebConfigHealth
 from gpu_triage.web.config_file import WebConfig, read_web_config
 from gpu_triage.web.messages import RETRY, Answer, Request, text
-from gpu_triage.web.tls import server_context
 
 if TYPE_CHECKING:
+    import ssl
+
     from gpu_triage.web.app import WebApp
     from gpu_triage.web.passwords import PasswordChecks
 
@@ -135,7 +135,12 @@ class SecuritySource:
 
 
 def _guarded_by(path: str, config: WebConfig) -> Security:
-    return Security(config, None if config.tls is None else server_context(config.tls, f"{path}: tls_server_config"))
+    if config.tls is None:
+        return Security(config, None)
+    # Only for those who serve HTTPS: OpenSSL takes 4 MiB.
+    from gpu_triage.web.tls import server_context  # noqa: PLC0415
+
+    return Security(config, server_context(config.tls, f"{path}: tls_server_config"))
 
 
 def _refuse_weakening(path: str, before: WebConfig, after: WebConfig) -> None:

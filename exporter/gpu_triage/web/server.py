@@ -14,13 +14,13 @@ from gpu_triage.web.connection import Connection, Responder
 from gpu_triage.web.crowd import Crowd, Limits
 from gpu_triage.web.listen import close_listener, inherited_listeners, listener_url, open_listeners
 from gpu_triage.web.security import RELOAD_SECONDS, Gate, SecuritySource
-from gpu_triage.web.tls_transport import RefusalLog, TlsTransport
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Sequence
 
     from gpu_triage.web.app import WebApp
+    from gpu_triage.web.tls_transport import RefusalLog
 
 _AT_A_TIME = 64
 """Connections accepted in one turn of the loop. Among hundreds of busy clients a turn takes long: with fewer, the
@@ -67,7 +67,7 @@ class WebServer:
         self._reload_seconds = reload_seconds
         self._limits = limits or Limits()
         self._wall = wall
-        self._refusals = RefusalLog()
+        self._refusals: RefusalLog | None = None
         self._listeners: list[socket.socket] = []
         self._arriving: set[asyncio.Task[object]] = set()
         self._stopping = False
@@ -158,4 +158,8 @@ class WebServer:
         security = self._security.current
         if security.context is None or security.config.tls is None:
             return connection
+        # Only for those who serve HTTPS: OpenSSL takes 4 MiB.
+        from gpu_triage.web.tls_transport import RefusalLog, TlsTransport  # noqa: PLC0415
+
+        self._refusals = self._refusals or RefusalLog()
         return TlsTransport(connection, security.context, security.config.tls, self._refusals)

@@ -7,11 +7,10 @@ import os
 import ssl
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
-from gpu_triage.documents import Parsed, Secret
 from gpu_triage.errors import ConfigError
+from gpu_triage.web.tls_section import TlsSection
 
 _VERSIONS = {"TLS12": ssl.TLSVersion.TLSv1_2, "TLS13": ssl.TLSVersion.TLSv1_3}
 _OLD_VERSIONS = ("TLS10", "TLS11")
@@ -35,40 +34,6 @@ _TLS12_SUITES = {
     "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA": "ECDHE-RSA-AES128-SHA",
     "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA": "ECDHE-RSA-AES256-SHA",
 }
-
-_TRUTHS = {"": True, "true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-
-
-def _truth(text: str) -> bool:
-    if text.lower() not in _TRUTHS:
-        raise ValueError("write true or false")
-    return _TRUTHS[text.lower()]
-
-
-Truth = Annotated[bool | None, Parsed(_truth)]
-_Texts = tuple[str, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class TlsSection:
-    """``tls_server_config``, in Go's words: a key without a value asks for nothing, an empty list allows nobody.
-
-    Once read, `cert`, `key` and `client_ca` hold PEM, from their files too.
-    """
-
-    cert: str | None = None
-    cert_file: str | None = None
-    key: Annotated[str | None, Secret()] = field(default=None, repr=False)
-    key_file: str | None = None
-    client_ca: str | None = None
-    client_ca_file: str | None = None
-    client_auth_type: str | None = None
-    client_allowed_sans: _Texts = None
-    min_version: str | None = None
-    max_version: str | None = None
-    cipher_suites: _Texts = None
-    prefer_server_cipher_suites: Truth = None
-    curve_preferences: _Texts = None
 
 
 class _Unusable(Exception):

@@ -17,7 +17,8 @@ from typing import Any, cast
 
 from gpu_triage.log import fields
 from gpu_triage.web.connection import Connection
-from gpu_triage.web.tls import TlsSection, admits
+from gpu_triage.web.tls import admits
+from gpu_triage.web.tls_section import TlsSection
 
 _CHUNK_BYTES = 64 * 1024
 """Encrypted at one time: a client that does not read holds one of these, and the rest of its page stays shared."""

@@ -11,14 +11,14 @@ from tests.rig import rig
 
 from gpu_triage.config import Config
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.host.textfile import (
+from gpu_triage.host.textfile import TextFilesReading
+from gpu_triage.host.textfile_reader import (
     MAX_BYTES,
     MAX_FILES,
     MAX_SERIES,
     MAX_TOTAL_BYTES,
     MAX_TOTAL_SERIES,
     TextFilesReader,
-    TextFilesReading,
 )
 from gpu_triage.machine import RealClock, real_machine
 from gpu_triage.simulator import load_scenario

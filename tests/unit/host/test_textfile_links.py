@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpu_triage.host.textfile import MAX_BYTES, TextFilesReader, TextFilesReading
+from gpu_triage.host.textfile import TextFilesReading
+from gpu_triage.host.textfile_reader import MAX_BYTES, TextFilesReader
 from gpu_triage.machine import RealClock, real_machine
 from gpu_triage.subjects.rounds import HostRound
 

@@ -14,8 +14,10 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from gpu_triage.encoding import END, Format, encode
-from gpu_triage.host.textfile import TextFilesReader, TextFilesReading
+from gpu_triage.encoding import END
+from gpu_triage.foreign import encode
+from gpu_triage.host.textfile import TextFilesReading
+from gpu_triage.host.textfile_reader import TextFilesReader
 from gpu_triage.machine import RealClock, real_machine
 from gpu_triage.subjects.rounds import HostRound
 
@@ -258,7 +260,7 @@ def read(directory: Path) -> tuple[TextFilesReading, list[str]]:
 
 def lines_of(reading: TextFilesReading) -> list[str]:
     """The page in the text format: the series, and the types of those that have one."""
-    rows = encode(Format.TEXT, reading.families).decode().splitlines()
+    rows = encode(reading.families, openmetrics=False).decode().splitlines()
     return [row for row in rows if not row.startswith("# HELP") and not row.endswith(" untyped")]
 
 
@@ -277,8 +279,8 @@ def test_the_page_is_valid_in_both_formats(tmp_path: Path, case: Case) -> None:
     for name, text in case.files.items():
         (tmp_path / name).write_text(text)
     reading, _ = read(tmp_path)
-    text = encode(Format.TEXT, reading.families).decode()
-    openmetrics = (encode(Format.OPENMETRICS, reading.families) + END).decode()
+    text = encode(reading.families, openmetrics=False).decode()
+    openmetrics = (encode(reading.families, openmetrics=True) + END).decode()
     types = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
     assert [name for name, count in Counter(types).items() if count > 1] == []
     said = [sample.name for family in parse_text(text) for sample in family.samples]

@@ -4,7 +4,6 @@ import errno
 import os
 import re
 from pathlib import Path, PosixPath
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,7 +29,7 @@ class RefusingPath(PosixPath):
 
     errno_ = errno.EACCES
 
-    def open(self, *_args: Any, **_options: Any) -> Any:
+    def __fspath__(self) -> str:
         raise OSError(self.errno_, os.strerror(self.errno_))
 
 

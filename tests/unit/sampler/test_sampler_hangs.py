@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.one_shot import finding, look_at
-from tests.rig import Rig, rig, scenario_with
+from tests.rig import Rig, rig, scenario_with, three_with
 
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.findings.verdicts import Verdict
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 IDENTIFYING = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3")
 
 
-def hang(function: str, at: int = 0, until: int = 3600, gpu: int = 3) -> str:
+def hang(function: str, at: int = 0, until: int = 3600, gpu: int = 1) -> str:
     return f'at = {at}\nuntil = {until}\ngpu = {gpu}\neffect = {{ kind = "hang", function = "{function}" }}'
 
 
@@ -35,59 +35,59 @@ def calls_of(running: Rig) -> list[tuple[str, str, str, float]]:
 
 @pytest.mark.parametrize("function", IDENTIFYING)
 def test_a_gpu_that_hangs_at_the_start_leaves_the_others_up_and_is_stalled(tmp_path: Path, function: str) -> None:
-    with rig(scenario_with(tmp_path, "h100-8", hang(function))) as running:
+    with rig(three_with(tmp_path, "h100-8", hang(function))) as running:
         running.run_to(3)
         assert [value for _, value in running.series("gpu_power_watts")] != []
         running.run_to(20)
         ups = {labels["gpu"]: value for labels, value in running.series("gpu_up")}
-        assert ups == {str(gpu): float(gpu != 3) for gpu in range(8)}
-        assert running.error_of("3") == "stalled"
-        assert len(running.series("gpu_power_watts")) == 7
+        assert ups == {str(gpu): float(gpu != 1) for gpu in range(3)}
+        assert running.error_of("1") == "stalled"
+        assert len(running.series("gpu_power_watts")) == 2
         assert running.value("gpu_driver_up") == 1
-        assert running.value("gpu_devices", source="nvml") == 8
+        assert running.value("gpu_devices", source="nvml") == 3
 
 
 def test_a_gpu_that_hung_at_the_start_is_found_when_it_answers(tmp_path: Path) -> None:
-    with rig(scenario_with(tmp_path, "h100-8", hang("nvmlDeviceGetUUID", until=60))) as running:
+    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetUUID", until=60))) as running:
         running.run_to(50)
-        assert running.value("gpu_up", gpu="3", uuid="") == 0
+        assert running.value("gpu_up", gpu="1", uuid="") == 0
         running.run_to(75)
-        assert [value for _, value in running.series("gpu_up")] == [1.0] * 8
-        assert len(running.series("gpu_power_watts")) == 8
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 3
+        assert len(running.series("gpu_power_watts")) == 3
 
 
 @pytest.mark.parametrize("function", IDENTIFYING)
 def test_check_names_the_gpu_that_hangs_at_the_start(tmp_path: Path, function: str) -> None:
-    report = look_at(scenario_with(tmp_path, "h100-8", hang(function)), 60)
+    report = look_at(three_with(tmp_path, "h100-8", hang(function)), 60)
     assert report.verdict is Verdict.DRAIN
     assert report.blocked is None
     lost = finding(report, "gpu.lost")
-    assert lost.subject == "GPU 3"
+    assert lost.subject == "GPU 1"
     assert "stalled: nvmlDeviceGet" in lost.measured
     assert "has not returned for" in lost.measured
 
 
 @pytest.mark.parametrize("function", IDENTIFYING)
 def test_a_gpu_that_hangs_in_a_later_look_costs_the_others_nothing(tmp_path: Path, function: str) -> None:
-    with rig(scenario_with(tmp_path, "h100-8", hang(function, at=20, until=70))) as running:
+    with rig(three_with(tmp_path, "h100-8", hang(function, at=20, until=70))) as running:
         for second in (30, 45, 60):
             running.run_to(second)
-            assert len(running.series("gpu_power_watts")) >= 7
-            assert running.value("gpu_devices", source="nvml") == 8
-        assert running.error_of("3") == "stalled"
+            assert len(running.series("gpu_power_watts")) >= 2
+            assert running.value("gpu_devices", source="nvml") == 3
+        assert running.error_of("1") == "stalled"
         assert running.value("gpu_driver_up") == 1
         running.run_to(85)
-        assert [value for _, value in running.series("gpu_up")] == [1.0] * 8
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 3
 
 
 def test_a_call_that_does_not_return_is_named_while_it_lasts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    with rig(scenario_with(tmp_path, "h100-8", hang("nvmlDeviceGetTemperatureV", at=20, until=60))) as running:
+    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetTemperatureV", at=20, until=60))) as running:
         running.run_to(19)
         assert calls_of(running) == []
         running.run_to(50)
         ((gpu, collector, function, seconds),) = calls_of(running)
-        assert (gpu, collector, function) == ("3", "thermal", "nvmlDeviceGetTemperatureV")
+        assert (gpu, collector, function) == ("1", "thermal", "nvmlDeviceGetTemperatureV")
         assert 25 <= seconds <= 30
         assert running.value("gpu_exporter_collector_success", collector="thermal") == 0
         assert running.value("gpu_exporter_collector_success", collector="power") == 1
@@ -110,11 +110,11 @@ def test_a_look_at_the_driver_that_hangs_is_named(tmp_path: Path) -> None:
 
 
 def test_a_question_about_two_gpus_that_hangs_keeps_both_up(tmp_path: Path) -> None:
-    with rig(scenario_with(tmp_path, "h100-8", hang("nvmlDeviceGetP2PStatus", at=20))) as running:
+    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetP2PStatus", at=20))) as running:
         running.run_to(200)
-        assert [value for _, value in running.series("gpu_up")] == [1.0] * 8
-        assert len(running.series("gpu_power_watts")) == 8
-        assert [call[:3] for call in calls_of(running)] == [("3", "topology", "nvmlDeviceGetP2PStatus")]
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 3
+        assert len(running.series("gpu_power_watts")) == 3
+        assert [call[:3] for call in calls_of(running)] == [("1", "topology", "nvmlDeviceGetP2PStatus")]
 
 
 class RefusedLane(InlineLane):

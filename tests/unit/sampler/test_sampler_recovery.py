@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
-from tests.rig import rig, scenario_with
+from tests.rig import rig, scenario_with, three_with
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,7 @@ def nvml_is_up() -> bool:
 )
 def test_peers_are_asked_about_again_as_soon_as_they_are_back(tmp_path: Path, event: str) -> None:
     # The sample of the slow tier at second 60 must fall into the fault, where it says nothing of absent peers.
-    with rig(scenario_with(tmp_path, "h100-8", f'at = "55s"\nuntil = "65s"\n{event}')) as running:
+    with rig(three_with(tmp_path, "h100-8", f'at = "55s"\nuntil = "65s"\n{event}')) as running:
         running.run_to(50)
         peers = sorted(running.series("gpu_p2p_peers"), key=str)
         running.run_to(85)
@@ -65,8 +65,8 @@ def test_a_call_that_hangs_while_a_gpu_is_gone_costs_the_others_nothing(
 ) -> None:
     # Only a new session could bring the one back, and only once the other's call returns: nobody else may wait for it.
     hang = f'at = "18s"\nuntil = "130s"\ngpu = 2\neffect = {{ kind = "hang"{function} }}'
-    lost = f'at = "20s"\nuntil = "60s"\ngpu = 6\neffect = {{ kind = "{gone}" }}'
-    with rig(scenario_with(tmp_path, "h100-8", hang, lost)) as running:
+    lost = f'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = {{ kind = "{gone}" }}'
+    with rig(three_with(tmp_path, "h100-8", hang, lost)) as running:
         for second in (40, 60, 90, 125):
             running.run_to(second)
             assert running.value("gpu_power_watts", gpu="0") is not None, second
@@ -77,9 +77,9 @@ def test_a_call_that_hangs_while_a_gpu_is_gone_costs_the_others_nothing(
 
 @pytest.mark.parametrize("function", ["nvmlInitWithFlags", "nvmlDeviceGetHandleByIndex_v2"])
 def test_a_look_for_a_lost_gpu_that_hangs_costs_the_others_nothing(tmp_path: Path, function: str) -> None:
-    lost = 'at = "20s"\nuntil = "60s"\ngpu = 6\neffect = { kind = "lost" }'
-    hang = f'at = "25s"\nuntil = "130s"\ngpu = 6\neffect = {{ kind = "hang", function = "{function}" }}'
-    with rig(scenario_with(tmp_path, "h100-8", lost, hang)) as running:
+    lost = 'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = { kind = "lost" }'
+    hang = f'at = "25s"\nuntil = "130s"\ngpu = 1\neffect = {{ kind = "hang", function = "{function}" }}'
+    with rig(three_with(tmp_path, "h100-8", lost, hang)) as running:
         for second in (40, 60, 90, 125):
             running.run_to(second)
             assert running.value("gpu_driver_up") == 1
@@ -92,15 +92,15 @@ def test_a_look_for_a_lost_gpu_that_hangs_costs_the_others_nothing(tmp_path: Pat
 @pytest.mark.parametrize("function", ["nvmlShutdown", "nvmlInitWithFlags"])
 def test_a_session_that_does_not_come_back_is_a_stalled_driver(tmp_path: Path, function: str) -> None:
     # Another process has seen the GPU that was lost, so NVML is initialised again: nobody is asked meanwhile.
-    lost = 'at = "20s"\nuntil = "30s"\ngpu = 6\neffect = { kind = "lost" }'
+    lost = 'at = "20s"\nuntil = "30s"\ngpu = 1\neffect = { kind = "lost" }'
     hang = f'at = "36s"\nuntil = "130s"\neffect = {{ kind = "hang", function = "{function}" }}'
-    with rig(scenario_with(tmp_path, "h100-8", lost, hang)) as running:
+    with rig(three_with(tmp_path, "h100-8", lost, hang)) as running:
         running.run_to(60)
         assert running.value("gpu_power_watts", gpu="0") is None
         assert running.value("gpu_driver_up") == 0
         assert running.series("gpu_driver_error_info")[0][0]["error"] == "stalled"
         assert {value for _, value in running.series("gpu_up")} == {0.0}
-        assert (running.error_of("0"), running.error_of("6")) == ("stalled", "lost")
+        assert (running.error_of("0"), running.error_of("1")) == ("stalled", "lost")
         assert running.value("gpu_exporter_call_inflight_seconds", collector="driver", function=function) == 24
         running.run_to(140)
         assert running.value("gpu_driver_up") == 1
@@ -109,9 +109,9 @@ def test_a_session_that_does_not_come_back_is_a_stalled_driver(tmp_path: Path, f
 
 
 def test_a_call_lost_in_a_driver_that_answers_others_asks_for_a_restart(tmp_path: Path) -> None:
-    lost = 'at = "20s"\nuntil = "30s"\ngpu = 6\neffect = { kind = "lost" }'
+    lost = 'at = "20s"\nuntil = "30s"\ngpu = 1\neffect = { kind = "lost" }'
     hang = 'at = "36s"\nuntil = "2h"\neffect = { kind = "hang", function = "nvmlShutdown" }'
-    with rig(scenario_with(tmp_path, "h100-8", lost, hang)) as running:
+    with rig(three_with(tmp_path, "h100-8", lost, hang)) as running:
         running.run_to(90)
         assert running.sampler.fatal is None
         running.run_to(160)

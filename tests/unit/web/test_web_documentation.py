@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.certificates import Authority
 
-from gpu_triage.web import config_file, tls
+from gpu_triage.web import config_file, tls_section
 from gpu_triage.web.passwords import hashed
 from gpu_triage.web.security import SecuritySource
 
@@ -67,6 +67,6 @@ def test_the_documented_scrape_is_what_prometheus_understands(
 
 def test_every_key_is_documented(repository: Path) -> None:
     page = (repository / "docs" / "web-security.md").read_text()
-    tables = (config_file.WebFile, tls.TlsSection, config_file.HttpSection)
+    tables = (config_file.WebFile, tls_section.TlsSection, config_file.HttpSection)
     keys = (*config_file.HEADERS, *(field.name for table in tables for field in fields(table)))
     assert [key for key in keys if key not in page] == []

@@ -68,7 +68,7 @@ class HostEvidence(Evidence):
     @cached_property
     def gpus(self) -> tuple[GpuEvidence, ...]:
         """In the order of their indices."""
-        labels = sorted((each.labels for each in self.series(GPU_UP)), key=lambda each: int(each["gpu"]))
+        labels = sorted(self.labels_of(GPU_UP), key=lambda each: int(each["gpu"]))
         return tuple(GpuEvidence(self.seconds, self.at, self.index, each["gpu"], each["uuid"]) for each in labels)
 
     @cached_property
@@ -98,7 +98,7 @@ class HostEvidence(Evidence):
 
     def topology_levels(self) -> dict[frozenset[str], str]:
         """The nearest common ancestor of each pair of GPUs, by their UUIDs."""
-        labels = (each.labels for each in self.series(GPU_TOPOLOGY_INFO))
+        labels = self.labels_of(GPU_TOPOLOGY_INFO)
         return {frozenset((each["uuid"], each["peer_uuid"])): each["level"] for each in labels}
 
     def cpu_share(self, *modes: str, node: str | None = None) -> float | None:

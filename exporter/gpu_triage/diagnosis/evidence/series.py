@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from gpu_triage.machine import Moment
 from gpu_triage.subjects.metric import MetricSpec
@@ -24,9 +24,8 @@ TWO_POINTS = 4  # length of two points
 E = TypeVar("E", bound="Evidence")
 
 
-@dataclass(frozen=True, slots=True)
-class Series:
-    """One series over the window."""
+class Series(NamedTuple):
+    """One series over the window. Thousands are made for a judgement, so it is a tuple: a third of the time."""
 
     spec: MetricSpec
     values: Labels  # of its labels, in their order
@@ -72,6 +71,14 @@ class Evidence:
         since = self.at.monotonic - self.seconds
         return tuple([_series(spec, values, points, since) for values, points in self._matching(spec, labels)])
 
+    def has(self, spec: MetricSpec, **labels: str) -> bool:
+        """Whether the metric has any series with these labels."""
+        return bool(self._matching(spec, labels))
+
+    def labels_of(self, spec: MetricSpec, **labels: str) -> list[Mapping[str, str]]:
+        """The labels of those series, of a metric that has no past worth a look: all that an info or a state tells."""
+        return [dict(zip(spec.labels, values, strict=True)) for values, _ in self._matching(spec, labels)]
+
     def one(self, spec: MetricSpec, **labels: str) -> Series | None:
         """The first series of a metric that has these labels; None without one."""
         for values, points in self._matching(spec, labels):
@@ -86,25 +93,24 @@ class Evidence:
 
     def label(self, spec: MetricSpec, name: str) -> str:
         """A label of the first series of an info metric; "" without one."""
-        found = self.one(spec)
-        return "" if found is None else found.labels[name]
+        for values, _ in self._matching(spec, {}):
+            return values[spec.labels.index(name)]
+        return ""
 
     def rate(self, spec: MetricSpec, **labels: str) -> float | None:
         """The rate of all counters with these labels together; None where none was read twice."""
         rates = [rate for each in self.series(spec, **labels) if (rate := each.rate) is not None]
         return sum(rates) if rates else None
 
-    def _matching(self, spec: MetricSpec, labels: dict[str, str]) -> Iterable[tuple[Labels, Points]]:
+    def _matching(self, spec: MetricSpec, labels: dict[str, str]) -> Collection[tuple[Labels, Points]]:
         groups = self.index.get(spec)
         if groups is None:
             return ()
         labels = {**self.own_labels, **labels}
         if "gpu" in labels and "uuid" in labels:
-            group = groups.get((labels.pop("gpu"), labels.pop("uuid")))
-            chosen: tuple[Group, ...] = () if group is None else (group,)
+            found: Collection[tuple[Labels, Points]] = groups.get((labels.pop("gpu"), labels.pop("uuid")), {}).items()
         else:
-            chosen = tuple(groups.values())
-        found = [item for group in chosen for item in group.items()]
+            found = [item for group in groups.values() for item in group.items()]
         for name, value in labels.items():
             place = spec.labels.index(name)
             found = [item for item in found if item[0][place] == value]

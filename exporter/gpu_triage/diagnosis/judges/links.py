@@ -139,12 +139,12 @@ def _p2p(host: HostEvidence) -> Iterator[Finding]:
     paths = [
         (gpu, peer, labels["status"], (gpu.name, levels.get(frozenset((gpu.uuid, peer.uuid))), labels["capability"]))
         for capability in ("read", "write")
-        for labels in (path.labels for path in host.series(GPU_P2P_STATUS, capability=capability))
+        for labels in host.labels_of(GPU_P2P_STATUS, capability=capability)
         if (gpu := whole.get((labels["gpu"], labels["uuid"]))) is not None
         and (peer := whole.get((labels["peer_gpu"], labels["peer_uuid"]))) is not None
         and gpu.name == peer.name
     ]
-    linked = {gpu for gpu in whole.values() if gpu.series(GPU_NVLINK_UP)}
+    linked = {gpu for gpu in whole.values() if gpu.has(GPU_NVLINK_UP)}
     able = {kind for _, _, status, kind in paths if status == "ok" and kind[1] is not None}
     refused: dict[GpuEvidence, dict[str, str]] = defaultdict(dict)
     for gpu, peer, status, kind in paths:
@@ -162,7 +162,7 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
     that is in trouble. MIG switches links off, and so does a virtual machine that was given one GPU.
     """
     in_use = any(link.high for link in host.series(GPU_NVLINK_UP))
-    linked = [gpu for gpu in host.answering if gpu.series(GPU_NVLINK_UP) and not gpu.partitioned]
+    linked = [gpu for gpu in host.answering if gpu.has(GPU_NVLINK_UP) and not gpu.partitioned]
     for gpu in host.answering:
         down = [link.labels["link"] for link in gpu.series(GPU_NVLINK_UP) if link.high == 0]
         due = gpu in linked and len(linked) > 1 and gpu.last(GPU_FABRIC_STATE) in (None, FABRIC_JOINED)

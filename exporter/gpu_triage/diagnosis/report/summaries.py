@@ -100,7 +100,7 @@ def _peers(host: HostEvidence) -> str:
         return "no pair of GPUs"
     paths = host.series(GPU_P2P_STATUS, capability="read")
     direct = len(host.series(GPU_P2P_STATUS, capability="read", status="ok"))
-    levels = Counter(each.labels["level"] for each in host.series(GPU_TOPOLOGY_INFO))
+    levels = Counter(labels["level"] for labels in host.labels_of(GPU_TOPOLOGY_INFO))
     links = host.series(GPU_NVLINK_UP)
     return _joined(
         f"P2P reads between {direct} of {len(paths)} ordered pairs" if paths else "P2P not reported",
