@@ -28,7 +28,11 @@ OFF_THE_BUS: Final = 79
 
 _ADDRESS: Final = r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(\.[0-7])?"
 _XID: Final = re.compile(rf"NVRM: Xid \({_ADDRESS}[^)]{{0,60}}\): ([0-9]{{1,5}})\b")
-_FATAL: Final = re.compile(r", [A-Za-z0-9_/]{1,64} (Fatal|Nonfatal)(?: |$)")
+# After a process's name, which anybody may choose, the word needs more behind it than the 15 bytes of a name can hold.
+_FATAL: Final = re.compile(
+    r", (?:(?:[A-Za-z0-9_/]{1,64}) +(Fatal|Nonfatal)(?: |$)"
+    r"|pid=[^,]{1,20}, name=[^,]{1,64}, [A-Za-z0-9_/]{1,64} +(Fatal|Nonfatal) +XC[0-9])"
+)
 # The driver's probe breaks its sentence over several lines, each with the prefix again.
 _OFF_THE_BUS: Final = re.compile(
     rf"NVRM: (?:The NVIDIA )?GPU (?:at )?{_ADDRESS}:?\s.{{0,200}}?fallen off the bus", re.DOTALL
@@ -133,7 +137,7 @@ def _fatal(code: int, text: str, after_code: int) -> bool | None:
     if known is None or not known.fatal_in_text:
         return None
     word = _FATAL.match(text, after_code)
-    return None if word is None else word[1] == "Fatal"
+    return None if word is None else (word[1] or word[2]) == "Fatal"
 
 
 def _bus_id(match: re.Match[str]) -> str:
