@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gpu_triage.config import Config, Setting
+    from gpu_triage.diagnosis.report.report import Report
     from gpu_triage.machine import Machine, PodNames
     from gpu_triage.simulator import Scenario
     from gpu_triage.subjects.exporter import WebConfigHealth
@@ -70,7 +71,7 @@ class Commands(click.Group):
             live = CommandWiring(COLLECTOR_SWITCHES, _scenario_options, _machine)
             self.add_command(advise_command(stepped))
             self.add_command(baseline_command(live))
-            self.add_command(check_command(stepped))
+            self.add_command(check_command(stepped, _check_files))
             self.add_command(record_command(live))
         if cmd_name in OFFLINE and cmd_name not in self.commands:
             from gpu_triage.alerting.command import rules_command  # noqa: PLC0415 - likewise
@@ -179,6 +180,13 @@ def _stepped_machine(config: Config, stack: ExitStack, scenario_seconds: float) 
 
     simulated = simulated_machine(_scenario(config), clock=VirtualClock(), starting_at=scenario_seconds)
     return stack.enter_context(simulated).machine
+
+
+def _check_files(paths: tuple[str, ...], config: Config, *, redact: bool) -> Report:
+    """The report on files."""
+    from gpu_triage.offline import FilesRequest, check_files  # noqa: PLC0415 - as in Commands
+
+    return check_files(FilesRequest(paths, redact=redact, shows_progress=sys.stderr.isatty()), config)
 
 
 def main() -> None:

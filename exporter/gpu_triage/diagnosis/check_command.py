@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import ExitStack
+from typing import Protocol
 
 import click
 
@@ -12,7 +13,9 @@ from gpu_triage.config import Config
 from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.measure import MEASURE, applies, measure
 from gpu_triage.diagnosis.report.machine_readable import render_json, render_junit
+from gpu_triage.diagnosis.report.report import Report
 from gpu_triage.diagnosis.report.text import render_text
+from gpu_triage.errors import ConfigError
 from gpu_triage.log import configure
 from gpu_triage.machine import Machine
 from gpu_triage.options import OptionsCommand, serve_options
@@ -20,7 +23,14 @@ from gpu_triage.options.one_shot import CommandWiring, for_option, format_option
 from gpu_triage.options.values import duration
 
 
-def check_command(wiring: CommandWiring[Machine]) -> click.Command:
+class FilesCheck(Protocol):
+    """Judges files instead of a host."""
+
+    def __call__(self, paths: tuple[str, ...], config: Config, *, redact: bool) -> Report:
+        """The report; ConfigError: they cannot be read."""
+
+
+def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> click.Command:
     """The command, for the group."""
 
     @click.command("check", cls=OptionsCommand, short_help="Say what is wrong with this host, and what to do.")
@@ -41,6 +51,17 @@ def check_command(wiring: CommandWiring[Machine]) -> click.Command:
         show_default=True,
         help="The least severe finding that makes the exit code 1.",
     )
+    @click.option(
+        "--from",
+        "paths",
+        metavar="FILE",
+        multiple=True,
+        help="Judge files instead of this host; can be repeated: nvidia-bug-report.log[.gz], nvidia-smi -q [-x], "
+        "dmesg, journal, lspci -vvv, a recording, or a folder of such; - is standard input.",
+    )
+    @click.option(
+        "--redact", is_flag=True, help="With --from: replace names, UUIDs and addresses, so that it can be shared."
+    )
     @simulate_at_option
     @click.option("--verbose", "-v", is_flag=True, help="Log to stderr what the sampler says.")
     @serve_options(wiring.switches, wiring.of_scenario, applies)
@@ -51,6 +72,8 @@ def check_command(wiring: CommandWiring[Machine]) -> click.Command:
         patience: float,
         form: str,
         fail_on: str,
+        paths: tuple[str, ...],
+        redact: bool,
         simulate_at: float | None,
         verbose: bool,
     ) -> int:
@@ -59,13 +82,22 @@ def check_command(wiring: CommandWiring[Machine]) -> click.Command:
         Prints what was measured, what it means and what to do, then for each GPU its bottleneck and whether it should
         go on taking work: keep, watch or drain. Needs no root; says what it could not read.
 
+        With --from it reads what a support case holds, measures nothing, and says what such files cannot tell.
+
         Exit code: 0 sound, 1 findings as severe as --fail-on (by default: the host's verdict is drain), 2 the GPUs
         could not be looked at, or, without any report, the options cannot be used, 70 a fault of this program.
         """
         begin = scenario_time(simulate_at, config)
         configure(config.log_level if verbose else "critical", config.log_format)
-        with ExitStack() as stack:
-            report = measure(wiring.open_machine(config, stack, begin), config, seconds, patience).report
+        if redact and not paths:
+            raise ConfigError("--redact is for files; name them with --from")
+        if paths:
+            if config.simulate is not None or config.replay is not None:
+                raise ConfigError("--from reads files, --simulate and --replay make up a host; give one of them")
+            report = check_files(paths, config, redact=redact)
+        else:
+            with ExitStack() as stack:
+                report = measure(wiring.open_machine(config, stack, begin), config, seconds, patience).report
         severity = Severity(fail_on)
         if form == "text":
             # Colours are for a terminal whose user does not mind them (https://no-color.org).

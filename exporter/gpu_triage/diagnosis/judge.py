@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.bottleneck.memory import GpuMemory
+from gpu_triage.diagnosis.bottleneck.moment import NOT_IN_A_MOMENT, in_a_moment
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.diagnosis.evidence.history import MetricHistory
@@ -56,15 +57,26 @@ class HostJudge:
         # By subject and code: since when (Unix seconds), and when it was last seen (monotonic seconds).
         self._findings: dict[tuple[str, str], tuple[float, float]] = {}
 
-    def judge(self, host: HostEvidence, error: str | None = None) -> Judgement:
-        """What the evidence means; `error` is the driver's named error, if the evidence does not tell."""
+    def judge(self, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()) -> Judgement:
+        """What the evidence means.
+
+        Args:
+            host: the evidence.
+            error: the driver's named error, if the evidence does not tell.
+            more: findings that somebody else made of what is no evidence, such as messages of the kernel.
+        """
         memories = {gpu: self._gpus.get(_key(gpu)) or GpuMemory() for gpu in host.gpus}
         # A GPU that the exporter no longer knows takes its memory with it; one that is not asked for a while does not.
         known = {labels["uuid"] for labels in host.labels_of(GPU_INFO)}
         self._gpus = {key: memory for key, memory in self._gpus.items() if key in known}
         self._gpus |= {_key(gpu): memory for gpu, memory in memories.items()}
         bottlenecks = {gpu: memory.judge(gpu, host, self._longest_gap_seconds) for gpu, memory in memories.items()}
-        found = sorted((f for judge in _JUDGES for f in judge(host, bottlenecks)), key=lambda f: _ORDER[f.check.code])
+        if self._subject.files:
+            bottlenecks = {gpu: in_a_moment(bottleneck, gpu) for gpu, bottleneck in bottlenecks.items()}
+        judged = (f for judge in _JUDGES for f in judge(host, bottlenecks))
+        if self._subject.files:
+            judged = (f for f in judged if f.check.code not in NOT_IN_A_MOMENT)
+        found = sorted((*judged, *more), key=lambda f: _ORDER[f.check.code])
         found = self._completed(found, host.at)
         return Judgement(host.at, report_of(self._subject, host, bottlenecks, memories, found, error=error), host)
 

@@ -7,7 +7,7 @@ import pytest
 from tests.one_shot import look_at
 from tests.rig import scenario_with
 
-from gpu_triage.cli import group
+from gpu_triage.cli import _check_files, group
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.check_command import check_command
 from gpu_triage.diagnosis.findings.table import Severity
@@ -105,7 +105,7 @@ def test_a_bug_never_reads_as_a_sick_host(capsys: pytest.CaptureFixture[str]) ->
     def broken(_config: Config, _stack: ExitStack, _at: float) -> Machine:
         raise ZeroDivisionError
 
-    program = click.Group(commands=[check_command(CommandWiring((), no_options, broken))])
+    program = click.Group(commands=[check_command(CommandWiring((), no_options, broken), _check_files)])
     assert run_cli(program, ["check"]) == EXIT_BROKEN
     assert "ZeroDivisionError" in capsys.readouterr().err
 

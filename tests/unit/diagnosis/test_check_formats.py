@@ -56,7 +56,7 @@ def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
     assert (document["format"], document["version"], document["simulated"]) == ("gpu-triage-check", 3, True)
     assert set(document) == {
         *("format", "version", "host", "simulated", "recording", "measured_seconds", "driver_version", "blocked"),
-        *("verdict", "gpus", "areas", "findings", "not_read"),
+        *("verdict", "gpus", "areas", "findings", "not_read", "files"),
     }
     assert document["gpus"][0]["bottleneck"] == "thermal"
     assert document["gpus"][0]["verdict"] == "drain"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from gpu_triage.diagnosis.evidence import thresholds
@@ -57,13 +57,26 @@ _ADAPTERS = (
 """Line rate, bytes received and bytes sent, of either kind."""
 
 
+def length_of_time(seconds: float) -> str:
+    """A length of time for people."""
+    for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
 @dataclass(frozen=True, eq=False)
 class HostEvidence(Evidence):
     """All series of a host.
 
     What is scarce is asked of the last part of the window (`recent`), and answered with what was measured; None while
     there is enough. `ease` is what thresholds are multiplied by: below 1 for a class that a GPU is in already.
+
+    Attributes:
+        told_times: of events whose time is not known to the second, how to tell it, by the time that stands for it.
     """
+
+    told_times: Mapping[float, str] = field(default_factory=dict)
 
     @cached_property
     def gpus(self) -> tuple[GpuEvidence, ...]:
@@ -80,6 +93,10 @@ class HostEvidence(Evidence):
     def answering(self) -> tuple[GpuEvidence, ...]:
         """The GPUs that answer."""
         return tuple(gpu for gpu in self.gpus if gpu.up)
+
+    def when(self, wall: float) -> str:
+        """When something happened, Unix seconds, for people: ``5 min ago``."""
+        return self.told_times.get(wall) or f"{length_of_time(max(0.0, self.at.wall - wall))} ago"
 
     @property
     def was_read(self) -> bool:

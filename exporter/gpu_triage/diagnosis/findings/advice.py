@@ -36,6 +36,34 @@ ADVICE: Final = MappingProxyType(
             "CUDA needs the kernel module nvidia_uvm, and it is not loaded.",
             "Unless nvidia-modprobe loads it with the first job, load it at boot.",
         ),
+        "driver.version_mismatch": Advice(
+            "The driver's libraries and the loaded kernel module are of different versions: no program can use a GPU.",
+            "Reload the kernel module or reboot; keep the driver's packages at one version.",
+        ),
+        "driver.nouveau": Advice(
+            "The kernel's own driver nouveau holds the GPU, so NVIDIA's driver cannot.",
+            "Blacklist nouveau, build the initramfs anew, and reboot.",
+        ),
+        "driver.bar": Advice(
+            "The firmware gave the GPU no address range for its memory, so the driver cannot use it.",
+            "Enable Above 4G Decoding (and Resizable BAR) in the firmware setup, or boot with pci=realloc.",
+        ),
+        "driver.init_failed": Advice(
+            "The driver found the GPU and could not initialise it: nothing can run on it.",
+            "Power-cycle the host; if it fails again, try another driver version, then check seating and power.",
+        ),
+        "nvswitch.sxid_fatal": Advice(
+            "An NVSwitch had a fatal error: jobs over several GPUs of this host fail until it is reset.",
+            "Drain the host, reset all GPUs and switches or reboot; then check the switch and its links.",
+        ),
+        "nvswitch.sxid": Advice(
+            "An NVSwitch reported an error that is not fatal, or long ago.",
+            "Watch for more of them; check the links that it names if they keep coming.",
+        ),
+        "memory.oom_killed": Advice(
+            "The host ran out of memory, or a job out of its share, and the kernel killed a process.",
+            "Give the job more memory or let it use less: fewer or smaller data loader workers first.",
+        ),
         "xid.unlisted": _xid(UNLISTED_MEANING, UNLISTED_ACTION),
         "xid.nonfatal": _xid(NONFATAL_MEANING, NONFATAL_ACTION),
         "gpu.repeat_offender": Advice(

@@ -78,7 +78,14 @@ class Check:
 
 
 _OF_HOST: Final = frozenset(
-    {"driver.unavailable", "driver.module_missing", "gpu.missing", "gpu.released", "fabric.unhealthy"}
+    {
+        "driver.unavailable",
+        "driver.module_missing",
+        "driver.version_mismatch",
+        "gpu.missing",
+        "gpu.released",
+        "fabric.unhealthy",
+    }
 )
 
 _CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
@@ -105,6 +112,10 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("gpu.lost", Area.DRIVER, "sick", "GpuLost", _CRITICAL, _DRAIN),
     Check("gpu.released", Area.DRIVER, "released", "GpuReleased", _INFO, _NONE),
     Check("driver.module_missing", Area.DRIVER, "driver", None, _INFO, _FIX_HOST, "GpuDriverUnavailable"),
+    Check("driver.version_mismatch", Area.DRIVER, "driver", None, _CRITICAL, _FIX_HOST, "GpuDriverUnavailable"),
+    Check("driver.nouveau", Area.DRIVER, "driver", None, _CRITICAL, _FIX_HOST, "GpuDriverUnavailable"),
+    Check("driver.bar", Area.DRIVER, "driver", None, _CRITICAL, _FIX_HOST, "GpuMissing"),
+    Check("driver.init_failed", Area.DRIVER, "missing", None, _CRITICAL, _INSPECT, "GpuMissing"),
     *(_xid_check(xid) for kind in XidKind for xid in XID_CODES.values() if xid.kind is kind),
     Check("xid.unlisted", Area.HEALTH, "xid", "GpuXidUnlisted", _WARNING, _INSPECT),
     Check("xid.nonfatal", Area.HEALTH, "xid", "GpuXidContained", _WARNING, _RESET),
@@ -141,6 +152,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("p2p.unavailable", Area.PEERS, "p2p", "GpuP2pUnavailable", _WARNING, _FIX_HOST),
     Check("nvlink.down", Area.PEERS, "nvlink", "GpuNvlinkDown", _WARNING, _INSPECT),
     Check("nvlink.errors", Area.PEERS, "nvlink", "GpuNvlinkErrorsRising", _WARNING, _INSPECT),
+    Check("nvswitch.sxid_fatal", Area.PEERS, "nvlink", None, _CRITICAL, _DRAIN, "GpuFabricUnhealthy"),
+    Check("nvswitch.sxid", Area.PEERS, "nvlink", None, _WARNING, _INSPECT, "GpuFabricUnhealthy"),
+    Check("memory.oom_killed", Area.HOST, "memory", None, _WARNING, _FIX_JOB, "GpuStarvedByMemory"),
     Check("memory.swapping", Area.HOST, "memory", "GpuHostSwapping", _WARNING, _FIX_HOST),
     Check("memory.starved", Area.HOST, "memory", "GpuStarvedByMemory", _WARNING, _FIX_HOST),
     Check("storage.starved", Area.HOST, "storage", "GpuStarvedByStorage", _WARNING, _FIX_HOST),

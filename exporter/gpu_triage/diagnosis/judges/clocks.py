@@ -73,7 +73,9 @@ def _power(gpu: GpuEvidence) -> Iterator[Finding]:
         limit, default = gpu.last(GPU_POWER_LIMIT_WATTS), gpu.last(GPU_POWER_DEFAULT_LIMIT_WATTS)
         share = gpu.capped_share
         code = "power.cap" if share > thresholds.POWER_CAP_SHARE else "power.limit"
-        yield of_gpu(code, gpu, f"limit {limit:.0f} W, default {default:.0f} W; at it {share:.0%} of the time")
+        # A single look tells no share of time.
+        at_it = f"; at it {share:.0%} of the time" if gpu.seconds > 0 else ""
+        yield of_gpu(code, gpu, f"limit {limit:.0f} W, default {default:.0f} W{at_it}")
 
 
 def _stragglers(host: HostEvidence) -> Iterator[Finding]:

@@ -96,14 +96,14 @@ def _xids(host: HostEvidence) -> Iterator[Finding]:
                 # Xid 94 tells the same, and what it means for the jobs.
                 continue
             count = gpu.last(GPU_XID_ERRORS_TOTAL, xid=xid, fatal=fatal) or 1
-            code, when = _xid(last, count, host.at.wall, damaged=damaged, reset=last.last < reset_at)
+            code, when = _xid(last, count, host, damaged=damaged, reset=last.last < reset_at)
             if code:
                 yield of_gpu(code, gpu, when)
     answering = {gpu.pci_bus_id for gpu in host.answering}
     for last in host.series(GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS):
         slot = last.labels["pci_bus_id"]
         count = host.last(GPU_XID_UNASSIGNED_ERRORS_TOTAL, **last.labels) or 1
-        code, when = _xid(last, count, host.at.wall, damaged=slot not in answering, reset=slot in answering)
+        code, when = _xid(last, count, host, damaged=slot not in answering, reset=slot in answering)
         if code:
             yield of_slot(code, slot, when)
 
@@ -118,25 +118,18 @@ def _is_damaged(gpu: GpuEvidence) -> bool:
     )
 
 
-def _xid(last: Series, count: float, now: float, *, damaged: bool, reset: bool) -> tuple[str, str]:
+def _xid(last: Series, count: float, host: HostEvidence, *, damaged: bool, reset: bool) -> tuple[str, str]:
     """The code of what is to be said of an Xid, "" for nothing, and when it happened."""
     xid, fatal = last.labels["xid"], last.labels["fatal"]
-    age_seconds = now - last.last
+    age_seconds = host.at.wall - last.last
     times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"
-    when = f"Xid {xid}{_FATAL[fatal]}, last {_ago(max(0.0, age_seconds))}{times}"
+    when = f"Xid {xid}{_FATAL[fatal]}, last {host.when(last.last)}{times}"
     check = xid_check(xid, fatal)
     if is_critical(xid, fatal):
         open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS
         return "xid.earlier" if reset or age_seconds > open_seconds else check.code, when
     own_business = check.alert == "GpuXidApplication" and count <= thresholds.XID_APPLICATION_COUNT
     return "" if age_seconds > thresholds.XID_RECENT_SECONDS or own_business else check.code, when
-
-
-def _ago(seconds: float) -> str:
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.0f} {unit} ago"
-    return f"{seconds:.0f} s ago"
 
 
 def _ecc(gpu: GpuEvidence) -> Iterator[Finding]:

@@ -34,6 +34,10 @@ def render_json(report: Report) -> str:
         ],
         "findings": [_finding(finding) for finding in report.findings],
         "not_read": list(report.not_read),
+        "files": [
+            {"name": each.name, "kinds": list(each.kinds), "written": each.written or None, "note": each.note or None}
+            for each in report.files
+        ],
     }
     return json.dumps(document, indent=2) + "\n"
 

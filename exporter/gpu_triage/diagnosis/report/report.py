@@ -45,6 +45,16 @@ class AreaVerdict:
 
 
 @dataclass(frozen=True, slots=True)
+class FileRead:
+    """A file that a host was judged by."""
+
+    name: str
+    kinds: tuple[str, ...]  # what was found in it; empty where it is nothing that can be read
+    written: str  # when, as it says itself, ``2026-11-22 10:00:00``; "" where it does not say
+    note: str  # what is wrong with it; "" where nothing is
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """The verdict on a host."""
 
@@ -58,6 +68,7 @@ class Report:
     verdict: Verdict
     not_read: tuple[str, ...]  # what could not be read, and what that hides
     blocked: str | None  # why the GPUs could not be looked at at all, and what to do; None when they could
+    files: tuple[FileRead, ...] = ()  # that were read instead of a host; empty on a host
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -77,6 +88,7 @@ class Subject:
     name: str  # of the host, or of the scenario
     recording: str | None = None  # file that is replayed; None on a host of now
     continuous: bool = False  # whether it is judged again and again; one look cannot tell since when anything lasts
+    files: bool = False  # whether it is told by files: of moments, and of no share of time that a GPU was busy
 
 
 def report_of(

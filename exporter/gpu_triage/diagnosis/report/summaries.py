@@ -55,6 +55,8 @@ def _driver(host: HostEvidence) -> str:
 def _health(host: HostEvidence) -> str:
     ecc = sum(1 for gpu in host.answering if gpu.last(GPU_ECC_MODE) == 1)
     protected = f"ECC on for {ecc} of {len(host.answering)}" if ecc else "no ECC"
+    if not host.series(GPU_EXPORTER_XID_SOURCE_UP):
+        return f"no source of Xid errors; {protected}"
     last = (*host.series(GPU_XID_LAST_TIMESTAMP_SECONDS), *host.series(GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS))
     if xids := {each.labels["xid"] for each in last}:
         return f"Xid errors {', '.join(sorted(xids))}; {protected}"

@@ -12,6 +12,7 @@ from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.findings.verdicts import COLOURS, Verdict
 from gpu_triage.diagnosis.report.report import AreaVerdict, GpuVerdict, Report
 
+_NOT_IN_FILES: Final = "not in these files"
 _SEVERITY_COLOURS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 
@@ -29,26 +30,45 @@ def _lines(report: Report) -> Iterator[str]:
     made_up = " (SIMULATED: everything here is made up)" if report.simulated else ""
     if report.recording is not None:
         made_up = " (a RECORDING, not this host as it is now)"
-    yield f"{printable(report.host)}{made_up}, measured for {report.measured_seconds:.0f} s"
+    if report.files:
+        yield from _files(report)
+    else:
+        yield f"{printable(report.host)}{made_up}, measured for {report.measured_seconds:.0f} s"
     yield ""
     if report.blocked is not None:
         yield f"{click.style('could not look', fg='red', bold=True)}: {printable(report.blocked)}"
     for area in report.areas:
         if report.blocked is None or area.findings:
-            yield from _area(area)
-    if report.not_read and report.blocked is None:
-        yield from ("", "not read:", *(f"    {printable(line)}" for line in report.not_read))
+            yield from _area(area, _NOT_IN_FILES if report.files else Verdict.NOT_READ.words)
+    if report.not_read and (report.blocked is None or report.files):
+        yield from (
+            "",
+            "these files cannot say:" if report.files else "not read:",
+            *(f"    {printable(line)}" for line in report.not_read),
+        )
     yield from ("", "verdict:", *map(_gpu, report.gpus))
     yield f"    {'host':<8}{'':<16}{click.style(report.verdict.words, fg=COLOURS[report.verdict].terminal)}"
 
 
-def _area(area: AreaVerdict) -> Iterator[str]:
+def _files(report: Report) -> Iterator[str]:
+    """What was read, and of when."""
+    moments = f", two moments {report.measured_seconds:.0f} s apart" if report.measured_seconds > 0 else ""
+    yield f"FILES, not a host as it is now{moments}:"
+    for file in report.files:
+        what = ", ".join(file.kinds) or "nothing that gpu-triage reads"
+        when = f", of {file.written}" if file.written else ""
+        note = f" ({file.note})" if file.note else ""
+        yield f"    {printable(file.name)}: {what}{when}{printable(note)}"
+
+
+def _area(area: AreaVerdict, not_read: str) -> Iterator[str]:
     mark, colour = "ok", "green"
     if area.severity is not None:
         mark, colour = area.severity.value, _SEVERITY_COLOURS[area.severity]
     elif area.summary is None:
-        mark, colour = Verdict.NOT_READ.words, COLOURS[Verdict.NOT_READ].terminal
-    yield f"{_padded(mark, 9, colour)} {area.area.value:<20} {printable(area.summary or '')}".rstrip()
+        mark, colour = "not read", COLOURS[Verdict.NOT_READ].terminal
+    summary = area.summary or (not_read if mark == "not read" and not_read != mark else "")
+    yield f"{_padded(mark, 9, colour)} {area.area.value:<20} {printable(summary)}".rstrip()
     for finding in area.findings:
         yield from _finding(finding)
 

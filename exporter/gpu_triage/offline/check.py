@@ -1,0 +1,232 @@
+"""The report on files: reads them, judges what they say, and says what they cannot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gpu_triage.config import Config
+from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.findings.table import Area
+from gpu_triage.diagnosis.findings.verdicts import verdict_on
+from gpu_triage.diagnosis.judge import HostJudge
+from gpu_triage.diagnosis.report.report import AreaVerdict, FileRead, Report, Subject
+from gpu_triage.errors import ConfigError
+from gpu_triage.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
+from gpu_triage.gpu.memory_repair import GPU_ECC_MODE, GPU_REMAPPED_ROWS
+from gpu_triage.gpu.modes import GPU_PERSISTENCE_MODE
+from gpu_triage.gpu.pcie import GPU_PCIE_LINK_WIDTH
+from gpu_triage.gpu.pcie_limits import GPU_PCIE_LINK_SLOT_MAX_WIDTH
+from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.gpu.throttle import GPU_THROTTLE_ACTIVE
+from gpu_triage.offline.evidence import FilesOfHost, evidence_of
+from gpu_triage.offline.lines import Opened
+from gpu_triage.offline.logged import logged_findings
+from gpu_triage.offline.logs import LogReading, merge
+from gpu_triage.offline.progress import Progress
+from gpu_triage.offline.scan import Content, Scanner
+from gpu_triage.offline.snapshot import Snapshot, labels_of, snapshots
+from gpu_triage.offline.sources import Source, sources
+from gpu_triage.offline.times import date_time, written
+from gpu_triage.processes.on_gpu import GPU_PROCESSES
+
+_NOT_FOUND: Final = (
+    "none of these files holds what gpu-triage reads: nvidia-smi (-q, -q -x or the table), nvidia-bug-report.log, a "
+    "kernel log with messages about GPUs (dmesg, journalctl -k, kern.log) or lspci -vvv"
+)
+_OF_HEALTH: Final = (GPU_ECC_VOLATILE_ERRORS_TOTAL, GPU_ECC_MODE, GPU_REMAPPED_ROWS, GPU_RECOVERY_ACTION)
+_NOT_HELD: Final = frozenset({"idle", "sync_boost", "display_clocks"})
+_MOST_NAMED: Final = 12
+"""Files that the report names one by one; of a folder, those that hold something come first."""
+
+
+@dataclass(frozen=True, slots=True)
+class FilesRequest:
+    """What to read.
+
+    Attributes:
+        paths: files, folders and archives; ``-`` is standard input.
+        redact: whether to leave out what names people, hosts, boards and processes.
+        shows_progress: whether to draw on the terminal how far reading is.
+    """
+
+    paths: Sequence[str]
+    redact: bool = False
+    shows_progress: bool = False
+
+
+def check_files(request: FilesRequest, config: Config) -> Report:
+    """The report on the host that these files are of.
+
+    Raises:
+        ConfigError: a file cannot be read, or they are of different hosts.
+    """
+    named = [source for path in request.paths for source in sources(path)]
+    if not named:
+        raise ConfigError("--from: there is no file in this folder that can be read; name the files")
+    contents = _read(named, request)
+    read = snapshots(contents, with_names=not request.redact)
+    modified_at = max((source.modified_at for source in named if source.modified_at is not None), default=time.time())
+    files = _files_of_host(contents, read, modified_at)
+    now = _now(files, contents, modified_at)
+    evidence = evidence_of(files, config, now)
+    found = tuple(logged_findings(files, with_names=not request.redact))
+    report = HostJudge(Subject("files", files=True)).judge(evidence, files.driver_error, found).report
+    return _completed(report, evidence, files, contents)
+
+
+def _read(named: Sequence[Source], request: FilesRequest) -> list[Content]:
+    total = sum(source.size or 0 for source in named)
+    contents = []
+    with Progress(total, shown=request.shows_progress) as progress:
+        for source in named:
+            scanner = Scanner(source.name)
+            try:
+                with source.open() as raw:
+                    opened = Opened(raw, progress.add)
+                    content = scanner.read(opened.lines())
+            except OSError as error:
+                raise ConfigError(f"--from: {source.name}: cannot be read: {error.strerror or error}") from error
+            content.damage = opened.damage
+            contents.append(content)
+    return contents
+
+
+def _files_of_host(contents: Sequence[Content], read: tuple[Snapshot, ...], modified_at: float) -> FilesOfHost:
+    devices = {bus_id: device for content in contents for bus_id, device in content.devices.items()}
+    lost = {each.bus_id: each.error for content in contents for each in content.lost}
+    shows_gpus = bool(read and read[-1].gpus)
+    return FilesOfHost(
+        snapshots=read,
+        labels=labels_of(read, lost, devices),
+        lost=lost,
+        devices=devices,
+        log=_log(contents, read, modified_at),
+        driver_error=None if shows_gpus else next((each.driver_error for each in contents if each.driver_error), None),
+        driver_version=next((each.driver_version for each in contents if each.driver_version), ""),
+        nobody_there=not shows_gpus and any(each.no_devices for each in contents),
+    )
+
+
+def _log(contents: Iterable[Content], read: tuple[Snapshot, ...], modified_at: float) -> LogReading | None:
+    sections = [section for content in contents for section in content.logs]
+    if not sections:
+        return None
+    return merge(sections, _collected_at(contents, read), modified_at)
+
+
+def _collected_at(contents: Iterable[Content], read: tuple[Snapshot, ...]) -> float | None:
+    """When the last of the files was collected, as they say themselves."""
+    times = [each.written_at for each in contents] + [each.at for each in read]
+    return max((each for each in times if each is not None), default=None)
+
+
+def _now(files: FilesOfHost, contents: Iterable[Content], modified_at: float) -> float:
+    if files.log is not None:
+        return files.log.reference
+    collected_at = _collected_at(contents, files.snapshots)
+    return modified_at if collected_at is None else collected_at
+
+
+def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents: Sequence[Content]) -> Report:
+    """The report, with what was read, what such files cannot say, and no area that is well because nobody looked."""
+    areas = tuple(_area(area, host, files) for area in report.areas)
+    nothing = not any(content.kinds for content in contents)
+    blocked = report.blocked
+    if files.driver_error is None:
+        # The driver was not asked here, and may well show GPUs; only its own words count.
+        blocked = _NOT_FOUND if nothing else None
+        if files.nobody_there and not any(area.findings for area in areas):
+            blocked = "nvidia-smi found no device; set --expect.gpu-count 0 if that is right"
+    severities = [finding.check.severity for area in areas for finding in area.findings]
+    return replace(
+        report,
+        areas=areas,
+        blocked=blocked,
+        verdict=verdict_on(severities, was_read=blocked is None and host.was_read),
+        not_read=tuple(_not_said(host, files)) if not nothing else (),
+        files=tuple(_file(each) for each in _named(contents)),
+    )
+
+
+def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerdict:
+    summary = area.summary if _says(area.area, host, files) else None
+    if area.area is Area.DRIVER and not host.gpus and files.devices:
+        on_bus = [device.model for device in files.devices.values() if device.is_gpu]
+        summary = f"{len(on_bus)} NVIDIA GPUs on the bus: {', '.join(dict.fromkeys(on_bus))}"
+    if area.area is Area.CLOCKS and summary is not None:
+        summary = "; ".join((summary, *_held(host)))
+    if area.area is Area.HEALTH and summary is None and files.log is not None:
+        summary = "kernel log read; no nvidia-smi"
+    return replace(area, summary=summary)
+
+
+def _held(host: HostEvidence) -> Iterator[str]:
+    """What held the clocks of each GPU at the last moment; for how long, two moments tell."""
+    for gpu in host.answering:
+        active = [
+            each.labels["reason"]
+            for each in gpu.series(GPU_THROTTLE_ACTIVE)
+            if each.last and each.labels["reason"] not in _NOT_HELD
+        ]
+        if active:
+            yield f"GPU {gpu.gpu} held by {', '.join(active)} at that moment"
+
+
+def _says(area: Area, host: HostEvidence, files: FilesOfHost) -> bool:
+    """Whether the files hold what an area is judged by."""
+    match area:
+        case Area.HEALTH:
+            return files.log is not None or any(host.series(spec) for spec in _OF_HEALTH)
+        case Area.PCIE:
+            return bool(host.series(GPU_PCIE_LINK_WIDTH))
+        case Area.PEERS:
+            return len(host.answering) == 1
+        case Area.WORK:
+            return bool(host.series(GPU_PROCESSES))
+        case Area.SETTINGS:
+            return bool(host.series(GPU_PERSISTENCE_MODE))
+        case _:
+            return True
+
+
+def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
+    """What these files cannot say, each with the file that could."""
+    if not files.snapshots:
+        yield "temperatures, power, ECC, PCIe link, processes: attach nvidia-smi -q"
+    elif len(files.snapshots) == 1:
+        yield "rates, such as the share of time it throttled: attach a second nvidia-smi -q, taken a minute later"
+    if files.snapshots:
+        yield "how much of the time a GPU was busy, so neither hung, starved nor spinning jobs: run gpu-triage check"
+    if files.log is None:
+        yield "Xid errors: attach the kernel log (dmesg -T, journalctl -k) or nvidia-bug-report.log.gz"
+    if host.answering and not host.series(GPU_PCIE_LINK_SLOT_MAX_WIDTH):
+        yield "what the slot above each GPU can do: attach lspci -vvv, taken as root"
+    if len(host.answering) > 1:
+        yield "P2P, NVLink and topology between GPUs: run gpu-triage check on the host"
+    yield "CPU, memory, disk and network of the host while the job ran: run gpu-triage check on the host"
+    for gpu in files.snapshots[-1].gpus if files.snapshots else ():
+        if gpu.failed:
+            labels = files.labels.get(gpu.bus_id)
+            what = ", ".join(path.rpartition("/")[2].replace("_", " ") for path in gpu.failed[:4])
+            yield f"of GPU {labels.gpu if labels else '?'}, what its driver could not tell either: {what}"
+
+
+def _named(contents: Sequence[Content]) -> Sequence[Content]:
+    """The files to name: where there are many, only those that hold something."""
+    if len(contents) <= _MOST_NAMED:
+        return contents
+    telling = [content for content in contents if content.kinds or content.damage]
+    return telling[: 4 * _MOST_NAMED] or contents[:_MOST_NAMED]
+
+
+def _file(content: Content) -> FileRead:
+    kinds = content.kinds
+    if content.is_bug_report:
+        kinds = ("bug report of NVIDIA's", *kinds)
+    found = [at for report in (*content.reports, *content.tables) if (at := date_time(report.timestamp)) is not None]
+    at = content.written_at if content.written_at is not None else max(found, default=None)
+    note = content.damage or ("" if content.lines else "empty")
+    return FileRead(content.name, kinds, "" if at is None else written(at), note)

@@ -1,0 +1,219 @@
+"""What files say, as the evidence that the judge asks: the readings and the metrics are those of a live host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gpu_triage.config import Config
+from gpu_triage.diagnosis.evidence.history import MetricHistory
+from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.gpu import identity, pcie_limits
+from gpu_triage.gpu.activity import ActivityReading
+from gpu_triage.gpu.media import MediaReading
+from gpu_triage.gpu.pcie_limits import LinkExpectation
+from gpu_triage.gpu.presence import GpuPresence, PresenceReading
+from gpu_triage.gpu.presence import render as render_presence
+from gpu_triage.gpu.topology import TopologyReading
+from gpu_triage.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.machine import Moment
+from gpu_triage.nvml.session import DriverVersions
+from gpu_triage.offline.kernel import Kind
+from gpu_triage.offline.logs import Events, LogReading, when
+from gpu_triage.offline.lspci import PciDevice, port_above
+from gpu_triage.offline.smi_gpu import SmiGpu
+from gpu_triage.offline.snapshot import Snapshot, key_of
+from gpu_triage.processes import on_gpu
+from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+from gpu_triage.subjects.contract import GpuLabels
+from gpu_triage.subjects.metric import Sample
+from gpu_triage.subjects.rendering import samples
+from gpu_triage.xid.events import OFF_THE_BUS
+from gpu_triage.xid.ledger import FATAL_LABELS, XidCount, XidCounts, XidName
+from gpu_triage.xid.metrics import XidReading
+from gpu_triage.xid.metrics import render as render_xids
+
+_COLLECTOR: Final = "files"
+_OF_MOMENT: Final = (ActivityReading, MediaReading)
+_LENT: Final = ("vfio-pci", "pci-stub", "xen-pciback")
+_MOST_XIDS: Final = 64  # codes of one GPU
+
+
+@dataclass(frozen=True, slots=True)
+class FilesOfHost:
+    """All that the files of one host say.
+
+    Attributes:
+        snapshots: in the order of time.
+        labels: of every GPU, as `labels_of` gives them.
+        lost: errors of GPUs that nvidia-smi could not open, by bus id.
+        devices: what lspci lists.
+        log: the kernel logs as one; None without one.
+        driver_error: why NVML could not be used at the last look; None where it could, or where nobody looked.
+        driver_version: of the kernel module.
+        nobody_there: whether nvidia-smi said that it found no device.
+    """
+
+    snapshots: tuple[Snapshot, ...]
+    labels: Mapping[str, GpuLabels]
+    lost: Mapping[str, str]
+    devices: Mapping[str, PciDevice]
+    log: LogReading | None
+    driver_error: str | None
+    driver_version: str
+    nobody_there: bool
+
+
+def evidence_of(files: FilesOfHost, config: Config, now: float) -> HostEvidence:
+    """The evidence at the last moment that the files show.
+
+    Args:
+        files: what they say.
+        config: what the host should have, where that is declared.
+        now: the moment that ages are told from, on the host's clock face.
+    """
+    times = [now if snapshot.at is None else snapshot.at for snapshot in files.snapshots] or [now]
+    store, history = OutcomeStore([_COLLECTOR]), MetricHistory(max(1.0, times[-1] - times[0]))
+    for at, snapshot in zip(times, files.snapshots or (None,), strict=True):
+        history_at = Moment(at, at)
+        groups = dict(_groups(files, snapshot, config, is_last=snapshot is None or snapshot is files.snapshots[-1]))
+        for subject in {outcome.subject for outcome in store.of(_COLLECTOR)} - set(groups):
+            store.withdraw(_COLLECTOR, subject)
+        for subject, made in groups.items():
+            outcome = Outcome(
+                _COLLECTOR, subject, made, success=True, errors=(), duration_seconds=0.0, finished_at=history_at
+            )
+            store.put(outcome)
+        history.note(store, history_at)
+    told: dict[float, str] = {}
+    if files.log is not None:
+        end = Moment(times[-1], times[-1])
+        made = (*render_xids(_xids(files, files.log, now, told)), *_resets(files, files.log))
+        store.put(Outcome(_COLLECTOR, "log", made, success=True, errors=(), duration_seconds=0.0, finished_at=end))
+        history.note(store, end)
+    found = history.evidence(Moment(times[-1], now))
+    return replace(found, at=Moment(times[-1], now), told_times=told)
+
+
+def _groups(
+    files: FilesOfHost, snapshot: Snapshot | None, config: Config, *, is_last: bool
+) -> Iterator[tuple[str, tuple[Sample, ...]]]:
+    """Samples by subject at one moment: each GPU's, and the host's."""
+    shown = {} if snapshot is None else {key_of(gpu, place): gpu for place, gpu in enumerate(snapshot.gpus)}
+    presences = []
+    for key, labels in files.labels.items():
+        gpu, device = shown.get(key), files.devices.get(key)
+        error = files.lost.get(key) or (None if gpu is None else gpu.error)
+        if device is not None and device.is_dead:
+            error = "lost"
+        if gpu is None and error is None:
+            error = "missing"
+        name = device.model if gpu is None and device is not None else gpu.identity.name if gpu is not None else ""
+        presences.append(GpuPresence(labels, name, error is None, error))
+        if gpu is not None:
+            # Utilisation is of one moment: two of them would pass for a share of the time between.
+            readings = gpu.readings if is_last else [each for each in gpu.readings if not isinstance(each, _OF_MOMENT)]
+            made = _of_gpu(gpu, labels, readings if error is None else (), _expectation(gpu, files.devices, config))
+            node = None if device is None or error is not None else device.numa_node
+            yield key, (*made, *samples(TopologyReading(node, ()), labels))
+    yield "host", tuple(render_presence(_presence(files, snapshot, tuple(presences), config)))
+
+
+def _presence(
+    files: FilesOfHost, snapshot: Snapshot | None, gpus: tuple[GpuPresence, ...], config: Config
+) -> PresenceReading:
+    on_bus = [device for device in files.devices.values() if device.is_gpu and device.driver not in _LENT]
+    version = files.driver_version if snapshot is None else snapshot.driver or files.driver_version
+    counted = 0 if files.nobody_there else None
+    return PresenceReading(
+        gpus=gpus,
+        nvml_count=counted if snapshot is None else snapshot.attached,
+        # Without nvidia-smi's count there is nothing to hold it against.
+        pci_count=len(on_bus)
+        if files.devices and (snapshot is not None or files.driver_error or counted == 0)
+        else None,
+        expected_count=config.expect_gpu_count if snapshot is not None or counted == 0 else None,
+        most_since_boot=None,
+        driver_up=None if snapshot is None and files.driver_error is None else files.driver_error is None,
+        driver_error=files.driver_error,
+        versions=DriverVersions(version, None if snapshot is None else snapshot.cuda, None) if version else None,
+        expected_p2p=config.expect_p2p,
+    )
+
+
+def _of_gpu(
+    gpu: SmiGpu, labels: GpuLabels, readings: Sequence[object], expectation: LinkExpectation
+) -> Iterator[Sample]:
+    """Samples of one GPU; without readings it does not answer."""
+    yield from identity.render(gpu.identity, labels)
+    if not readings:
+        return
+    for reading in readings:
+        yield from samples(reading, labels)
+    yield from samples(gpu.link, labels)
+    yield from pcie_limits.render(expectation, labels)
+    yield from on_gpu.render(gpu.processes, labels)
+
+
+def _expectation(gpu: SmiGpu, devices: Mapping[str, PciDevice], config: Config) -> LinkExpectation:
+    limits = gpu.limits
+    device = devices.get(gpu.bus_id)
+    port = None if device is None else port_above(devices, gpu.bus_id)
+    if device is not None:
+        limits = replace(
+            limits,
+            device_generation=limits.device_generation or device.max_generation,
+            device_width=limits.device_width or device.max_width,
+        )
+    if port is not None:
+        limits = replace(
+            limits,
+            slot_generation=port.max_generation or limits.slot_generation,
+            slot_width=port.max_width or limits.slot_width,
+        )
+    generation, width = limits.expected_generation, limits.expected_width
+    return LinkExpectation(
+        limits,
+        generation=None if generation is None else config.expect_pcie_generation or generation,
+        width=None if width is None else config.expect_pcie_width or width,
+    )
+
+
+def _xids(files: FilesOfHost, log: LogReading, now: float, told: dict[float, str]) -> XidReading:
+    """The Xids of the log; in `told`, how to tell their times, by what stands for them."""
+    gpus: dict[GpuLabels, XidCounts] = {}
+    unassigned: dict[str, XidCounts] = {}
+    off_the_bus = {what.address for what in log.events if what.kind is Kind.XID and what.code == str(OFF_THE_BUS)}
+    for what, events in log.events.items():
+        if what.kind is not Kind.XID or (not what.code and what.address in off_the_bus):
+            # "Fallen off the bus" beside the Xid that says the same.
+            continue
+        labels = files.labels.get(what.address)
+        counts = unassigned.setdefault(what.address, {}) if labels is None else gpus.setdefault(labels, {})
+        if len(counts) < _MOST_XIDS:
+            name = XidName(what.code or str(OFF_THE_BUS), FATAL_LABELS[what.fatal])
+            counts[name] = _counted(events, log, now, told)
+    return XidReading((), gpus, unassigned, {"kmsg": True})
+
+
+def _counted(events: Events, log: LogReading, now: float, told: dict[float, str]) -> XidCount:
+    last = events.last
+    wall = now if last is None or last.wall is None else min(last.wall, now)
+    while wall in told:
+        # Each has a time of its own by which its words are found.
+        wall -= 1e-3
+    if last is not None:
+        told[wall] = when(last, log)
+    return XidCount(max(1, events.count), wall)
+
+
+def _resets(files: FilesOfHost, log: LogReading) -> Iterator[Sample]:
+    """When each GPU was last initialised anew, as far as the log tells: when the driver was loaded."""
+    loaded = [
+        last.wall
+        for what, events in log.events.items()
+        if what.kind is Kind.LOADED and (last := events.last) is not None and last.wall is not None
+    ]
+    if loaded:
+        yield from (GPU_RESET_TIMESTAMP_SECONDS.sample(max(loaded), *labels) for labels in files.labels.values())

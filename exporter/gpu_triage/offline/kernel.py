@@ -1,0 +1,240 @@
+"""What the kernel log says of GPUs: Xids, SXids, GPUs that cannot be initialised, PCIe errors, killed processes.
+
+Only the kernel's own words count: of a line that names who wrote it, that must be the kernel.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from gpu_triage.kernel.pci_bus import normalise_bus_id
+from gpu_triage.offline.times import NO_TIME, LogTime, log_time
+from gpu_triage.xid.events import is_driver_loaded, parse_found, parse_xid
+
+_KEPT: Final = 256  # events of one kind, GPU and code that are kept; further ones are counted
+_MOST_TALLIES: Final = 4096
+_TAIL: Final = 40  # lines looked through for the last one with a time
+_LONGEST_TEXT: Final = 300
+
+_ADDRESS: Final = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+MARKERS: Final = ("NVRM:", "SXid", "PCIe Bus Error", "AER:", "nouveau", "ut of memory: Kill", ": [10de:")
+_MESSAGE: Final = re.compile(
+    rf"NVRM: |nvidia-nvswitch\d*: |nouveau {_ADDRESS}|pci {_ADDRESS}: \[10de:|(?:pcieport|nvidia) {_ADDRESS}: |"
+    r"(?:Memory cgroup o|O)ut of memory: Kill"
+)
+_CLOCKS: Final = re.compile(r"(?:\[ *[\d.+TC]{1,24}\]\s*)+$")
+_RECORD: Final = re.compile(r"(\d{1,4}),\d{1,19},\d{1,19},[^;]{0,80};$")
+_WRITER: Final = re.compile(r"([\w./@-]{1,64})(?:\[\d+\])?:$")
+_DECODED: Final = re.compile(r"(?:^|\s)kern\s*:\s*[a-z]+\s*:$")
+_KERNELS: Final = frozenset({"kernel", "kern", "messages", "syslog", "dmesg"})
+_INIT_FAILED: Final = re.compile(rf"NVRM: (?:GPU {_ADDRESS}: )?RmInitAdapter failed! \(([0-9a-fx:]{{1,40}})\)")
+_GSP: Final = re.compile(r"NVRM: .*(?:Cannot initialize GSP|GSP-RM.*fail|fail.*GSP|kgspInitRm|kgspBoot)", re.IGNORECASE)
+_BAR: Final = re.compile(rf"NVRM: BAR(\d) is (\w{{1,12}}) @ 0x([0-9a-fA-F]{{1,16}}) \(PCI:{_ADDRESS}\)")
+_CLIENT: Final = re.compile(r"NVRM: API mismatch: the client .{0,40}?(?:has the version|version) ([0-9.]{3,20})")
+_MODULE: Final = re.compile(r"NVRM: (?:but )?this kernel module (?:has the version|version) ([0-9.]{3,20})")
+_SXID: Final = re.compile(
+    rf"nvidia-nvswitch\d*: SXid \(PCI:{_ADDRESS}\): (\d{{1,6}})(?:, (Fatal|Non-fatal))?", re.IGNORECASE
+)
+_AER: Final = re.compile(
+    rf"(\w+) {_ADDRESS}: (?:AER: )?PCIe Bus Error: severity=(Corrected|Uncorrected)(?: \((\S+?)\))?"
+)
+_RECEIVED: Final = re.compile(rf"pcieport {_ADDRESS}: AER: .{{0,60}}(?:received|message from): {_ADDRESS}")
+_NOUVEAU: Final = re.compile(rf"nouveau {_ADDRESS}: ")
+_OOM: Final = re.compile(r"ut of memory: Kill(?:ed)? process (\d{1,9}) \(([^)]{0,40})\)")
+_SEVERITIES: Final[Mapping[str, str]] = MappingProxyType({"Non-Fatal": "nonfatal", "Fatal": "fatal"})
+
+
+class Kind(Enum):
+    """What happened."""
+
+    XID = "xid"
+    SXID = "sxid"
+    INIT_FAILED = "init_failed"
+    GSP_FAILED = "gsp_failed"
+    BAR = "bar"
+    MISMATCH = "mismatch"
+    NOUVEAU = "nouveau"
+    NOT_PROBED = "not_probed"
+    AER = "aer"
+    OUT_OF_MEMORY = "out_of_memory"
+    LOADED = "loaded"
+    FOUND = "found"
+
+
+class What(NamedTuple):
+    """What events have in common that are told as one.
+
+    Attributes:
+        kind: what happened.
+        address: of the GPU, or of whoever reported it; "" where it is not said.
+        code: the Xid or SXid as text ("" for a GPU that fell off the bus without one), a severity, or "".
+        fatal: as XidReport; None for all others.
+    """
+
+    kind: Kind
+    address: str = ""
+    code: str = ""
+    fatal: bool | None = None
+
+
+@dataclass(slots=True)
+class Tally:
+    """Events of one sort in one log.
+
+    Attributes:
+        count: how many there were.
+        kept: the last of them: when, and what the log says.
+    """
+
+    count: int = 0
+    kept: deque[tuple[LogTime, str]] = field(default_factory=lambda: deque(maxlen=_KEPT))
+
+
+class LogSection:
+    """One log, line by line: a file, or a part of a bug report.
+
+    Attributes:
+        name: what it is, for people.
+        tallies: what was found.
+        ports: the port above a GPU, as PCIe errors name them.
+        clocks: seconds since boot and the wall time of one line that tells both; None without one.
+        loads: when the driver was loaded, by its message: it finds the same moment in a log with the other clock.
+        lines: how many of its lines were the kernel's and about a GPU.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.tallies: dict[What, Tally] = {}
+        self.ports: dict[str, str] = {}
+        self.clocks: LogTime | None = None
+        self.loads: dict[str, LogTime] = {}
+        self.lines = 0
+        self._tail: deque[str] = deque(maxlen=_TAIL)
+
+    def pass_by(self, line: str) -> None:
+        """Note a line that says nothing of GPUs: it may be the last one with a time."""
+        self._tail.append(line)
+
+    def feed(self, line: str) -> bool:
+        """Take in a line that has one of the MARKERS; returns whether it is one of the kernel's log."""
+        self._tail.append(line)
+        said = _message(line)
+        if said is None:
+            return False
+        time, text = said
+        self.lines += 1
+        if self.clocks is None and time.seconds is not None and time.wall is not None:
+            self.clocks = time
+        if text.startswith("NVRM: loading "):
+            self.loads[text[:_LONGEST_TEXT]] = time
+        received = _RECEIVED.match(text)
+        if received is not None and len(self.ports) < _MOST_TALLIES:
+            self.ports[_address(received[2])] = _address(received[1])
+        for what in _read(text):
+            tally = self.tallies.get(what)
+            if tally is None:
+                if len(self.tallies) >= _MOST_TALLIES:
+                    continue
+                tally = self.tallies[what] = Tally()
+            tally.count += 1
+            tally.kept.append((time, text[:_LONGEST_TEXT]))
+        return True
+
+    def last_time(self) -> LogTime:
+        """Of its last line that tells one."""
+        for line in reversed(self._tail):
+            time = log_time(line[:200])
+            if time != NO_TIME:
+                return time
+        return NO_TIME
+
+
+def _message(line: str) -> tuple[LogTime, str] | None:
+    """When a line was logged and what the kernel says in it; None where it was not the kernel that wrote it."""
+    if line.startswith("{") and '"MESSAGE"' in line:
+        return _of_json(line)
+    found = _MESSAGE.search(line)
+    if found is None:
+        return None
+    prefix = line[max(0, found.start() - 240) : found.start()]
+    if not _is_kernels(prefix):
+        return None
+    return log_time(prefix), line[found.start() :][: 4 * _LONGEST_TEXT]
+
+
+def _is_kernels(prefix: str) -> bool:
+    """Whether what stands before a message names the kernel as its writer, or nobody."""
+    bare = _CLOCKS.sub("", prefix).strip()
+    if bare.endswith(";"):
+        record = _RECORD.search(bare)
+        return record is None or int(record[1]) >> 3 == 0
+    if bare.endswith(":"):
+        writer = _WRITER.search(bare)
+        name = "" if writer is None else writer[1].rpartition("/")[2]
+        # grep puts the file's name or the line's number there, and dmesg --decode the facility and the level.
+        return name in _KERNELS or name.isdigit() or ".log" in name or _DECODED.search(bare) is not None
+    return not bare or bare.endswith(("]", ">")) or log_time(bare) != NO_TIME
+
+
+def _of_json(line: str) -> tuple[LogTime, str] | None:
+    try:
+        record = json.loads(line)
+        if record.get("SYSLOG_IDENTIFIER", "kernel") != "kernel" or not isinstance(record["MESSAGE"], str):
+            return None
+        wall = int(record["__REALTIME_TIMESTAMP"]) / 1e6 if "__REALTIME_TIMESTAMP" in record else None
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        return None
+    text = record["MESSAGE"]
+    return (LogTime(None, wall), text[: 4 * _LONGEST_TEXT]) if _MESSAGE.match(text) else None
+
+
+def _address(text: str) -> str:
+    return normalise_bus_id(text if "." in text else f"{text}.0")
+
+
+def _read(text: str) -> Iterator[What]:
+    """What a message of the kernel says happened."""
+    if text.startswith("NVRM: "):
+        yield from _read_driver(text)
+    elif (sxid := _SXID.match(text)) is not None:
+        yield What(Kind.SXID, _address(sxid[1]), sxid[2], None if sxid[3] is None else sxid[3].lower() == "fatal")
+    elif (nouveau := _NOUVEAU.match(text)) is not None:
+        yield What(Kind.NOUVEAU, _address(nouveau[1]))
+    elif (address := parse_found(text)) is not None:
+        yield What(Kind.FOUND, address)
+    elif (killed := _OOM.search(text)) is not None:
+        yield What(Kind.OUT_OF_MEMORY, "", f"{killed[2]} ({killed[1]})")
+    elif (error := _AER.match(text)) is not None:
+        severity = "correctable" if error[3] == "Corrected" else _SEVERITIES.get(error[4] or "", "nonfatal")
+        yield What(Kind.AER, _address(error[2]), severity)
+
+
+def _read_driver(text: str) -> Iterator[What]:
+    if (xid := parse_xid(text)) is not None:
+        yield What(Kind.XID, xid.gpu, "" if xid.code is None else str(xid.code), xid.fatal)
+    elif (failed := _INIT_FAILED.match(text)) is not None:
+        yield What(Kind.INIT_FAILED, "" if failed[1] is None else _address(failed[1]), failed[2])
+    elif (bar := _BAR.match(text)) is not None:
+        yield What(Kind.BAR, _address(bar[4]), f"BAR{bar[1]} is {bar[2]} at 0x{bar[3]}")
+    elif (client := _CLIENT.match(text)) is not None:
+        yield What(Kind.MISMATCH, "", f"client {client[1]}")
+    elif (module := _MODULE.match(text)) is not None:
+        yield What(Kind.MISMATCH, "", f"kernel module {module[1]}")
+    elif (kind := _plain(text)) is not None:
+        yield What(kind)
+
+
+def _plain(text: str) -> Kind | None:
+    """What a message of the driver says of no GPU in particular."""
+    if "NVIDIA probe routine was not called" in text:
+        return Kind.NOT_PROBED
+    if is_driver_loaded(text):
+        return Kind.LOADED
+    return Kind.GSP_FAILED if "gsp" in text.lower() and _GSP.match(text) is not None else None

@@ -1,0 +1,47 @@
+"""How far reading is, as one line on a terminal."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+import click
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # of Python 3.11; no dependency at run time
+
+_EVERY_SECONDS: Final = 0.25
+_COLUMNS: Final = 30
+
+
+class Progress:
+    """A bar on stderr, for the length of a ``with`` block; nothing for what takes no time, and where not `shown`."""
+
+    def __init__(self, total_bytes: int, *, shown: bool) -> None:
+        self._total = total_bytes
+        self._shown = shown
+        self._read = 0
+        self._drawn_at = time.monotonic()
+        self._drawn = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drawn:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+    def add(self, count: int) -> None:
+        """Note bytes that were read."""
+        self._read += count
+        now = time.monotonic()
+        if not self._shown or now - self._drawn_at < _EVERY_SECONDS:
+            return
+        self._drawn_at, self._drawn = now, True
+        share = min(1.0, self._read / self._total) if self._total else 0.0
+        bar = "#" * round(share * _COLUMNS)
+        of_total = f" of {self._total / 1e6:.0f}" if self._total else ""
+        click.echo(f"\rreading [{bar:<{_COLUMNS}}] {self._read / 1e6:.0f}{of_total} MB ", nl=False, err=True)

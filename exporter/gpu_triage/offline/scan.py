@@ -1,0 +1,220 @@
+"""Finds in any text what can be read of a host: outputs of nvidia-smi, listings of lspci, logs of the kernel.
+
+A file's name tells nothing. Each part is recognised by how it begins: files may be mixed, cut off or quoted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from gpu_triage.kernel.pci_bus import normalise_bus_id
+from gpu_triage.offline.kernel import MARKERS, LogSection
+from gpu_triage.offline.lspci import LspciParser, PciDevice
+from gpu_triage.offline.smi_table import SmiTableParser
+from gpu_triage.offline.smi_text import SmiReport, SmiTextParser
+from gpu_triage.offline.smi_xml import SmiXmlParser
+from gpu_triage.offline.times import date_time
+
+_MOST_REPORTS: Final = 64
+_MOST_SECTIONS: Final = 256
+_MOST_LOST: Final = 256
+
+_SEPARATOR: Final = "________________"
+_BUG_REPORT: Final = "Start of NVIDIA bug report log file"
+_LISTED: Final = re.compile(
+    r"\*\*\* ls: \S+ +\d+ \S+ +\S+ +\d+ (\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2})\S* \S+ (/proc|/sys)/"
+)
+_BUS_ID: Final = r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"
+_LOG_OF_SECTION: Final = re.compile(r" {2}(/\S+|journalctl -b -\d+):$")
+_VERSION: Final = re.compile(r"NVRM version: NVIDIA UNIX .{0,60}?\s(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\s")
+_LOST_GPU: Final = re.compile(rf"Unable to determine the device handle for GPU ?(?:\d+: ?)?{_BUS_ID}: (.{{1,80}})")
+_NVML_ERRORS: Final = (
+    ("Driver/library version mismatch", "version_mismatch"),
+    ("Driver Not Loaded", "driver_not_loaded"),
+    ("GPU access blocked", "no_permission"),
+    ("Insufficient Permissions", "no_permission"),
+    ("Unknown Error", "unknown"),
+    ("", "unknown"),
+)
+
+
+class LostGpu(NamedTuple):
+    """A GPU that nvidia-smi could not open: its bus id, and why as gpu_error_info names it."""
+
+    bus_id: str
+    error: str
+
+
+@dataclass(slots=True)
+class Content:
+    """What one file holds.
+
+    Attributes:
+        name: of the file, for people.
+        damage: what is wrong with it; "" while it is whole.
+        lines: how many it has.
+        written_at: when it was collected, as it says itself.
+        driver_error: why NVML could not be used, as gpu_driver_error_info names it.
+        driver_version: of the kernel module, from procfs.
+        no_devices: whether nvidia-smi found none.
+    """
+
+    name: str
+    damage: str = ""
+    lines: int = 0
+    is_bug_report: bool = False
+    written_at: float | None = None
+    reports: list[SmiReport] = field(default_factory=list)
+    tables: list[SmiReport] = field(default_factory=list)
+    logs: list[LogSection] = field(default_factory=list)
+    devices: dict[str, PciDevice] = field(default_factory=dict)
+    lost: list[LostGpu] = field(default_factory=list)
+    driver_error: str | None = None
+    driver_version: str = ""
+    no_devices: bool = False
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What it holds, for people; empty where nothing of it is known here."""
+        found = [report.kind for report in (*self.reports, *self.tables) if report.gpus or report.driver]
+        if self.driver_error is not None or self.no_devices or self.lost:
+            found.append("nvidia-smi")
+        if self.devices:
+            found.append("lspci")
+        if any(log.lines for log in self.logs):
+            found.append("kernel log")
+        return tuple(dict.fromkeys(found))
+
+
+_Parser = SmiTextParser | SmiXmlParser | SmiTableParser
+
+
+class Scanner:
+    """Reads one file, line by line."""
+
+    def __init__(self, name: str) -> None:
+        self.content = Content(name)
+        self._parser: _Parser | None = None
+        self._lspci = LspciParser()
+        self._in_listing = False
+        self._log = LogSection(name)
+        self._before = ""
+        self._heads_section = False
+
+    def read(self, lines: Iterable[str]) -> Content:
+        """What the lines hold; never raises for what stands in them."""
+        content = self.content
+        for line in lines:
+            content.lines += 1
+            if self._parser is not None and self._goes_on(line):
+                continue
+            if not line:
+                continue
+            if self._in_listing and line[0] in "\t ":
+                self._lspci.feed(line)
+                continue
+            for marker in MARKERS:
+                if marker in line:
+                    self._log.feed(line)
+                    break
+            else:
+                if "NV" in line or "nv" in line or line[0] in "_*0123456789abcdefDNU ":
+                    self._look(line)
+                else:
+                    self._in_listing = False
+                self._log.pass_by(line)
+            if line[0] != "+":
+                self._before = line
+        self._end_log("")
+        content.devices = self._lspci.devices
+        return content
+
+    def _goes_on(self, line: str) -> bool:
+        """Whether a line belongs to the output that is being read."""
+        assert self._parser is not None  # noqa: S101 - the caller looked
+        if not isinstance(self._parser, SmiXmlParser) and any(marker in line for marker in MARKERS):
+            return False
+        if self._parser.feed(line):
+            return True
+        is_last = isinstance(self._parser, SmiXmlParser)
+        self._parser = None
+        return is_last
+
+    def _look(self, line: str) -> None:
+        """Find out whether something begins with a line."""
+        if line.startswith(_SEPARATOR):
+            self._end_log("")
+            self._in_listing, self._heads_section = False, True
+            return
+        if self._heads_section:
+            self._heads_section = False
+            if line.endswith("dmesg:"):
+                self._log.name = "dmesg"
+        if self._lspci.start(line):
+            self._in_listing = True
+            return
+        if line[0] != " ":
+            self._in_listing = False
+        if "NVSMI LOG" in line:
+            self._begin(SmiTextParser())
+        elif SmiXmlParser.START in line:
+            self._begin(SmiXmlParser())
+            self._goes_on(line)
+        elif line.startswith(SmiTableParser.START):
+            at = self._before if date_time(self._before[:60]) is not None else ""
+            self._begin(SmiTableParser(at.strip()))
+            self._goes_on(line)
+        else:
+            self._note(line)
+
+    def _begin(self, parser: _Parser) -> None:
+        reports = self.content.tables if isinstance(parser, SmiTableParser) else self.content.reports
+        if len(reports) >= _MOST_REPORTS:
+            # Of a file that somebody appended to for months, the last ones.
+            del reports[0]
+        reports.append(parser.report)
+        self._parser = parser
+
+    def _note(self, line: str) -> None:
+        content = self.content
+        if _BUG_REPORT in line:
+            content.is_bug_report = True
+        elif line.startswith("Date: ") and content.is_bug_report and content.written_at is None:
+            content.written_at = date_time(line[6:100])
+        elif line.startswith("*** ls: "):
+            listed = _LISTED.match(line) if content.written_at is None and content.is_bug_report else None
+            if listed is not None:
+                content.written_at = date_time(listed[1])
+        elif line.startswith("  "):
+            log = _LOG_OF_SECTION.match(line)
+            if log is not None:
+                self._end_log(log[1])
+        elif "NVRM version:" in line:
+            version = _VERSION.search(line)
+            if version is not None:
+                content.driver_version = version[1]
+        else:
+            self._note_failure(line)
+
+    def _note_failure(self, line: str) -> None:
+        content = self.content
+        if "Failed to initialize NVML: " in line:
+            said = line.partition("NVML: ")[2]
+            content.driver_error = next(error for words, error in _NVML_ERRORS if words in said)
+        elif "NVIDIA-SMI has failed because" in line:
+            content.driver_error = "driver_not_loaded"
+        elif line.startswith("No devices were found"):
+            content.no_devices = True
+        elif "Unable to determine the device handle for GPU" in line:
+            lost = _LOST_GPU.search(line)
+            if lost is not None and len(content.lost) < _MOST_LOST:
+                error = "lost" if "lost" in lost[2].lower() else "unknown"
+                content.lost.append(LostGpu(normalise_bus_id(lost[1]), error))
+
+    def _end_log(self, name: str) -> None:
+        if self._log.lines and len(self.content.logs) < _MOST_SECTIONS:
+            self.content.logs.append(self._log)
+        self._log = LogSection(name or self.content.name)

@@ -1,0 +1,133 @@
+"""Clocks, heat and power of a GPU, and what holds them back, of what nvidia-smi says."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpu_triage.gpu.limits import LimitsReading
+from gpu_triage.gpu.power import PowerReading
+from gpu_triage.gpu.thermal import ThermalReading
+from gpu_triage.gpu.throttle import ThrottleReading
+from gpu_triage.offline import smi_values as values
+from gpu_triage.offline.smi_facts import Facts
+
+_REASONS: Final = (
+    ("idle", "idle", "gpu_idle"),
+    ("applications_clocks", "applications clocks setting", "applications_clocks_setting"),
+    ("sw_power_cap", "sw power cap", "sw_power_cap"),
+    ("hw_slowdown", "hw slowdown", "hw_slowdown"),
+    ("hw_thermal", "hw slowdown/hw thermal slowdown", "hw_thermal_slowdown"),
+    ("hw_power_brake", "hw slowdown/hw power brake slowdown", "hw_power_brake_slowdown"),
+    ("sync_boost", "sync boost", "sync_boost"),
+    ("sw_thermal", "sw thermal slowdown", "sw_thermal_slowdown"),
+    ("display_clocks", "display clock setting", "display_clocks_setting"),
+)
+"""Our label, and what text and XML call it, with the section's name before it."""
+
+_COUNTERS: Final = (
+    ("sw_power_cap", ("sw power cap", "sw_power_cap")),
+    ("sync_boost", ("sync boost", "sync_boost")),
+    ("sw_thermal", ("sw therm", "sw_therm")),
+    ("hw_thermal", ("hw therm", "hw_therm")),
+    ("hw_power_brake", ("hw power brak", "hw_power_brak")),
+)
+_COUNTER_SECTIONS: Final = (
+    "clocks event reasons counters/",
+    "clocks throttle reasons counters/",
+    "clocks_event_reasons_counters/",
+    "clocks_throttle_reasons_counters/",
+)
+
+
+def read_throttle(facts: Facts) -> ThrottleReading:
+    """Reasons for the present clocks, and for how long each has held them where the driver counts."""
+    active: dict[str, bool] = {}
+    for reason, label, tag in _REASONS:
+        held = facts.flag(
+            f"clocks event reasons/{label}",
+            f"clocks throttle reasons/{label}",
+            f"clocks_event_reasons/clocks_event_reason_{tag}",
+            f"clocks_throttle_reasons/clocks_throttle_reason_{tag}",
+        )
+        if held is not None:
+            active[reason] = held
+    seconds: dict[str, float] = {}
+    for name, value in facts.below(*_COUNTER_SECTIONS):
+        counted = values.number(value)
+        counter = next((r for r, stems in _COUNTERS if any(stem in name for stem in stems)), None)
+        if counter is not None and counted is not None and counted >= 0:
+            seconds[counter] = counted
+    return ThrottleReading(active or None, seconds)
+
+
+def read_power(facts: Facts) -> PowerReading:
+    """Power drawn and the limit on it."""
+    drawn = (
+        "gpu power readings/instantaneous power draw",
+        "gpu_power_readings/instant_power_draw",
+        "gpu power readings/power draw",
+        "gpu_power_readings/power_draw",
+        "gpu power readings/average power draw",
+        "gpu_power_readings/average_power_draw",
+        "power readings/power draw",
+        "power_readings/power_draw",
+    )
+    limits = (
+        "gpu power readings/current power limit",
+        "gpu_power_readings/current_power_limit",
+        "power readings/enforced power limit",
+        "power_readings/enforced_power_limit",
+        "power readings/power limit",
+        "power_readings/power_limit",
+    )
+    return PowerReading(facts.within(0.01, 1e5, *drawn), facts.within(0.01, 1e5, *limits), energy_joules=None)
+
+
+def _of_power(what: str) -> tuple[str, ...]:
+    tag = what.replace(" ", "_")
+    return (
+        f"gpu power readings/{what}",
+        f"gpu_power_readings/{tag}",
+        f"power readings/{what}",
+        f"power_readings/{tag}",
+    )
+
+
+def read_thermal(facts: Facts) -> ThermalReading:
+    """Temperatures, margin and fan."""
+    fan = facts.within(0, 2, "fan speed", "fan_speed")
+    return ThermalReading(
+        gpu_celsius=facts.within(-100, 200, "temperature/gpu current temp", "temperature/gpu_temp"),
+        memory_celsius=facts.within(1, 200, "temperature/memory current temp", "temperature/memory_temp"),
+        margin_celsius=facts.within(-200, 200, "temperature/gpu t.limit temp", "temperature/gpu_temp_tlimit"),
+        fan_ratios={} if fan is None else {"0": fan},
+    )
+
+
+def read_limits(facts: Facts) -> LimitsReading:
+    """Limits of clocks and power, and thresholds of temperature."""
+    thresholds = {
+        "shutdown": ("temperature/gpu shutdown temp", "temperature/gpu_temp_max_threshold"),
+        "slowdown": ("temperature/gpu slowdown temp", "temperature/gpu_temp_slow_threshold"),
+        "memory_max": ("temperature/memory max operating temp", "temperature/gpu_temp_max_mem_threshold"),
+        "gpu_max": ("temperature/gpu max operating temp", "temperature/gpu_temp_max_gpu_threshold"),
+    }
+    celsius = {name: facts.within(20, 200, *paths) for name, paths in thresholds.items()}
+    return LimitsReading(
+        clock_max_hertz=read_clocks(facts, "max clocks", "max_clocks", least=1.0),
+        clock_default_hertz=read_clocks(facts, "default applications clocks", "default_applications_clocks", least=1.0),
+        power_default_watts=facts.within(0.01, 1e5, *_of_power("default power limit")),
+        power_min_watts=facts.within(0.01, 1e5, *_of_power("min power limit")),
+        power_max_watts=facts.within(0.01, 1e5, *_of_power("max power limit")),
+        threshold_celsius={name: limit for name, limit in celsius.items() if limit is not None},
+    )
+
+
+def read_clocks(facts: Facts, *sections: str, least: float = 0.0) -> dict[str, float]:
+    """Hertz by clock of the first of these sections that tells it; less than `least` means unset."""
+    table = {"graphics": "graphics_clock", "sm": "sm_clock", "memory": "mem_clock", "video": "video_clock"}
+    if sections[0] != "clocks" and "max" not in sections[0]:
+        del table["video"]
+    paths = {label: [f"{s}/{name}" for s in sections for name in (label, tag)] for label, tag in table.items()}
+    found = {label: facts.within(least, 20e9, *each) for label, each in paths.items()}
+    return {label: hertz for label, hertz in found.items() if hertz is not None}

@@ -1,0 +1,179 @@
+"""Times as logs and reports write them.
+
+All wall times are those of the host's own clock face, as Unix seconds of a host in UTC: files of one host are compared
+with each other only, and most do not tell their time zone.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from calendar import timegm
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+_MONTHS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        name: number
+        for number, names in enumerate(
+            (
+                "jan ene gen",
+                "feb fév fev",
+                "mar mär mrz maa",
+                "apr avr abr",
+                "may mai mag mei maj",
+                "jun giu",
+                "jul lug",
+                "aug aoû aou ago",
+                "sep set",
+                "oct okt out ott",
+                "nov",
+                "dec déc dez dic",
+            ),
+            start=1,
+        )
+        for name in names.split()
+    }
+)
+"""By the beginning of a month's name, in the languages that servers are set to."""
+
+_CLOCK: Final = r"(\d{1,2})[:.](\d{2})[:.](\d{2})"
+_ISO: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})[T ](\d{2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?")
+_DATE: Final = re.compile(rf"{_CLOCK}\s*([AaPp][Mm])?")
+_YEAR: Final = re.compile(r"(?<!\d)((?:19|20)\d{2})(?!\d)")
+_DAY: Final = re.compile(r"(?<![\d:.])(\d{1,2})(?![\d:])")
+_NUMBERED_MONTH: Final = re.compile(r"(\d{1,2})\s?[月월]")
+_SYSLOG: Final = re.compile(rf"([^\W\d]{{3,9}})\.? +(\d{{1,2}}) {_CLOCK}|(\d{{1,2}})\s?[月월] +(\d{{1,2}}) {_CLOCK}")
+_SECONDS: Final = re.compile(r"\[ *(\d{1,12}\.\d{1,9})\]")
+_KMSG: Final = re.compile(r"(?:^|\s)\d{1,4},\d{1,19},(\d{1,19}),[^;]{0,80};")
+_CTIME: Final = re.compile(rf"\[([^\W\d]{{3}})\s+([^\W\d]{{3}})\s+(\d{{1,2}})\s+{_CLOCK}\s+(\d{{4}})\]")
+_NO_YEAR: Final = 1972
+"""Stands for the year that syslog leaves out until it is known; a leap year."""
+
+_NOON = 12
+_JUNE, _JULY = 6, 7  # juin and juillet
+_MOST_OF: Final = (12, 31, 24, 59, 61)
+DAY_SECONDS: Final = 86_400.0
+
+
+class LogTime(NamedTuple):
+    """When a line was logged; None for what it does not tell.
+
+    Attributes:
+        seconds: since boot, by the clock of printk.
+        wall: on the host's clock face.
+        lacks_year: whether `wall` is of a year that stands for an unknown one.
+    """
+
+    seconds: float | None = None
+    wall: float | None = None
+    lacks_year: bool = False
+
+
+NO_TIME: Final = LogTime()
+
+
+def log_time(prefix: str) -> LogTime:
+    """The time in what stands before a message of the kernel, in any form that dmesg, journalctl and syslog have."""
+    seconds = _seconds(prefix)
+    iso = _ISO.search(prefix)
+    if iso is not None:
+        return LogTime(seconds, _of_iso(iso))
+    ctime = _CTIME.search(prefix)
+    if ctime is not None:
+        month = _month(ctime[2])
+        clock = (int(ctime[4]), int(ctime[5]), int(ctime[6]))
+        return LogTime(seconds, None if month is None else _wall(int(ctime[7]), month, int(ctime[3]), *clock))
+    found = _SYSLOG.search(prefix)
+    if found is None:
+        return LogTime(seconds)
+    parts = found.groups()
+    month, rest = (_month(parts[0]), parts[1:5]) if parts[0] is not None else (int(parts[5]), parts[6:10])
+    return LogTime(seconds, None if month is None else _wall(_NO_YEAR, month, *map(int, rest)), lacks_year=True)
+
+
+def _seconds(prefix: str) -> float | None:
+    found = _SECONDS.search(prefix)
+    if found is not None:
+        return float(found[1])
+    record = _KMSG.search(prefix)
+    return None if record is None else int(record[1]) / 1e6
+
+
+def with_year(wall: float, reference: float) -> float:
+    """A wall time without its year, in the last year in which it was not after the reference by more than a day."""
+    day, clock = divmod(wall, DAY_SECONDS)
+    month, of_month = _month_and_day(int(day))
+    year = _year_of(reference + DAY_SECONDS)
+    for candidate in range(year, year - 5, -1):
+        found = _wall(candidate, month, of_month, 0, 0, 0)
+        if found is not None and found + clock <= reference + DAY_SECONDS:
+            return found + clock
+    return wall
+
+
+def date_time(text: str) -> float | None:
+    """A date with its time in any order and language, as ``date`` prints it; None for what is none.
+
+    >>> date_time("jeu. 25 août 2022 20:30:39 CEST") == date_time("Thu Aug 25 20:30:39 2022")
+    True
+    """
+    iso = _ISO.search(text)
+    if iso is not None:
+        return _of_iso(iso)
+    clock, year = _DATE.search(text), _YEAR.search(text)
+    if clock is None or year is None:
+        return None
+    rest = text[: clock.start()] + " " + text[clock.end() :]
+    rest = rest.replace(year[1], " ", 1)
+    numbered = _NUMBERED_MONTH.search(rest)
+    month = int(numbered[1]) if numbered is not None else _named_month(rest)
+    if numbered is not None:
+        rest = rest.replace(numbered[0], " ", 1)
+    day = _DAY.search(rest)
+    if month is None or day is None:
+        return None
+    hour = int(clock[1]) % _NOON + (_NOON if clock[4].lower() == "pm" else 0) if clock[4] else int(clock[1])
+    return _wall(int(year[1]), month, int(day[1]), hour, int(clock[2]), int(clock[3]))
+
+
+def _of_iso(iso: re.Match[str]) -> float | None:
+    fraction = float(f"0.{iso[7]}") if iso[7] else 0.0
+    return _wall(*map(int, iso.group(1, 2, 3, 4, 5)), int(iso[6] or 0), fraction=fraction)
+
+
+def _named_month(text: str) -> int | None:
+    words = (word for word in re.split(r"[^\w]+", text) if word and not word[0].isdigit())
+    # A weekday comes first, and "mar" is both: mardi, and março. So the last word counts.
+    months = [month for word in words if (month := _month(word)) is not None]
+    return months[-1] if months else None
+
+
+def _month(name: str) -> int | None:
+    name = name.lower().rstrip(".")
+    if name.startswith("juin"):
+        return _JUNE
+    return _MONTHS.get(name[:3]) or (_JULY if name.startswith("jui") else None)
+
+
+def _wall(*moment: int, fraction: float = 0.0) -> float | None:
+    """Of year, month, day, hour, minute and second."""
+    year, month, day, hour, minute, second = moment
+    if all(value <= most for value, most in zip(moment[1:], _MOST_OF, strict=True)) and month and day:
+        return timegm((year, month, day, hour, minute, second)) + fraction
+    return None
+
+
+def _month_and_day(day: int) -> tuple[int, int]:
+    moment = time.gmtime(day * DAY_SECONDS)
+    return moment.tm_mon, moment.tm_mday
+
+
+def _year_of(wall: float) -> int:
+    return time.gmtime(wall).tm_year
+
+
+def written(wall: float) -> str:
+    """A wall time for people: ``2026-11-22 10:00:00``."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(wall))

@@ -1,0 +1,191 @@
+"""Made-up files in the forms that support cases hold, for the tests of offline triage."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from gpu_triage.cli import group
+from gpu_triage.config import Config
+from gpu_triage.diagnosis.report.report import Report
+from gpu_triage.offline import FilesRequest, check_files
+
+UUID = "GPU-{:08d}-1111-2222-3333-444444444444"
+
+
+def report_on(*paths: Path | str, config: Config | None = None, redact: bool = False) -> Report:
+    """The report on files."""
+    return check_files(FilesRequest([str(path) for path in paths], redact=redact), config or Config())
+
+
+def report_on_text(folder: Path, *texts: str, config: Config | None = None) -> Report:
+    """The report on texts, each a file."""
+    paths = []
+    for place, text in enumerate(texts):
+        paths.append(folder / f"file-{place}")
+        paths[-1].write_text(text)
+    return report_on(*paths, config=config)
+
+
+def run_check(*arguments: str, stdin: bytes = b"") -> Result:
+    """What ``gpu-triage check`` prints, and its exit code."""
+    return CliRunner().invoke(group, ["check", *arguments], input=stdin, standalone_mode=False)
+
+
+def codes(report: Report) -> list[str]:
+    """Codes of the findings, in their order."""
+    return [finding.check.code for finding in report.findings]
+
+
+def measured(report: Report, code: str) -> str:
+    """What was measured of the one finding with this code."""
+    (found,) = (finding.measured for finding in report.findings if finding.check.code == code)
+    return found
+
+
+def smi_gpu(place: int = 0, facts: Mapping[str, str] | None = None, processes: Iterable[str] = ()) -> str:
+    """One GPU of ``nvidia-smi -q``; `facts` replace the values of labels, as ``Pending`` of the last section."""
+    said = {
+        "name": "NVIDIA H100 80GB HBM3",
+        "uuid": UUID.format(place),
+        "generation": "5",
+        "width": "16x",
+        "max width": "16x",
+        "replays": "0",
+        "state": "P0",
+        "busy": "97 %",
+        "reasons": "Clocks Event Reasons",
+        "hw thermal": "Not Active",
+        "hw thermal us": "0 us",
+        "uncorrectable": "0",
+        "correctable": "0",
+        "remap pending": "No",
+        "remap failure": "No",
+        "recovery": "None",
+        "heat": "61 C",
+        "margin": "26 C",
+        "power": "412.30 W",
+        "limit": "700.00 W",
+        "default limit": "700.00 W",
+        "persistence": "Enabled",
+        **(facts or {}),
+    }
+    listed = "".join(
+        f"        GPU instance ID                   : N/A\n        Process ID                        : {pid}\n"
+        f"            Type                          : C\n            Name                          : {name}\n"
+        "            Used GPU Memory               : 40000 MiB\n"
+        for pid, name in (each.split(" ", 1) for each in processes)
+    )
+    return f"""GPU 00000000:{0x41 + place:02X}:00.0
+    Product Name                                       : {said["name"]}
+    Product Architecture                               : Hopper
+    Persistence Mode                                   : {said["persistence"]}
+    MIG Mode
+        Current                                        : Disabled
+        Pending                                        : Disabled
+    Serial Number                                      : 16500{place}
+    GPU UUID                                           : {said["uuid"]}
+    VBIOS Version                                      : 96.00.00.00.01
+    GPU Recovery Action                                : {said["recovery"]}
+    PCI
+        Bus Id                                         : 00000000:{0x41 + place:02X}:00.0
+        GPU Link Info
+            PCIe Generation
+                Max                                    : 5
+                Current                                : {said["generation"]}
+                Device Max                             : 5
+                Host Max                               : 5
+            Link Width
+                Max                                    : {said["max width"]}
+                Current                                : {said["width"]}
+        Replays Since Reset                            : {said["replays"]}
+    Fan Speed                                          : N/A
+    Performance State                                  : {said["state"]}
+    {said["reasons"]}
+        Idle                                           : Not Active
+        SW Power Cap                                   : Not Active
+        HW Slowdown                                    : {said["hw thermal"]}
+            HW Thermal Slowdown                        : {said["hw thermal"]}
+            HW Power Brake Slowdown                    : Not Active
+        SW Thermal Slowdown                            : Not Active
+    {said["reasons"]} Counters
+        SW Power Capping                               : 0 us
+        SW Thermal Slowdown                            : 0 us
+        HW Thermal Slowdown                            : {said["hw thermal us"]}
+        HW Power Braking                               : 0 us
+    FB Memory Usage
+        Total                                          : 81559 MiB
+        Reserved                                       : 551 MiB
+        Used                                           : 40008 MiB
+        Free                                           : 41000 MiB
+    Compute Mode                                       : Default
+    Utilization
+        GPU                                            : {said["busy"]}
+        Memory                                         : 30 %
+        Encoder                                        : 0 %
+        Decoder                                        : 0 %
+    ECC Mode
+        Current                                        : Enabled
+        Pending                                        : Enabled
+    ECC Errors
+        Volatile
+            SRAM Correctable                           : 0
+            SRAM Uncorrectable Parity                  : 0
+            SRAM Uncorrectable SEC-DED                 : 0
+            DRAM Correctable                           : {said["correctable"]}
+            DRAM Uncorrectable                         : {said["uncorrectable"]}
+        Aggregate
+            DRAM Correctable                           : 7
+            DRAM Uncorrectable                         : {said["uncorrectable"]}
+            SRAM Threshold Exceeded                    : No
+    Retired Pages
+        Single Bit ECC                                 : N/A
+        Pending Page Blacklist                         : N/A
+    Remapped Rows
+        Correctable Error                              : 0
+        Uncorrectable Error                            : 0
+        Pending                                        : {said["remap pending"]}
+        Remapping Failure Occurred                     : {said["remap failure"]}
+    Temperature
+        GPU Current Temp                               : {said["heat"]}
+        GPU T.Limit Temp                               : {said["margin"]}
+        Memory Current Temp                            : 70 C
+    GPU Power Readings
+        Average Power Draw                             : {said["power"]}
+        Instantaneous Power Draw                       : {said["power"]}
+        Current Power Limit                            : {said["limit"]}
+        Default Power Limit                            : {said["default limit"]}
+    Clocks
+        Graphics                                       : 1980 MHz
+        SM                                             : 1980 MHz
+        Memory                                         : 2619 MHz
+    Max Clocks
+        SM                                             : 1980 MHz
+    Fabric
+        State                                          : Completed
+        Status                                         : Success
+    Processes{"" if listed else "                                          : None"}
+{listed}"""
+
+
+def smi(*gpus: str, at: str = "Sat Mar 14 10:00:00 2026", driver: str = "580.95.05") -> str:
+    """An output of ``nvidia-smi -q``."""
+    return f"""
+==============NVSMI LOG==============
+
+Timestamp                                              : {at}
+Driver Version                                         : {driver}
+CUDA Version                                           : 13.0
+
+Attached GPUs                                          : {len(gpus)}
+""" + "\n".join(gpus)
+
+
+def real_files() -> Path | None:
+    """The folder of files of real machines, which is no part of the project; None where it is not."""
+    beside = Path(__file__).resolve().parents[2] / "shared/data/real"
+    folder = Path(os.environ.get("GPU_TRIAGE_REAL_DATA", beside))
+    return folder if folder.is_dir() else None
