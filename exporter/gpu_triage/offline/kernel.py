@@ -33,6 +33,7 @@ _CLOCKS: Final = re.compile(r"(?:\[ *[\d.+TC]{1,24}\]\s*)+$")
 _RECORD: Final = re.compile(r"(\d{1,4}),\d{1,19},\d{1,19},[^;]{0,80};$")
 _WRITER: Final = re.compile(r"([\w./@-]{1,64})(?:\[\d+\])?:$")
 _DECODED: Final = re.compile(r"(?:^|\s)kern\s*:\s*[a-z]+\s*:$")
+_STAMP: Final = re.compile(r"\d:\d{2}[\d:.,+Z-]*$")
 _KERNELS: Final = frozenset({"kernel", "kern", "messages", "syslog", "dmesg"})
 _INIT_FAILED: Final = re.compile(rf"NVRM: (?:GPU {_ADDRESS}: )?RmInitAdapter failed! \(([0-9a-fx:]{{1,40}})\)")
 _GSP: Final = re.compile(r"NVRM: .*(?:Cannot initialize GSP|GSP-RM.*fail|fail.*GSP|kgspInitRm|kgspBoot)", re.IGNORECASE)
@@ -180,7 +181,7 @@ def _is_kernels(prefix: str) -> bool:
         name = "" if writer is None else writer[1].rpartition("/")[2]
         # grep puts the file's name or the line's number there, and dmesg --decode the facility and the level.
         return name in _KERNELS or name.isdigit() or ".log" in name or _DECODED.search(bare) is not None
-    return not bare or bare.endswith(("]", ">")) or log_time(bare) != NO_TIME
+    return not bare or bare.endswith(("]", ">")) or _STAMP.search(bare) is not None
 
 
 def _of_json(line: str) -> tuple[LogTime, str] | None:

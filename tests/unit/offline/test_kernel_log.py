@@ -1,0 +1,227 @@
+"""What kernel logs say, in every form that people attach."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.offline_files import codes, measured, report_on, report_on_text, smi, smi_gpu
+
+from gpu_triage.diagnosis.findings.table import Severity
+from gpu_triage.diagnosis.findings.verdicts import EXIT_FINDINGS, Verdict
+
+XID = "NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+LATER = "systemd[1]: Started something."
+AT = "Sat Mar 14 10:00:00 2026"
+
+
+@pytest.mark.parametrize(
+    ("log", "when"),
+    [
+        (f"[Sat Mar 14 09:50:00 2026] {XID}", "2026-03-14 09:50:00, 10 min before the report"),
+        (f"Mar 14 09:50:00 gpu-7 kernel: {XID}", "2026-03-14 09:50:00, 10 min before the report"),
+        (f"Mar 14 09:50:00 gpu-7 kernel: [ 5000.123456] {XID}", "2026-03-14 09:50:00, 10 min before the report"),
+        (f"2026-03-14T09:50:00.123456+01:00 gpu-7 kernel: {XID}", "2026-03-14 09:50:00, 10 min before the report"),
+        (f"2026-03-14T09:50:00,123456+0100 {XID}", "2026-03-14 09:50:00, 10 min before the report"),
+        (f"mars 14 09:50:00 gpu-7 kernel: {XID}", "2026-03-14 09:50:00, 10 min before the report"),
+        (f"3月 14 09:50:00 gpu-7 kernel: {XID}", "2026-03-14 09:50:00, 10 min before the report"),
+        (
+            f"[ 5000.123456] {XID}\n[ 5600.000000] usb 1-1: reset",
+            "5000 s after the boot, 10 min or more before the report",
+        ),
+        (f"[ 5000.123456][ T812] {XID}\n[ 5600.000000][    C0] usb", "5000 s after the boot, 10 min or more before"),
+        (f"<3>[ 5000.123456] {XID}\n<6>[ 5600.000000] usb 1-1: reset", "5000 s after the boot, 10 min or more before"),
+        (f"kern  :err   : [ 5000.123456] {XID}\nkern  :info  : [ 5600.0] usb", "5000 s after the boot, 10 min or more"),
+        (f"3,812,5000123456,-;{XID}\n6,813,5600000000,-;usb 1-1: reset", "5000 s after the boot, 10 min or more"),
+        (f"kern.log:12:Mar 14 09:50:00 gpu-7 kernel: {XID}", "2026-03-14 09:50:00, 10 min before the report"),
+        (XID, "at a time that the log does not tell"),
+        (
+            json.dumps(
+                {
+                    "MESSAGE": XID,
+                    "SYSLOG_IDENTIFIER": "kernel",
+                    "__REALTIME_TIMESTAMP": str(1773481800 * 10**6),
+                }
+            ),
+            "2026-03-14 09:50:00, 10 min before the report",
+        ),
+    ],
+)
+def test_an_xid_is_told_with_its_time(tmp_path: Path, log: str, when: str) -> None:
+    report = report_on_text(tmp_path, smi(smi_gpu(), at=AT), log)
+    assert codes(report) == ["xid.79"]
+    assert measured(report, "xid.79").startswith(f"Xid 79, last {when}")
+    assert report.gpus[0].verdict is Verdict.DRAIN
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"Mar 14 09:50:00 gpu-7 dcgm[812]: {XID}",
+        f"Mar 14 09:50:00 gpu-7 user: saw {XID}",
+        f"14,812,5000123456,-;{XID}",
+    ],
+)
+def test_only_the_kernels_words_count(tmp_path: Path, line: str) -> None:
+    assert codes(report_on_text(tmp_path, smi(smi_gpu(), at=AT), line)) == []
+
+
+def test_one_event_in_several_logs_is_one(tmp_path: Path) -> None:
+    logs = (
+        f"[ 5000.1] {XID}\n[ 5600.0] x",
+        f"Mar 14 09:50:00 gpu-7 kernel: {XID}\n",
+        f"[Sat Mar 14 09:50:01 2026] {XID}",
+    )
+    report = report_on_text(tmp_path, smi(smi_gpu(), at=AT), *logs)
+    assert measured(report, "xid.79") == "Xid 79, last 2026-03-14 09:50:00, 10 min before the report"
+
+
+def test_repeated_events_are_counted(tmp_path: Path) -> None:
+    lines = "".join(
+        f"[Sat Mar 14 09:{minute}:00 2026] NVRM: Xid (PCI:0000:41:00): 119, pid=1, name=python3, Timeout {minute}\n"
+        for minute in (10, 20, 50)
+    )
+    report = report_on_text(tmp_path, smi(smi_gpu(), at=AT), lines)
+    assert measured(report, "xid.119") == (
+        "Xid 119, last 2026-03-14 09:50:00, 10 min before the report, 3 times since the kernel log begins"
+    )
+
+
+def test_a_critical_xid_of_yesterday_is_context(tmp_path: Path) -> None:
+    log = "[Fri Mar 13 10:00:00 2026] NVRM: Xid (PCI:0000:41:00): 119, pid=1, name=python3, Timeout"
+    assert codes(report_on_text(tmp_path, smi(smi_gpu(), at=AT), log)) == ["xid.earlier"]
+
+
+def test_an_xid_before_the_driver_was_loaded_again_is_context(tmp_path: Path) -> None:
+    log = (
+        "[Sat Mar 14 09:40:00 2026] NVRM: Xid (PCI:0000:41:00): 119, pid=1, name=python3, Timeout\n"
+        "[Sat Mar 14 09:45:00 2026] NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05\n"
+    )
+    assert codes(report_on_text(tmp_path, smi(smi_gpu(), at=AT), log)) == ["xid.earlier"]
+
+
+def test_a_log_alone_names_gpus_by_their_address(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, f"[Sat Mar 14 09:50:00 2026] {XID}\n[Sat Mar 14 09:55:00 2026] usb 1-1: reset\n")
+    assert [(f.check.code, f.subject) for f in report.findings] == [("xid.79", "GPU at 0000:41:00.0")]
+    assert measured(report, "xid.79") == "Xid 79, last 2026-03-14 09:50:00, 5 min before the end of the log"
+    assert report.exit_code(Severity.CRITICAL) == EXIT_FINDINGS
+    assert report.blocked is None
+
+
+def test_the_driver_being_loaded_ties_seconds_to_the_clock(tmp_path: Path) -> None:
+    loading = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05  Wed Jan  1 00:00:00 UTC 2026"
+    dmesg = f"[   10.000000] {loading}\n[ 3010.000000] {XID}\n"
+    journal = f"Mar 14 09:00:00 gpu-7 kernel: {loading}\n"
+    report = report_on_text(tmp_path, smi(smi_gpu(), at=AT), dmesg, journal)
+    assert measured(report, "xid.79") == "Xid 79, last 2026-03-14 09:50:00, 10 min before the report"
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "words"),
+    [
+        (
+            (
+                "NVRM: GPU 0000:42:00.0: RmInitAdapter failed! (0x62:0x40:2393)\n"
+                "NVRM: GPU 0000:42:00.0: rm_init_adapter failed, device minor number 1"
+            ),
+            "driver.init_failed",
+            "RmInitAdapter failed (0x62:0x40:2393)",
+        ),
+        (
+            (
+                "NVRM: GPU 0000:42:00.0: RmInitAdapter: Cannot initialize GSP firmware RM\n"
+                "NVRM: GPU 0000:42:00.0: RmInitAdapter failed! (0x62:0x65:1860)"
+            ),
+            "driver.init_failed",
+            "GSP",
+        ),
+        (
+            (
+                "NVRM: This PCI I/O region assigned to your NVIDIA device is invalid:\n"
+                "NVRM: BAR1 is 0M @ 0x0 (PCI:0000:42:00.0)"
+            ),
+            "driver.bar",
+            "BAR1 is 0M at 0x0",
+        ),
+        (
+            (
+                "NVRM: API mismatch: the client has the version 535.161.08, but\n"
+                "NVRM: this kernel module has the version 535.154.05.  Please\n"
+            ),
+            "driver.version_mismatch",
+            "client 535.161.08, kernel module 535.154.05",
+        ),
+        ("nouveau 0000:42:00.0: NVIDIA GA102 (172000a1)", "driver.nouveau", "it logged"),
+        (
+            "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30",
+            "nvswitch.sxid_fatal",
+            "20034",
+        ),
+        (
+            "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error",
+            "nvswitch.sxid",
+            "12028",
+        ),
+        (
+            "Out of memory: Killed process 4242 (python3)",
+            "memory.oom_killed",
+            "python3 (4242)",
+        ),
+        ("Memory cgroup out of memory: Killed process 77 (pt_main) total-vm:1kB", "memory.oom_killed", "pt_main (77)"),
+    ],
+)
+def test_other_messages_of_the_kernel_are_findings(tmp_path: Path, lines: str, code: str, words: str) -> None:
+    log = "".join(f"[Sat Mar 14 09:50:00 2026] {line}\n" for line in lines.splitlines())
+    report = report_on_text(tmp_path, log)
+    assert codes(report) == [code]
+    assert words in measured(report, code)
+    assert "2026-03-14 09:50:00" in measured(report, code)
+
+
+def test_what_was_mended_since_is_no_finding(tmp_path: Path) -> None:
+    log = (
+        "NVRM: GPU 0000:41:00.0: RmInitAdapter failed! (0x62:0x40:2393)\n"
+        "NVRM: API mismatch: the client has the version 535.161.08, but\n"
+        "nouveau 0000:41:00.0: NVIDIA GA102 (172000a1)\n"
+        "NVRM: BAR1 is 0M @ 0x0 (PCI:0000:41:00.0)\n"
+    )
+    assert codes(report_on_text(tmp_path, smi(smi_gpu(), at=AT), log)) == []
+
+
+def test_pcie_errors_of_the_gpu_and_of_the_port_above_it_are_one_finding(tmp_path: Path) -> None:
+    port = "pcieport 0000:40:01.0"
+    log = "".join(
+        f"[Sat Mar 14 09:5{minute}:00 2026] {line}\n"
+        for minute, line in enumerate(
+            [
+                f"{port}: AER: Corrected error message received from 0000:41:00.0",
+                f"{port}: AER: Corrected error received: 0000:41:00.0",
+                f"{port}: PCIe Bus Error: severity=Uncorrected (Non-Fatal), type=Transaction Layer, (Requester ID)",
+                "nvidia 0000:41:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Data Link Layer",
+                "nvidia 0000:41:00.0: AER: PCIe Bus Error: severity=Corrected, type=Physical Layer, (Receiver ID)",
+                "nvme 0000:03:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer",
+            ]
+        )
+    )
+    report = report_on_text(tmp_path, smi(smi_gpu(), at=AT), log)
+    assert codes(report) == ["pcie.aer"]
+    told = measured(report, "pcie.aer")
+    assert "nonfatal on the port 0000:40:01.0 above it" in told
+    assert "fatal on the GPU" in told
+    assert "correctable" not in told
+
+
+def test_a_year_that_syslog_leaves_out_is_the_last_one_that_fits(tmp_path: Path) -> None:
+    report = report_on_text(
+        tmp_path, smi(smi_gpu(), at="Thu Jan  1 00:10:00 2026"), f"Dec 31 23:50:00 gpu-7 kernel: {XID}"
+    )
+    assert measured(report, "xid.79") == "Xid 79, last 2025-12-31 23:50:00, 20 min before the report"
+
+
+def test_a_log_without_gpus_is_named_as_nothing_known(tmp_path: Path) -> None:
+    path = tmp_path / "messages"
+    path.write_text("Mar 14 09:50:00 gpu-7 sshd[1]: hello\n" * 10)
+    report = report_on(path)
+    assert report.files[0].kinds == ()
+    assert report.blocked is not None
