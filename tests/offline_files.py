@@ -189,3 +189,80 @@ def real_files() -> Path | None:
     beside = Path(__file__).resolve().parents[2] / "shared/data/real"
     folder = Path(os.environ.get("GPU_TRIAGE_REAL_DATA", beside))
     return folder if folder.is_dir() else None
+
+
+LINE = "____________________________________________"
+
+
+def lspci(
+    width: int = 16, slot_width: int = 16, *, revision: str = "a1", driver: str = "nvidia", domain: str = ""
+) -> str:
+    """A GPU and the port above it, as ``lspci -vvv`` lists them."""
+    return f"""{domain}40:01.0 PCI bridge [0604]: Intel Corporation Device [8086:352a] (rev 04)
+	Bus: primary=40, secondary=41, subordinate=41, sec-latency=0
+	Capabilities: [40] Express (v2) Root Port (Slot+), MSI 00
+		LnkCap:	Port #5, Speed 32GT/s, Width x{slot_width}, ASPM not supported
+			ClockPM- Surprise+ LLActRep+ BwNot+ ASPMOptComp+
+		LnkSta:	Speed 32GT/s (ok), Width x{width} (ok)
+	Kernel driver in use: pcieport
+
+{domain}41:00.0 3D controller [0302]: NVIDIA Corporation GH100 [H100 SXM5 80GB] [10de:2330] (rev {revision})
+	Subsystem: NVIDIA Corporation Device [10de:16c1]
+	NUMA node: 1
+	Region 0: Memory at 9f042000000 (64-bit, prefetchable) [size=16M]
+	Capabilities: [60] Express (v2) Endpoint, MSI 00
+		LnkCap:	Port #0, Speed 32GT/s, Width x16, ASPM not supported
+		LnkSta:	Speed 2.5GT/s (downgraded), Width x{width} (downgraded)
+	Kernel driver in use: {driver}
+	Kernel modules: nvidiafb, nouveau, nvidia
+00: de 10 30 23 06 05 10 00 a1 00 02 03 00 00 00 00
+
+"""
+
+
+def bug_report(*sections: tuple[str, str], date: str = "Sat Mar 14 10:00:00 UTC 2026") -> str:
+    """What nvidia-bug-report.sh writes: sections, each with its title."""
+    head = f"""{LINE}
+
+Start of NVIDIA bug report log file.  Please include this file, along
+with a detailed description of your problem, when reporting a graphics
+driver bug via the NVIDIA Linux forum (see forums.developer.nvidia.com)
+or by sending email to 'linux-bugs@nvidia.com'.
+
+nvidia-bug-report.sh Version: 34614034
+
+Date: {date}
+uname: Linux gpu-7.example.org 6.8.0-40-generic #40-Ubuntu SMP x86_64 GNU/Linux
+command line flags:
+
+"""
+    body = "".join(f"{LINE}\n\n{title}\n\n{text}\n" for title, text in sections)
+    return f"{head}{body}{LINE}\n\nEnd of NVIDIA bug report log file.\n"
+
+
+def sick_bug_report() -> str:
+    """A bug report of a host whose one GPU has half its lanes and an Xid, with all that such a file holds around it."""
+    loading = "NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build"
+    xid = "NVRM: Xid (PCI:0000:41:00): 119, pid=4242, name=python3, Timeout after 6s of waiting for RPC response"
+    scanned = (
+        f"\n  /var/log/kern.log:\nMar 14 09:00:00 gpu-7 kernel: [   10.000000] {loading}\n"
+        f"Mar 14 09:50:00 gpu-7 kernel: [ 3010.000000] {xid}\n"
+        f"\n  journalctl -b -0:\nMar 14 09:00:00 gpu-7 kernel: {loading}\nMar 14 09:50:00 gpu-7 kernel: {xid}\n"
+    )
+    base64 = "\n".join("QUJD" * 19 for _ in range(200))
+    return bug_report(
+        (
+            "*** /etc/issue",
+            "*** ls: -rw-r--r-- 1 root root 26 2024-02-14 22:47:50.0 +0000 /etc/issue\nUbuntu",
+        ),
+        ("*** /var/log/Xorg.0.log", "[     5.813] X.Org X Server 1.21.1\n[     6.118] (II) NOUVEAU driver Date: 2021"),
+        ("/usr/bin/lspci -nnDvvvxxxx", lspci(8, domain="0000:")),
+        ("Scanning kernel log files for NVIDIA kernel messages:", scanned),
+        ("dmesg:", f"[    0.000000] Linux version 6.8.0\n[   10.000000] {loading}\n[ 3010.000000] {xid}\n"),
+        (
+            "*** /proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.95.05  Thu",
+        ),
+        ("/usr/bin/nvidia-debugdump -D", base64),
+        ("/usr/bin/nvidia-smi --query", smi(smi_gpu(facts={"width": "8x"}, processes=["4242 /opt/conda/bin/python3"]))),
+    )
