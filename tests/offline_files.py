@@ -187,7 +187,7 @@ Attached GPUs                                          : {len(gpus)}
 def real_files() -> Path | None:
     """The folder of files of real machines, which is no part of the project; None where it is not."""
     beside = Path(__file__).resolve().parents[2] / "shared/data/real"
-    folder = Path(os.environ.get("GPU_TRIAGE_REAL_DATA", beside))
+    folder = Path(os.environ.get("REAL_MACHINES_DATA", beside))
     return folder if folder.is_dir() else None
 
 

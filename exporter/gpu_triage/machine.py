@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,14 @@ class Clock(Protocol):
 
     def now(self) -> Moment:
         """The present instant."""
+
+
+@runtime_checkable
+class SteppedClock(Clock, Protocol):
+    """A clock that stands still until it is advanced."""
+
+    def advance(self, seconds: float) -> None:
+        """Move on."""
 
 
 class RealClock:

@@ -7,7 +7,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 import click
 
@@ -15,7 +15,7 @@ from gpu_triage.config import Config
 from gpu_triage.diagnosis.evidence.history import MetricHistory
 from gpu_triage.diagnosis.evidence.host import HostEvidence
 from gpu_triage.diagnosis.judge import HostJudge, Judgement, subject_of
-from gpu_triage.machine import Clock, Machine, Moment
+from gpu_triage.machine import Clock, Machine, Moment, SteppedClock
 from gpu_triage.options import Option
 from gpu_triage.options.values import duration
 from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
@@ -33,14 +33,6 @@ _ROUNDS: Final = 4  # rounds of the medium tier that a measurement should see: c
 _MOST_ROUNDS: Final = 60  # and those that it keeps, however long it takes
 _GRACE_SECONDS: Final = 5.0
 _PROGRESS_SECONDS: Final = 0.25
-
-
-@runtime_checkable
-class SteppedClock(Clock, Protocol):
-    """A clock that stands still until it is advanced."""
-
-    def advance(self, seconds: float) -> None:
-        """Move on."""
 
 
 def applies(option: Option) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
 from gpu_triage.config import Config
@@ -26,9 +27,11 @@ from gpu_triage.offline.lines import Opened
 from gpu_triage.offline.logged import logged_findings
 from gpu_triage.offline.logs import LogReading, merge
 from gpu_triage.offline.progress import Progress
+from gpu_triage.offline.redact import redacted
+from gpu_triage.offline.replayed import check_recording
 from gpu_triage.offline.scan import Content, Scanner
 from gpu_triage.offline.snapshot import Snapshot, labels_of, snapshots
-from gpu_triage.offline.sources import Source, sources
+from gpu_triage.offline.sources import STANDARD_INPUT, Source, is_recording, sources
 from gpu_triage.offline.times import date_time, written
 from gpu_triage.processes.on_gpu import GPU_PROCESSES
 
@@ -63,6 +66,16 @@ def check_files(request: FilesRequest, config: Config) -> Report:
     Raises:
         ConfigError: a file cannot be read, or they are of different hosts.
     """
+    report = _check(request, config)
+    return redacted(report) if request.redact else report
+
+
+def _check(request: FilesRequest, config: Config) -> Report:
+    recordings = [path for path in request.paths if path != STANDARD_INPUT and is_recording(Path(path))]
+    if recordings:
+        if len(request.paths) > 1:
+            raise ConfigError(f"--from: {recordings[0]}: is a recording, which says all that files do; give it alone")
+        return check_recording(Path(recordings[0]), config)
     named = [source for path in request.paths for source in sources(path)]
     if not named:
         raise ConfigError("--from: there is no file in this folder that can be read; name the files")

@@ -11,17 +11,18 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.kernel.pci_bus import normalise_bus_id
-from gpu_triage.offline.times import NO_TIME, LogTime, log_time
+from gpu_triage.offline.times import NO_TIME, LogTime, log_time, written
 from gpu_triage.xid.events import is_driver_loaded, parse_found, parse_xid
 
 _KEPT: Final = 256  # events of one kind, GPU and code that are kept; further ones are counted
 _MOST_TALLIES: Final = 4096
 _TAIL: Final = 40  # lines looked through for the last one with a time
-_LONGEST_TEXT: Final = 300
+_LONGEST_TEXT: Final = 400
 
 _ADDRESS: Final = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 MARKERS: Final = ("NVRM:", "SXid", "PCIe Bus Error", "AER:", "nouveau", "ut of memory: Kill", ": [10de:")
@@ -30,6 +31,8 @@ _MESSAGE: Final = re.compile(
     r"(?:Memory cgroup o|O)ut of memory: Kill"
 )
 _CLOCKS: Final = re.compile(r"(?:\[ *[\d.+TC]{1,24}\]\s*)+$")
+_SECONDS_ALONE: Final = re.compile(r"\[ *\d{1,12}\.\d{1,9}\] ")
+_LATEST: Final = 1e10  # Unix seconds
 _RECORD: Final = re.compile(r"(\d{1,4}),\d{1,19},\d{1,19},[^;]{0,80};$")
 _WRITER: Final = re.compile(r"([\w./@-]{1,64})(?:\[\d+\])?:$")
 _DECODED: Final = re.compile(r"(?:^|\s)kern\s*:\s*[a-z]+\s*:$")
@@ -91,11 +94,11 @@ class Tally:
 
     Attributes:
         count: how many there were.
-        kept: the last of them: when, and what the log says.
+        kept: the last of them: what stands before the message, with its time, and the message.
     """
 
     count: int = 0
-    kept: deque[tuple[LogTime, str]] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    kept: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=_KEPT))
 
 
 class LogSection:
@@ -105,7 +108,6 @@ class LogSection:
         name: what it is, for people.
         tallies: what was found.
         ports: the port above a GPU, as PCIe errors name them.
-        clocks: seconds since boot and the wall time of one line that tells both; None without one.
         loads: when the driver was loaded, by its message: it finds the same moment in a log with the other clock.
         lines: how many of its lines were the kernel's and about a GPU.
     """
@@ -114,7 +116,6 @@ class LogSection:
         self.name = name
         self.tallies: dict[What, Tally] = {}
         self.ports: dict[str, str] = {}
-        self.clocks: LogTime | None = None
         self.loads: dict[str, LogTime] = {}
         self.lines = 0
         self._tail: deque[str] = deque(maxlen=_TAIL)
@@ -129,15 +130,14 @@ class LogSection:
         said = _message(line)
         if said is None:
             return False
-        time, text = said
+        prefix, text = said
         self.lines += 1
-        if self.clocks is None and time.seconds is not None and time.wall is not None:
-            self.clocks = time
-        if text.startswith("NVRM: loading "):
-            self.loads[text[:_LONGEST_TEXT]] = time
-        received = _RECEIVED.match(text)
-        if received is not None and len(self.ports) < _MOST_TALLIES:
-            self.ports[_address(received[2])] = _address(received[1])
+        if text.startswith("NVRM: loading ") and len(self.loads) < _MOST_TALLIES:
+            self.loads[text] = log_time(prefix)
+        elif text.startswith("pcieport"):
+            received = _RECEIVED.match(text)
+            if received is not None and len(self.ports) < _MOST_TALLIES:
+                self.ports[_address(received[2])] = _address(received[1])
         for what in _read(text):
             tally = self.tallies.get(what)
             if tally is None:
@@ -145,8 +145,17 @@ class LogSection:
                     continue
                 tally = self.tallies[what] = Tally()
             tally.count += 1
-            tally.kept.append((time, text[:_LONGEST_TEXT]))
+            # Of a flood most times are never asked for: they are read when they are.
+            tally.kept.append((prefix, text))
         return True
+
+    def clocks(self) -> LogTime | None:
+        """Seconds since boot and the wall time of one line that tells both; None without one."""
+        for tally in self.tallies.values():
+            time = log_time(tally.kept[-1][0])
+            if time.seconds is not None and time.wall is not None:
+                return time
+        return None
 
     def last_time(self) -> LogTime:
         """Of its last line that tells one."""
@@ -157,8 +166,8 @@ class LogSection:
         return NO_TIME
 
 
-def _message(line: str) -> tuple[LogTime, str] | None:
-    """When a line was logged and what the kernel says in it; None where it was not the kernel that wrote it."""
+def _message(line: str) -> tuple[str, str] | None:
+    """What stands before a message of the kernel, and the message; None where it was not the kernel that wrote it."""
     if line.startswith("{") and '"MESSAGE"' in line:
         return _of_json(line)
     found = _MESSAGE.search(line)
@@ -167,11 +176,13 @@ def _message(line: str) -> tuple[LogTime, str] | None:
     prefix = line[max(0, found.start() - 240) : found.start()]
     if not _is_kernels(prefix):
         return None
-    return log_time(prefix), line[found.start() :][: 4 * _LONGEST_TEXT]
+    return prefix, line[found.start() : found.start() + _LONGEST_TEXT]
 
 
 def _is_kernels(prefix: str) -> bool:
     """Whether what stands before a message names the kernel as its writer, or nobody."""
+    if _SECONDS_ALONE.fullmatch(prefix) is not None:
+        return True
     bare = _CLOCKS.sub("", prefix).strip()
     if bare.endswith(";"):
         record = _RECORD.search(bare)
@@ -184,24 +195,31 @@ def _is_kernels(prefix: str) -> bool:
     return not bare or bare.endswith(("]", ">")) or _STAMP.search(bare) is not None
 
 
-def _of_json(line: str) -> tuple[LogTime, str] | None:
+def _of_json(line: str) -> tuple[str, str] | None:
     try:
         record = json.loads(line)
         if record.get("SYSLOG_IDENTIFIER", "kernel") != "kernel" or not isinstance(record["MESSAGE"], str):
             return None
-        wall = int(record["__REALTIME_TIMESTAMP"]) / 1e6 if "__REALTIME_TIMESTAMP" in record else None
-    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        stamp = int(record.get("__REALTIME_TIMESTAMP", 0)) / 1e6
+        prefix = f"{written(stamp)} " if 0 < stamp < _LATEST else ""
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, OverflowError):
         return None
     text = record["MESSAGE"]
-    return (LogTime(None, wall), text[: 4 * _LONGEST_TEXT]) if _MESSAGE.match(text) else None
+    return (prefix, text[:_LONGEST_TEXT]) if _MESSAGE.match(text) else None
 
 
+@lru_cache(maxsize=1024)
 def _address(text: str) -> str:
     return normalise_bus_id(text if "." in text else f"{text}.0")
 
 
-def _read(text: str) -> Iterator[What]:
-    """What a message of the kernel says happened."""
+@lru_cache(maxsize=1024)
+def _read(text: str) -> tuple[What, ...]:
+    """What a message of the kernel says happened. The same ones come in floods."""
+    return tuple(_found_in(text))
+
+
+def _found_in(text: str) -> Iterator[What]:
     if text.startswith("NVRM: "):
         yield from _read_driver(text)
     elif (sxid := _SXID.match(text)) is not None:

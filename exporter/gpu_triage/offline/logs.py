@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.diagnosis.evidence.host import length_of_time
 from gpu_triage.offline.kernel import LogSection, Tally, What
-from gpu_triage.offline.times import LogTime, with_year, written
+from gpu_triage.offline.times import LogTime, log_time, with_year, written
 
 _END: Final = "the end of the log"
 _SAME_SECONDS: Final = 3.0
@@ -84,7 +84,7 @@ def merge(sections: Iterable[LogSection], reference: float | None, modified_at: 
         ports |= section.ports
         clock = _Clock(_booted_at(section, around, loads), section.last_time().seconds, now, around)
         for what, tally in section.tallies.items():
-            happened = [clock.happened(time, text) for time, text in tally.kept]
+            happened = [clock.happened(log_time(prefix), text) for prefix, text in tally.kept]
             _add(events.setdefault(what, Events()), tally, happened)
     return LogReading(now, _END if reference is None else "the report", events, ports)
 
@@ -108,9 +108,10 @@ def _loads(sections: Iterable[LogSection], around: float | None) -> dict[str, fl
 
 def _booted_at(section: LogSection, around: float | None, loads: Mapping[str, float]) -> float | None:
     """The wall time of the boot from which a log counts its seconds; None where nothing tells."""
-    if section.clocks is not None and section.clocks.seconds is not None:
-        wall = _wall(section.clocks, around)
-        return None if wall is None else wall - section.clocks.seconds
+    both = section.clocks()
+    if both is not None and both.seconds is not None:
+        wall = _wall(both, around)
+        return None if wall is None else wall - both.seconds
     for text, time in section.loads.items():
         if time.seconds is not None and text in loads:
             return loads[text] - time.seconds

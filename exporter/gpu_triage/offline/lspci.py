@@ -133,8 +133,9 @@ def _model(rest: str) -> str:
 
 def port_above(devices: Mapping[str, PciDevice], bus_id: str) -> PciDevice | None:
     """The port that a device hangs off; None where the listing does not show it."""
-    domain, bus, _ = bus_id.split(":")
+    domain, _, rest = bus_id.partition(":")
+    bus = rest.partition(":")[0]
     for device in devices.values():
-        if device.secondary == bus and device.bus_id.startswith(f"{domain}:"):
+        if bus and device.secondary == bus and device.bus_id.startswith(f"{domain}:"):
             return device
     return None

@@ -21,6 +21,7 @@ from gpu_triage.offline.times import date_time
 _MOST_REPORTS: Final = 64
 _MOST_SECTIONS: Final = 256
 _MOST_LOST: Final = 256
+_LONGEST: Final = 2000
 
 _SEPARATOR: Final = "________________"
 _BUG_REPORT: Final = "Start of NVIDIA bug report log file"
@@ -89,6 +90,15 @@ class Content:
         return tuple(dict.fromkeys(found))
 
 
+_LOOKED_AT: Final = frozenset("_*DNU ")
+"""First characters of lines that begin something without a name of NVIDIA's in it."""
+
+
+def _may_be_device(line: str) -> bool:
+    """Whether a line begins like that of a device in a listing: ``41:00.0 `` or ``0000:41:00.0 ``."""
+    return (line[2:3] == ":" and line[5:6] == ".") or (line[-1] != ":" and line[7:8] == ":" and line[10:11] == ".")
+
+
 _Parser = SmiTextParser | SmiXmlParser | SmiTableParser
 
 
@@ -109,33 +119,41 @@ class Scanner:
         content = self.content
         for line in lines:
             content.lines += 1
+            if len(line) > _LONGEST and not isinstance(self._parser, SmiXmlParser) and SmiXmlParser.START not in line:
+                line = line[:_LONGEST]  # noqa: PLW2901 - no other output has longer ones
             if self._parser is not None and self._goes_on(line):
                 continue
             if not line:
                 continue
-            if self._in_listing and line[0] in "\t ":
-                self._lspci.feed(line)
-                continue
-            for marker in MARKERS:
-                if marker in line:
-                    self._log.feed(line)
-                    break
-            else:
-                if "NV" in line or "nv" in line or line[0] in "_*0123456789abcdefDNU ":
-                    self._look(line)
-                else:
-                    self._in_listing = False
-                self._log.pass_by(line)
-            if line[0] != "+":
-                self._before = line
+            self._take(line)
         self._end_log("")
         content.devices = self._lspci.devices
         return content
 
+    def _take(self, line: str) -> None:
+        """Take in a line outside any output of nvidia-smi."""
+        first = line[0]
+        if self._in_listing and first in "\t ":
+            self._lspci.feed(line)
+            return
+        for marker in MARKERS:
+            if marker in line:
+                self._log.feed(line)
+                break
+        else:
+            # Most lines of most files are nobody's here: as few looks at them as tell.
+            if "NV" in line or "nv" in line or first in _LOOKED_AT or _may_be_device(line):
+                self._look(line)
+            elif self._in_listing:
+                self._in_listing = False
+            self._log.pass_by(line)
+        if first != "+":
+            self._before = line
+
     def _goes_on(self, line: str) -> bool:
         """Whether a line belongs to the output that is being read."""
         assert self._parser is not None  # noqa: S101 - the caller looked
-        if not isinstance(self._parser, SmiXmlParser) and any(marker in line for marker in MARKERS):
+        if line and line[0] not in " <|" and any(marker in line for marker in MARKERS):
             return False
         if self._parser.feed(line):
             return True
@@ -153,7 +171,7 @@ class Scanner:
             self._heads_section = False
             if line.endswith("dmesg:"):
                 self._log.name = "dmesg"
-        if self._lspci.start(line):
+        if _may_be_device(line) and self._lspci.start(line):
             self._in_listing = True
             return
         if line[0] != " ":
@@ -188,8 +206,8 @@ class Scanner:
             listed = _LISTED.match(line) if content.written_at is None and content.is_bug_report else None
             if listed is not None:
                 content.written_at = date_time(listed[1])
-        elif line.startswith("  "):
-            log = _LOG_OF_SECTION.match(line)
+        elif line[0] == " ":
+            log = _LOG_OF_SECTION.match(line) if line[-1] == ":" else None
             if log is not None:
                 self._end_log(log[1])
         elif "NVRM version:" in line:

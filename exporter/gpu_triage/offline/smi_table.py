@@ -20,6 +20,7 @@ _SECOND: Final = re.compile(
 _PROCESS: Final = re.compile(
     r"\|\s+(\d{1,3})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d{1,10})\s+(C\+G|M\+C|C|G|M)\s+(\S.*?)\s+(\d+MiB|N/A)\s+\|"
 )
+_LONGEST: Final = 200
 _NO_PROCESSES: Final = "No running processes found"
 
 
@@ -35,7 +36,7 @@ class SmiTableParser:
 
     def feed(self, line: str) -> bool:
         """Take in a line; False for the first one that is not of this table any more."""
-        if line.startswith("+") or not line or line.isspace():
+        if line.startswith("+") or not line or line.isspace() or len(line) > _LONGEST:
             return True
         if not line.startswith("|"):
             return False

@@ -10,12 +10,11 @@ MOST_GPUS: Final = 256
 MOST_FACTS: Final = 2000  # of one GPU; the newest drivers print some 250
 MOST_PROCESSES: Final = 4096  # of one GPU
 LONGEST_VALUE: Final = 200
+_LONGEST_LINE: Final = 300
 _MOST_FOREIGN: Final = 400
 """Lines of somebody else in a row that end the output: less are taken for a kernel log that was written into it."""
 
 _GPU: Final = re.compile(r"GPU\s?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
-_FACT: Final = re.compile(r"( *)(\S[^:]*?) *:(?: (.*))?$")
-_SECTION: Final = re.compile(r"( +)(\S[^:]*?) *$")
 _ENDS: Final = ("____", "####", "+---", "<?xml", "<nvidia_smi_log", "*** ")
 _OWN: Final = frozenset({"timestamp", "driver version", "cuda version", "attached gpus"})
 
@@ -106,20 +105,20 @@ class SmiTextParser:
         """Take in a line; False for the first one that is not of this output any more."""
         if not line or line.isspace():
             return True
+        line = line[:_LONGEST_LINE]
         if line[0] != " ":
             return self._feed_at_margin(line)
         if self._gpu is None:
             return True
-        fact = _FACT.match(line)
-        section = None if fact else _SECTION.match(line)
-        if fact is None and section is None:
+        name, colon, value = line.partition(":")
+        label = name.strip().lower()
+        if not label:
             return True
         self._foreign = 0
-        indent, label = (fact or section).group(1, 2)  # type: ignore[union-attr]  # one of them is there
-        self._enter(len(indent), label.lower())
-        if fact is not None:
-            self._note((fact[3] or "").strip())
-        elif label.lower() == "processes":
+        self._enter(len(line) - len(line.lstrip(" ")), label)
+        if colon:
+            self._note(value.strip())
+        elif label == "processes":
             self._gpu.lists_processes = True
         return True
 
@@ -128,10 +127,10 @@ class SmiTextParser:
         if gpu is not None:
             self._gpu, self._stack, self._foreign = self.report.add_gpu(gpu[1]), [], 0
             return True
-        fact = _FACT.match(line)
-        label = fact[2].lower() if fact is not None else ""
-        if self._gpu is None and fact is not None:
-            self.report.note(label, (fact[3] or "").strip()[:LONGEST_VALUE])
+        name, colon, value = line.partition(":")
+        label = name.strip().lower()
+        if self._gpu is None and colon:
+            self.report.note(label, value.strip()[:LONGEST_VALUE])
         if label in _OWN:
             return True
         self._foreign += 1

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import lzma
 import os
 import stat
 import sys
 import tarfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -17,6 +19,9 @@ from gpu_triage.errors import ConfigError
 from gpu_triage.offline.lines import Bytes
 
 STANDARD_INPUT: Final = "-"
+DAMAGED: Final = (OSError, EOFError, ValueError, TypeError, tarfile.TarError, zlib.error, lzma.LZMAError)
+"""What reading a damaged archive raises; TypeError is tarfile's own, of a header that ends early."""
+
 _ABOUT_RECORDING: Final = "recording.json"
 _FEW_FILES: Final = 100
 """In a folder with no more than these, every file is read; in a larger one, such as a sosreport, those named right."""
@@ -51,7 +56,7 @@ def is_recording(path: Path) -> bool:
             return False
         with tarfile.open(path, "r|gz") as archive:
             first = archive.next()
-    except (OSError, tarfile.TarError, EOFError):
+    except DAMAGED:
         return False
     return first is not None and first.name.rpartition("/")[2] == _ABOUT_RECORDING
 
@@ -109,7 +114,7 @@ def _is_archive(path: Path) -> bool:
     try:
         with tarfile.open(path, "r|*") as archive:
             return archive.next() is not None
-    except (OSError, tarfile.TarError, EOFError, ValueError):
+    except DAMAGED:
         return False
 
 
@@ -131,7 +136,7 @@ class _ArchiveText(io.RawIOBase):
         """As io.RawIOBase."""
         while True:
             if self._member is not None:
-                chunk = self._member.read(size)
+                chunk = self._read_member(size)
                 if chunk:
                     return chunk
                 self._member = None
@@ -140,10 +145,17 @@ class _ArchiveText(io.RawIOBase):
                 member = next(self._members)
             except StopIteration:
                 return b""
-            except tarfile.TarError as error:
+            except DAMAGED as error:
                 raise OSError(str(error)) from error
             if member.isreg() and _is_named_right(member.name):
                 self._member = self._archive.extractfile(member)
+
+    def _read_member(self, size: int) -> bytes:
+        assert self._member is not None  # noqa: S101 - the caller looked
+        try:
+            return self._member.read(size)
+        except DAMAGED as error:
+            raise OSError(str(error)) from error
 
     def close(self) -> None:
         """As io.RawIOBase."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpu_triage.errors import RecordingError
-from gpu_triage.machine import Clock, Machine, Moment, RealClock
+from gpu_triage.machine import Clock, Machine, Moment, RealClock, SteppedClock
 from gpu_triage.recording.bundle import FileState, NvmlAnswer, Recording, read_recording
 from gpu_triage.recording.calls import EVENTS, GPM_ALLOC, GPM_FREE, CallKeys, fill, function_of, loose
 
@@ -48,6 +48,18 @@ class _ReplayClock:
         elapsed = self.elapsed
         self._arrive(elapsed)
         return Moment(self._start.monotonic + elapsed, self._start.wall + elapsed)
+
+
+class _SteppedReplayClock(_ReplayClock):
+    """The same on a clock that stands still until it is advanced."""
+
+    def __init__(self, base: SteppedClock, start: Moment, arrive: Callable[[float], None]) -> None:
+        super().__init__(base, start, arrive)
+        self._stepped = base
+
+    def advance(self, seconds: float) -> None:
+        """Move on."""
+        self._stepped.advance(seconds)
 
 
 class ReplayedNvml:
@@ -217,7 +229,11 @@ def replayed_machine(path: Path, *, clock: Clock | None = None) -> Iterator[Mach
                 tree.arrive(seconds)
                 log.arrive(seconds)
 
-        replayed = _ReplayClock(clock or RealClock(), Moment(recording.monotonic, recording.wall), arrive)
+        start = Moment(recording.monotonic, recording.wall)
+        if isinstance(clock, SteppedClock):
+            replayed: _ReplayClock = _SteppedReplayClock(clock, start, arrive)
+        else:
+            replayed = _ReplayClock(clock or RealClock(), start, arrive)
         yield Machine(
             nvml=ReplayedNvml(recording, lambda: replayed.elapsed),
             sysfs=root / "sys",

@@ -11,7 +11,7 @@ from tests.offline_files import real_files, report_on
 from gpu_triage.diagnosis.report.text import render_text
 
 FOLDER = real_files()
-REASON = "the files of real machines are not here; GPU_TRIAGE_REAL_DATA names their folder"
+REASON = "the files of real machines are not here; REAL_MACHINES_DATA names their folder"
 # Continuous integration tolerates no skip, and has no such folder.
 ABSENT = pytest.param(
     None, id="absent", marks=[] if os.environ.get("CI") == "true" else pytest.mark.skip(reason=REASON)

@@ -52,7 +52,10 @@ def _lines(report: Report) -> Iterator[str]:
 
 def _files(report: Report) -> Iterator[str]:
     """What was read, and of when."""
-    moments = f", two moments {report.measured_seconds:.0f} s apart" if report.measured_seconds > 0 else ""
+    moments = ""
+    if report.measured_seconds > 0:
+        seconds = f"{report.measured_seconds:.0f} s"
+        moments = f", {f'two moments {seconds} apart' if report.recording is None else f'measured for {seconds}'}"
     yield f"FILES, not a host as it is now{moments}:"
     for file in report.files:
         what = ", ".join(file.kinds) or "nothing that gpu-triage reads"

@@ -1,0 +1,51 @@
+"""A report that can be shared: without what names people, hosts, boards and programs."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from dataclasses import replace
+from typing import Final
+
+from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.diagnosis.report.report import AreaVerdict, FileRead, GpuVerdict, Report
+from gpu_triage.recording.masking import Masker
+
+_PROCESS: Final = re.compile(r"[^\s,;]{1,80} \((\d{1,9})\)")
+"""A process as findings tell it: its name and its number."""
+
+
+def redacted(report: Report) -> Report:
+    """The report with other UUIDs and addresses, the same ones each time in it, and without names.
+
+    Addresses on the bus stay, since findings are about them.
+    """
+    masker = Masker(secrets.token_bytes(16))
+
+    def plain(text: str) -> str:
+        return _PROCESS.sub(r"process (\1)", masker.text(text))
+
+    def of_finding(finding: Finding) -> Finding:
+        return replace(finding, measured=plain(finding.measured), uuid=plain(finding.uuid))
+
+    def of_area(area: AreaVerdict) -> AreaVerdict:
+        summary = None if area.summary is None else plain(area.summary)
+        return replace(area, summary=summary, findings=tuple(map(of_finding, area.findings)))
+
+    def of_gpu(gpu: GpuVerdict) -> GpuVerdict:
+        because = gpu.bottleneck._replace(because=plain(gpu.bottleneck.because))
+        return replace(gpu, uuid=plain(gpu.uuid), bottleneck=because)
+
+    return replace(
+        report,
+        host="a host",
+        recording=None if report.recording is None else "a recording",
+        areas=tuple(map(of_area, report.areas)),
+        gpus=tuple(map(of_gpu, report.gpus)),
+        not_read=tuple(map(plain, report.not_read)),
+        files=tuple(_of_file(place, file) for place, file in enumerate(report.files, start=1)),
+    )
+
+
+def _of_file(place: int, file: FileRead) -> FileRead:
+    return replace(file, name=f"file {place}")

@@ -1,0 +1,148 @@
+"""Where files come from, what the command prints of them, and what it leaves out when it is asked to."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from tests.offline_files import codes, report_on, run_check, sick_bug_report, smi, smi_gpu
+from tests.recorded import record
+
+from gpu_triage.diagnosis.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND
+from gpu_triage.errors import ConfigError
+from gpu_triage.recording.bundle import write_recording
+from gpu_triage.simulator import load_scenario
+
+pytestmark = pytest.mark.slow
+
+FOUND = ["xid.119", "pcie.width"]
+
+
+def test_standard_input_is_read() -> None:
+    result = run_check("--from", "-", stdin=sick_bug_report().encode())
+    assert result.return_value == EXIT_FINDINGS
+    assert "standard input: bug report of NVIDIA's" in result.output
+
+
+def test_a_folder_is_read_with_all_that_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "sos_commands/nvidia").mkdir(parents=True)
+    (tmp_path / "sos_commands/nvidia/nvidia-smi_-q").write_text(smi(smi_gpu(facts={"remap pending": "Yes"})))
+    (tmp_path / "var/log").mkdir(parents=True)
+    (tmp_path / "var/log/messages").write_text("Mar 14 09:50:00 h kernel: NVRM: Xid (PCI:0000:41:00): 62, x\n")
+    (tmp_path / "var/log/loop").symlink_to(tmp_path)
+    assert codes(report_on(tmp_path)) == ["xid.62", "memory.row_remap_pending"]
+
+
+def test_of_a_large_folder_the_files_named_right_are_read(tmp_path: Path) -> None:
+    for number in range(150):
+        (tmp_path / f"etc-{number}").write_text("x\n")
+    (tmp_path / "dmesg.txt").write_text("[ 1.0] NVRM: Xid (PCI:0000:41:00): 62, x\n")
+    report = report_on(tmp_path)
+    assert codes(report) == ["xid.62"]
+    assert len(report.files) == 1
+
+
+def test_an_archive_of_files_is_read_without_unpacking_it(tmp_path: Path) -> None:
+    path = tmp_path / "case.tar.xz"
+    with tarfile.open(path, "w:xz") as archive:
+        for name, text in (
+            ("../../nvidia-smi.txt", smi(smi_gpu())),
+            ("a/dmesg", "[ 1.0] NVRM: Xid (PCI:0000:41:00): 62, x"),
+        ):
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    assert codes(report_on(path)) == ["xid.62"]
+
+
+def test_a_recording_is_replayed_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "recording.tar.gz"
+    write_recording(record(load_scenario("dual-a10"))[0], path)
+    report = report_on(path)
+    assert {"thermal.sw", "pcie.width"} <= set(codes(report))
+    assert report.files[0].kinds == ("recording of gpu-triage",)
+    with pytest.raises(ConfigError, match="give it alone"):
+        report_on(path, path)
+
+
+@pytest.mark.parametrize("name", ["missing", "folder"])
+def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigError, match=r"--from: .*name"):
+        report_on(tmp_path / name)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 5000, b"hello\n", bytes(range(256)) * 100, b"\x1f\x8b\x08garbage"])
+def test_a_file_that_is_none_of_these_is_named_as_such(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    result = run_check("--from", str(path))
+    assert result.return_value == EXIT_COULD_NOT_LOOK
+    assert f"{path}: nothing that gpu-triage reads" in result.output
+    assert "none of these files holds what gpu-triage reads" in result.output
+
+
+def test_exit_codes_are_those_of_check(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text(smi(smi_gpu(facts={"persistence": "Disabled"})))
+    assert run_check("--from", str(path)).return_value == EXIT_SOUND
+    assert run_check("--from", str(path), "--fail-on", "info").return_value == EXIT_FINDINGS
+
+
+def test_json_and_junit_say_what_was_read(tmp_path: Path) -> None:
+    path = tmp_path / "report.log"
+    path.write_text(sick_bug_report())
+    document = json.loads(run_check("--from", str(path), "--format", "json").output)
+    assert [finding["code"] for finding in document["findings"]] == FOUND
+    assert document["files"] == [
+        {
+            "name": str(path),
+            "kinds": ["bug report of NVIDIA's", "nvidia-smi -q", "lspci", "kernel log"],
+            "written": "2026-03-14 10:00:00",
+            "note": None,
+        }
+    ]
+    cases = ET.fromstring(run_check("--from", str(path), "--format", "junit").output)  # noqa: S314 - of our own making
+    assert sorted(failure.get("type", "") for failure in cases.iter("failure")) == sorted(FOUND)
+
+
+@pytest.mark.parametrize("arguments", [("--redact",), ("--from", "x", "--simulate", "dual-a10")])
+def test_useless_combinations_are_refused(arguments: tuple[str, ...]) -> None:
+    assert isinstance(run_check(*arguments).exception, ConfigError)
+
+
+def test_expectations_apply_to_files(tmp_path: Path) -> None:
+    path = tmp_path / "smi"
+    path.write_text(smi(smi_gpu()))
+    result = run_check("--from", str(path), "--expect.gpu-count", "8")
+    assert "the driver shows 1 GPUs, 8 expected" in result.output
+
+
+PRIVATE = ("gpu-7", "example.org", "alice", "secret", "GPU-00000000-1111", "python3", "10.1.2.3", "1650")
+
+
+def test_a_redacted_report_names_nobody(tmp_path: Path) -> None:
+    folder = tmp_path / "alice"
+    folder.mkdir()
+    log = "[Sat Mar 14 09:50:00 2026] Out of memory: Killed process 4242 (python3) total-vm:1kB\n"
+    (folder / "secret.log").write_text(sick_bug_report() + log + "Mar 14 09:50:00 gpu-7 kernel: from 10.1.2.3\n")
+    for form in ("text", "json", "junit"):
+        output = run_check("--from", str(folder / "secret.log"), "--redact", "--format", form).output
+        assert "pcie.width" in output
+        assert [word for word in PRIVATE if word in output] == []
+
+
+def test_a_report_holds_no_more_of_a_process_than_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "smi"
+    busy = [
+        smi_gpu(processes=["77 /home/alice/bin/train --token=secret", "78 /usr/bin/other x"]),
+        smi_gpu(1, facts={"busy": "0 %"}),
+    ]
+    path.write_text(smi(*busy))
+    output = run_check("--from", str(path)).output
+    assert "train (77), other (78)" in output
+    assert [word for word in ("alice", "token", "secret") if word in output] == []
