@@ -37,6 +37,12 @@ _RECORD: Final = re.compile(r"(\d{1,4}),\d{1,19},\d{1,19},[^;]{0,80};$")
 _WRITER: Final = re.compile(r"([\w./@-]{1,64})(?:\[\d+\])?:$")
 _DECODED: Final = re.compile(r"(?:^|\s)kern\s*:\s*[a-z]+\s*:$")
 _STAMP: Final = re.compile(r"\d:\d{2}[\d:.,+Z-]*$")
+_KERNEL_LINE: Final = re.compile(
+    r"(?:<\d{1,3}>)?\[ *\d{1,12}\.\d{6}\](?!\s*\((?:II|WW|EE|--|==|\*\*|\+\+)\))"
+    r"|\[\w{3} \w{3} +\d{1,2} [\d:]{8} \d{4}\] |.{0,80} kernel: |\d{1,3},\d+,\d+,[^;]{0,80};"
+)
+"""A line of the kernel's log, in its usual forms; that of X has three digits after the point."""
+_ENOUGH_LINES: Final = 3
 _KERNELS: Final = frozenset({"kernel", "kern", "messages", "syslog", "dmesg"})
 _INIT_FAILED: Final = re.compile(rf"NVRM: (?:GPU {_ADDRESS}: )?RmInitAdapter failed! \(([0-9a-fx:]{{1,40}})\)")
 _GSP: Final = re.compile(r"NVRM: .*(?:Cannot initialize GSP|GSP-RM.*fail|fail.*GSP|kgspInitRm|kgspBoot)", re.IGNORECASE)
@@ -119,10 +125,13 @@ class LogSection:
         self.loads: dict[str, LogTime] = {}
         self.lines = 0
         self._tail: deque[str] = deque(maxlen=_TAIL)
+        self._minute = ""
 
     def pass_by(self, line: str) -> None:
         """Note a line that says nothing of GPUs: it may be the last one with a time."""
         self._tail.append(line)
+        if line[0] == "[" and line[1:2].isalpha():
+            self._minute = line[:20]
 
     def feed(self, line: str) -> bool:
         """Take in a line that has one of the MARKERS; returns whether it is one of the kernel's log."""
@@ -132,6 +141,11 @@ class LogSection:
             return False
         prefix, text = said
         self.lines += 1
+        if prefix.startswith("[") and prefix[1:2].isalpha():
+            self._minute = prefix
+        elif "[  +" in prefix[:8] or "[ +" in prefix[:8]:
+            # dmesg --human tells the minute once, and then how long after the line before.
+            prefix = self._minute + prefix
         if text.startswith("NVRM: loading ") and len(self.loads) < _MOST_TALLIES:
             self.loads[text] = log_time(prefix)
         elif text.startswith("pcieport"):
@@ -156,6 +170,13 @@ class LogSection:
             if time.seconds is not None and time.wall is not None:
                 return time
         return None
+
+    def is_kernels(self) -> bool:
+        """Whether this is a kernel log, be there a word of GPUs in it or not."""
+        if self.lines:
+            return True
+        found = sum(1 for line in self._tail if _KERNEL_LINE.match(line) is not None)
+        return found >= _ENOUGH_LINES and 2 * found > len(self._tail)
 
     def last_time(self) -> LogTime:
         """Of its last line that tells one."""
@@ -192,7 +213,7 @@ def _is_kernels(prefix: str) -> bool:
         name = "" if writer is None else writer[1].rpartition("/")[2]
         # grep puts the file's name or the line's number there, and dmesg --decode the facility and the level.
         return name in _KERNELS or name.isdigit() or ".log" in name or _DECODED.search(bare) is not None
-    return not bare or bare.endswith(("]", ">")) or _STAMP.search(bare) is not None
+    return not bare or bare.endswith(("]", ">", "MESSAGE=")) or _STAMP.search(bare) is not None
 
 
 def _of_json(line: str) -> tuple[str, str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -18,11 +19,12 @@ _COLUMNS: Final = 30
 class Progress:
     """A bar on stderr, for the length of a ``with`` block; nothing for what takes no time, and where not `shown`."""
 
-    def __init__(self, total_bytes: int, *, shown: bool) -> None:
+    def __init__(self, total_bytes: int, *, shown: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._total = total_bytes
         self._shown = shown
         self._read = 0
-        self._drawn_at = time.monotonic()
+        self._drawn_at = clock()
         self._drawn = False
 
     def __enter__(self) -> Self:
@@ -37,7 +39,7 @@ class Progress:
     def add(self, count: int) -> None:
         """Note bytes that were read."""
         self._read += count
-        now = time.monotonic()
+        now = self._clock()
         if not self._shown or now - self._drawn_at < _EVERY_SECONDS:
             return
         self._drawn_at, self._drawn = now, True

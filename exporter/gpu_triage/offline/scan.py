@@ -85,7 +85,7 @@ class Content:
             found.append("nvidia-smi")
         if self.devices:
             found.append("lspci")
-        if any(log.lines for log in self.logs):
+        if self.logs:
             found.append("kernel log")
         return tuple(dict.fromkeys(found))
 
@@ -233,6 +233,6 @@ class Scanner:
                 content.lost.append(LostGpu(normalise_bus_id(lost[1]), error))
 
     def _end_log(self, name: str) -> None:
-        if self._log.lines and len(self.content.logs) < _MOST_SECTIONS:
+        if len(self.content.logs) < _MOST_SECTIONS and self._log.is_kernels():
             self.content.logs.append(self._log)
         self._log = LogSection(name or self.content.name)

@@ -11,7 +11,7 @@ _HEAD: Final = re.compile(
     r"\| NVIDIA-SMI (\S+)\s+(?:KMD Version|Driver Version): (\S+)(?:\s+CUDA (?:UMD )?Version: (\S+))?"
 )
 _FIRST: Final = re.compile(
-    r"\|\s+(\d{1,3})\s+(\S.*?)\s+(On|Off|N/A|ERR!)\s+"
+    r"\|\s+(\d{1,3})\s+(\S.*?)\s+(On|Off|N/A|ERR!|WDDM|TCC|MCDM)\s+"
     r"\|\s+([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s+\S+\s+\|\s+(\S+)\s+\|"
 )
 _SECOND: Final = re.compile(

@@ -8,9 +8,10 @@ import os
 import stat
 import sys
 import tarfile
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
@@ -75,6 +76,8 @@ def sources(path: str) -> Iterator[Source]:
         found = place.stat()
         if stat.S_ISDIR(found.st_mode):
             yield from _of_folder(place)
+        elif stat.S_ISREG(found.st_mode) and zipfile.is_zipfile(place):
+            yield from _of_zip(place, found.st_mtime)
         elif stat.S_ISREG(found.st_mode) and _is_archive(place):
             yield Source(path, found.st_size, found.st_mtime, lambda: _ArchiveText(place))
         else:
@@ -102,6 +105,42 @@ def _of_folder(folder: Path) -> Iterator[Source]:
                 yield Source(str(each), about.st_size, about.st_mtime, lambda each=each: each.open("rb"))  # type: ignore[misc]
         except OSError:
             continue
+
+
+def _of_zip(path: Path, modified_at: float) -> Iterator[Source]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = [each for each in archive.infolist()[:_MOST_FILES] if each.file_size]
+    except (*DAMAGED, zipfile.BadZipFile) as error:
+        raise OSError(None, str(error)) from error
+    few = len(members) <= _FEW_FILES
+    for member in members:
+        if few or _is_named_right(member.filename):
+            name = member.filename
+            yield Source(f"{path}: {name}", member.compress_size, modified_at, lambda name=name: _member(path, name))  # type: ignore[misc]
+
+
+@contextmanager
+def _member(path: Path, name: str) -> Iterator[Bytes]:
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open(name) as member:
+            yield _Guarded(member)
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+        raise OSError(None, str(error)) from error
+
+
+class _Guarded:
+    """A member of an archive whose damage is an OSError, as that of any file."""
+
+    def __init__(self, member: IO[bytes]) -> None:
+        self._member = member
+
+    def read(self, size: int, /) -> bytes:
+        """At most so many bytes."""
+        try:
+            return self._member.read(size)
+        except (*DAMAGED, zipfile.BadZipFile) as error:
+            raise OSError(None, str(error)) from error
 
 
 def _is_named_right(path: str) -> bool:

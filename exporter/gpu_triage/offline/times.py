@@ -48,6 +48,7 @@ _SYSLOG: Final = re.compile(rf"([^\W\d]{{3,9}})\.? +(\d{{1,2}}) {_CLOCK}|(\d{{1,
 _SECONDS: Final = re.compile(r"\[ *(\d{1,12}\.\d{1,9})\]")
 _KMSG: Final = re.compile(r"(?:^|\s)\d{1,4},\d{1,19},(\d{1,19}),[^;]{0,80};")
 _CTIME: Final = re.compile(rf"\[([^\W\d]{{3}})\s+([^\W\d]{{3}})\s+(\d{{1,2}})\s+{_CLOCK}\s+(\d{{4}})\]")
+_MINUTE: Final = re.compile(r"\[([^\W\d]{3}) ?(\d{1,2}) (\d{2}):(\d{2})\]")
 _NO_YEAR: Final = 1972
 """Stands for the year that syslog leaves out until it is known; a leap year."""
 
@@ -85,6 +86,11 @@ def log_time(prefix: str) -> LogTime:
         month = _month(ctime[2])
         clock = (int(ctime[4]), int(ctime[5]), int(ctime[6]))
         return LogTime(seconds, None if month is None else _wall(int(ctime[7]), month, int(ctime[3]), *clock))
+    minute = _MINUTE.search(prefix)
+    if minute is not None:
+        month = _month(minute[1])
+        wall = None if month is None else _wall(_NO_YEAR, month, *map(int, minute.group(2, 3, 4)), 0)
+        return LogTime(seconds, wall, lacks_year=True)
     found = _SYSLOG.search(prefix)
     if found is None:
         return LogTime(seconds)

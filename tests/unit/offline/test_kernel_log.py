@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.offline_files import codes, measured, report_on, report_on_text, smi, smi_gpu
 
-from gpu_triage.diagnosis.findings.table import Severity
+from gpu_triage.diagnosis.findings.table import Area, Severity
 from gpu_triage.diagnosis.findings.verdicts import EXIT_FINDINGS, Verdict
 
 XID = "NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
@@ -35,6 +35,10 @@ AT = "Sat Mar 14 10:00:00 2026"
         (f"kern  :err   : [ 5000.123456] {XID}\nkern  :info  : [ 5600.0] usb", "5000 s after the boot, 10 min or more"),
         (f"3,812,5000123456,-;{XID}\n6,813,5600000000,-;usb 1-1: reset", "5000 s after the boot, 10 min or more"),
         (f"kern.log:12:Mar 14 09:50:00 gpu-7 kernel: {XID}", "2026-03-14 09:50:00, 10 min before the report"),
+        (f"[Mar14 09:50] {XID}", "2026-03-14 09:50:00, 10 min before the report"),
+        (f"[Mar14 09:50] usb 1-1: reset\n[  +0.001234] {XID}", "2026-03-14 09:50:00, 10 min before the report"),
+        (f"Sat 2026-03-14 09:50:00.123456 CET gpu-7 kernel: {XID}", "2026-03-14 09:50:00, 10 min before the report"),
+        (f"    MESSAGE={XID}", "at a time that the log does not tell"),
         (XID, "at a time that the log does not tell"),
         (
             json.dumps(
@@ -217,6 +221,18 @@ def test_a_year_that_syslog_leaves_out_is_the_last_one_that_fits(tmp_path: Path)
         tmp_path, smi(smi_gpu(), at="Thu Jan  1 00:10:00 2026"), f"Dec 31 23:50:00 gpu-7 kernel: {XID}"
     )
     assert measured(report, "xid.79") == "Xid 79, last 2025-12-31 23:50:00, 20 min before the report"
+
+
+def test_a_kernel_log_without_a_word_of_gpus_is_one_all_the_same(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, smi(smi_gpu(), at=AT), "[    1.000000] usb 1-1: reset\n" * 5)
+    assert report.files[1].kinds == ("kernel log",)
+    health = next(area.summary for area in report.areas if area.area is Area.HEALTH)
+    assert health == "no Xid errors (sources: kernel log); ECC on for 1 of 1"
+
+
+def test_the_log_of_x_is_none_of_the_kernels(tmp_path: Path) -> None:
+    log = "[     5.813] (II) LoadModule: glx\n[     5.814] \tABI class\n" * 5
+    assert report_on_text(tmp_path, smi(smi_gpu()), log).files[1].kinds == ()
 
 
 def test_a_log_without_gpus_is_named_as_nothing_known(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+import zipfile
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -14,6 +15,7 @@ from tests.recorded import record
 
 from gpu_triage.diagnosis.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND
 from gpu_triage.errors import ConfigError
+from gpu_triage.offline.progress import Progress
 from gpu_triage.recording.bundle import write_recording
 from gpu_triage.simulator import load_scenario
 
@@ -57,6 +59,29 @@ def test_an_archive_of_files_is_read_without_unpacking_it(tmp_path: Path) -> Non
             member.size = len(text)
             archive.addfile(member, io.BytesIO(text.encode()))
     assert codes(report_on(path)) == ["xid.62"]
+
+
+def test_a_zip_is_read_and_a_damaged_one_named(tmp_path: Path) -> None:
+    path = tmp_path / "case.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("case/smi.txt", smi(smi_gpu(facts={"remap pending": "Yes"})))
+        archive.writestr("case/log", sick_bug_report() * 3)
+    assert "memory.row_remap_pending" in codes(report_on(path))
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    path.write_bytes(raw)
+    assert any(file.note for file in report_on(path).files)
+
+
+def test_progress_is_drawn_on_a_terminal_and_wiped(capsys: pytest.CaptureFixture[str]) -> None:
+    seconds = iter(range(10))
+    with Progress(4_000_000, shown=True, clock=lambda: float(next(seconds))) as progress:
+        progress.add(1_000_000)
+    with Progress(4_000_000, shown=False) as progress:
+        progress.add(1_000_000)
+    drawn = capsys.readouterr().err
+    assert drawn.startswith("\rreading [########                      ] 1 of 4 MB")
+    assert drawn.endswith("\r")
 
 
 def test_a_recording_is_replayed_at_once(tmp_path: Path) -> None:
