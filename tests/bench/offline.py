@@ -28,7 +28,7 @@ print(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, file=sys.st
 
 
 def blocks() -> Iterator[bytes]:
-    """What a large bug report consists of beside its findings: base64, the log of X, the kernel's, hexadecimal dumps."""
+    """What a large bug report consists of: base64, the log of X, the kernel's, hexadecimal dumps."""
     chance = random.Random(1)
     while True:
         yield b"".join(base64.b64encode(chance.randbytes(57)) + b"\n" for _ in range(2000))

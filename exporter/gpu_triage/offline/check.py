@@ -212,7 +212,7 @@ def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
     elif len(files.snapshots) == 1:
         yield "rates, such as the share of time it throttled: attach a second nvidia-smi -q, taken a minute later"
     if files.snapshots:
-        yield "how much of the time a GPU was busy, so neither hung, starved nor spinning jobs: run gpu-triage check"
+        yield "how long a GPU was busy, so whether a job hangs, starves or spins: run gpu-triage check on the host"
     if files.log is None:
         yield "Xid errors: attach the kernel log (dmesg -T, journalctl -k) or nvidia-bug-report.log.gz"
     if host.answering and not host.series(GPU_PCIE_LINK_SLOT_MAX_WIDTH):
@@ -238,7 +238,7 @@ def _named(contents: Sequence[Content]) -> Sequence[Content]:
 def _file(content: Content) -> FileRead:
     kinds = content.kinds
     if content.is_bug_report:
-        kinds = ("bug report of NVIDIA's", *kinds)
+        kinds = ("NVIDIA bug report", *kinds)
     found = [at for report in (*content.reports, *content.tables) if (at := date_time(report.timestamp)) is not None]
     at = content.written_at if content.written_at is not None else max(found, default=None)
     note = content.damage or ("" if content.lines else "empty")

@@ -36,7 +36,7 @@ def test_every_part_of_a_bug_report_is_read_once(tmp_path: Path) -> None:
     report = report_on_text(tmp_path, sick_bug_report())
     assert judged(report) == FOUND
     (file,) = report.files
-    assert file.kinds == ("bug report of NVIDIA's", "nvidia-smi -q", "lspci", "kernel log")
+    assert file.kinds == ("NVIDIA bug report", "nvidia-smi -q", "lspci", "kernel log")
     assert file.written == "2026-03-14 10:00:00"
     work = next(area.summary for area in report.areas if area.area is Area.WORK)
     assert work == "1 compute process on GPU 0; 97% busy; GPU 0 on NUMA node 1"

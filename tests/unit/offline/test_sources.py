@@ -27,7 +27,7 @@ FOUND = ["xid.119", "pcie.width"]
 def test_standard_input_is_read() -> None:
     result = run_check("--from", "-", stdin=sick_bug_report().encode())
     assert result.return_value == EXIT_FINDINGS
-    assert "standard input: bug report of NVIDIA's" in result.output
+    assert "standard input: NVIDIA bug report" in result.output
 
 
 def test_a_folder_is_read_with_all_that_it_holds(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_json_and_junit_say_what_was_read(tmp_path: Path) -> None:
     assert document["files"] == [
         {
             "name": str(path),
-            "kinds": ["bug report of NVIDIA's", "nvidia-smi -q", "lspci", "kernel log"],
+            "kinds": ["NVIDIA bug report", "nvidia-smi -q", "lspci", "kernel log"],
             "written": "2026-03-14 10:00:00",
             "note": None,
         }
