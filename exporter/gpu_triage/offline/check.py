@@ -109,12 +109,14 @@ def _read(named: Sequence[Source], request: FilesRequest) -> list[Content]:
 
 def _files_of_host(contents: Sequence[Content], read: tuple[Snapshot, ...], modified_at: float) -> FilesOfHost:
     devices = {bus_id: device for content in contents for bus_id, device in content.devices.items()}
-    lost = {each.bus_id: each.error for content in contents for each in content.lost}
+    lost = {each.bus_id: each.error for content in contents for each in content.lost if each.bus_id}
+    unplaced = {each.number: each.error for content in contents for each in content.lost if not each.bus_id}
     shows_gpus = bool(read and read[-1].gpus)
     return FilesOfHost(
         snapshots=read,
         labels=labels_of(read, lost, devices),
         lost=lost,
+        unplaced=unplaced,
         devices=devices,
         log=_log(contents, read, modified_at),
         driver_error=None if shows_gpus else next((each.driver_error for each in contents if each.driver_error), None),

@@ -48,6 +48,7 @@ class FilesOfHost:
         snapshots: in the order of time.
         labels: of every GPU, as `labels_of` gives them.
         lost: errors of GPUs that nvidia-smi could not open, by bus id.
+        unplaced: the same of GPUs of which it told the index only, by that.
         devices: what lspci lists.
         log: the kernel logs as one; None without one.
         driver_error: why NVML could not be used at the last look; None where it could, or where nobody looked.
@@ -58,6 +59,7 @@ class FilesOfHost:
     snapshots: tuple[Snapshot, ...]
     labels: Mapping[str, GpuLabels]
     lost: Mapping[str, str]
+    unplaced: Mapping[str, str]
     devices: Mapping[str, PciDevice]
     log: LogReading | None
     driver_error: str | None

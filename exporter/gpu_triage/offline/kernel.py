@@ -47,7 +47,7 @@ _KERNELS: Final = frozenset({"kernel", "kern", "messages", "syslog", "dmesg"})
 _INIT_FAILED: Final = re.compile(rf"NVRM: (?:GPU {_ADDRESS}: )?RmInitAdapter failed! \(([0-9a-fx:]{{1,40}})\)")
 _GSP: Final = re.compile(r"NVRM: .*(?:Cannot initialize GSP|GSP-RM.*fail|fail.*GSP|kgspInitRm|kgspBoot)", re.IGNORECASE)
 _BAR: Final = re.compile(rf"NVRM: BAR(\d) is (\w{{1,12}}) @ 0x([0-9a-fA-F]{{1,16}}) \(PCI:{_ADDRESS}\)")
-_CLIENT: Final = re.compile(r"NVRM: API mismatch: the client .{0,40}?(?:has the version|version) ([0-9.]{3,20})")
+_CLIENT: Final = re.compile(r"NVRM: API mismatch: the client .{0,80}?(?:has the version|version) ([0-9.]{3,20})")
 _MODULE: Final = re.compile(r"NVRM: (?:but )?this kernel module (?:has the version|version) ([0-9.]{3,20})")
 _SXID: Final = re.compile(
     rf"nvidia-nvswitch\d*: SXid \(PCI:{_ADDRESS}\): (\d{{1,6}})(?:, (Fatal|Non-fatal))?", re.IGNORECASE
@@ -74,6 +74,7 @@ class Kind(Enum):
     NOT_PROBED = "not_probed"
     AER = "aer"
     OUT_OF_MEMORY = "out_of_memory"
+    OFF_THE_BUS = "off_the_bus"
     LOADED = "loaded"
     FOUND = "found"
 
@@ -264,9 +265,9 @@ def _read_driver(text: str) -> Iterator[What]:
     elif (bar := _BAR.match(text)) is not None:
         yield What(Kind.BAR, _address(bar[4]), f"BAR{bar[1]} is {bar[2]} at 0x{bar[3]}")
     elif (client := _CLIENT.match(text)) is not None:
-        yield What(Kind.MISMATCH, "", f"client {client[1]}")
+        yield What(Kind.MISMATCH, "", f"client {client[1].rstrip('.')}")
     elif (module := _MODULE.match(text)) is not None:
-        yield What(Kind.MISMATCH, "", f"kernel module {module[1]}")
+        yield What(Kind.MISMATCH, "", f"kernel module {module[1].rstrip('.')}")
     elif (kind := _plain(text)) is not None:
         yield What(kind)
 
@@ -277,4 +278,6 @@ def _plain(text: str) -> Kind | None:
         return Kind.NOT_PROBED
     if is_driver_loaded(text):
         return Kind.LOADED
+    if text.startswith("NVRM: GPU has fallen off the bus"):
+        return Kind.OFF_THE_BUS
     return Kind.GSP_FAILED if "gsp" in text.lower() and _GSP.match(text) is not None else None

@@ -14,6 +14,7 @@ from gpu_triage.offline.kernel import Kind, What
 from gpu_triage.offline.logs import Events, LogReading, when
 from gpu_triage.offline.lspci import port_above
 from gpu_triage.subjects.contract import GpuLabels
+from gpu_triage.xid.events import OFF_THE_BUS
 
 _SOME_CORRECTABLE: Final = 10
 """Corrected PCIe errors in a log: a link has one now and then. The kernel leaves most of a flood out."""
@@ -25,9 +26,12 @@ def logged_findings(files: FilesOfHost, *, with_names: bool) -> Iterator[Finding
     answering = _answering(files)
     if files.log is not None:
         yield from _driver(files.log, files.labels, answering, loaded=bool(answering))
+        yield from _off_the_bus(files.log)
         yield from _switches(files.log)
         yield from _pcie(files)
         yield from _killed(files.log, with_names=with_names)
+    for index, error in files.unplaced.items():
+        yield Finding(BY_CODE["gpu.lost"], f"nvidia-smi could not open it ({error})", index)
     yield from _held_by_nouveau(files, answering)
     yield from _links(files, answering)
 
@@ -68,8 +72,16 @@ def _driver(
     mismatched = [(what.code, events) for what, events in _of_kind(log, Kind.MISMATCH)]
     if mismatched and not loaded:
         versions = ", ".join(dict.fromkeys(code for code, _ in mismatched))
-        measured = f"{versions}: {_last(mismatched[-1][1], log)}"
+        measured = f"{versions}: {_last(mismatched[0][1], log)}"
         yield Finding(BY_CODE["driver.version_mismatch"], measured)
+
+
+def _off_the_bus(log: LogReading) -> Iterator[Finding]:
+    """A GPU that fell off the bus, where nothing tells which."""
+    placed = any(what.kind is Kind.XID and what.code in ("", str(OFF_THE_BUS)) for what in log.events)
+    for _, events in () if placed else _of_kind(log, Kind.OFF_THE_BUS):
+        measured = f"the kernel log says that a GPU fell off the bus, and not which: {_last(events, log)}"
+        yield Finding(BY_CODE["gpu.lost"], measured)
 
 
 def _held_by_nouveau(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:

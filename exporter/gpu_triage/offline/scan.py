@@ -31,7 +31,9 @@ _LISTED: Final = re.compile(
 _BUS_ID: Final = r"([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"
 _LOG_OF_SECTION: Final = re.compile(r" {2}(/\S+|journalctl -b -\d+):$")
 _VERSION: Final = re.compile(r"NVRM version: NVIDIA UNIX .{0,60}?\s(\d{3}\.\d{1,3}(?:\.\d{1,3})?)\s")
-_LOST_GPU: Final = re.compile(rf"Unable to determine the device handle for GPU ?(?:\d+: ?)?{_BUS_ID}: (.{{1,80}})")
+_LOST_GPU: Final = re.compile(
+    rf"Unable to determine the device handle for GPU ?(?:(\d{{1,3}}): ?)?(?:{_BUS_ID}: )?(.{{1,80}})"
+)
 _NVML_ERRORS: Final = (
     ("Driver/library version mismatch", "version_mismatch"),
     ("Driver Not Loaded", "driver_not_loaded"),
@@ -43,9 +45,16 @@ _NVML_ERRORS: Final = (
 
 
 class LostGpu(NamedTuple):
-    """A GPU that nvidia-smi could not open: its bus id, and why as gpu_error_info names it."""
+    """A GPU that nvidia-smi could not open.
+
+    Attributes:
+        bus_id: as sysfs writes it; "" where only the index is told.
+        number: its index, as NVML counts; "" where it is not told.
+        error: why, as gpu_error_info names it.
+    """
 
     bus_id: str
+    number: str
     error: str
 
 
@@ -228,9 +237,9 @@ class Scanner:
             content.no_devices = True
         elif "Unable to determine the device handle for GPU" in line:
             lost = _LOST_GPU.search(line)
-            if lost is not None and len(content.lost) < _MOST_LOST:
-                error = "lost" if "lost" in lost[2].lower() else "unknown"
-                content.lost.append(LostGpu(normalise_bus_id(lost[1]), error))
+            if lost is not None and (lost[1] or lost[2]) and len(content.lost) < _MOST_LOST:
+                error = "lost" if "lost" in lost[3].lower() else "unknown"
+                content.lost.append(LostGpu(normalise_bus_id(lost[2]) if lost[2] else "", lost[1] or "", error))
 
     def _end_log(self, name: str) -> None:
         if len(self.content.logs) < _MOST_SECTIONS and self._log.is_kernels():

@@ -156,6 +156,12 @@ def test_the_driver_being_loaded_ties_seconds_to_the_clock(tmp_path: Path) -> No
             "driver.version_mismatch",
             "client 535.161.08, kernel module 535.154.05",
         ),
+        (
+            "NVRM: API mismatch: the client 'chrome-headless' (pid 4242) has the version 595.84,",
+            "driver.version_mismatch",
+            "client 595.84",
+        ),
+        ("NVRM: GPU has fallen off the bus.", "gpu.lost", "not which"),
         ("nouveau 0000:42:00.0: NVIDIA GA102 (172000a1)", "driver.nouveau", "it logged"),
         (
             "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30",
@@ -181,6 +187,23 @@ def test_other_messages_of_the_kernel_are_findings(tmp_path: Path, lines: str, c
     assert codes(report) == [code]
     assert words in measured(report, code)
     assert "2026-03-14 09:50:00" in measured(report, code)
+
+
+def test_a_message_that_goes_on_without_a_time_is_read(tmp_path: Path) -> None:
+    report = report_on_text(
+        tmp_path,
+        "[Sat Mar 14 09:50:00 2026] NVRM: API mismatch: the client has the version 535.247.01, but\n"
+        "                 NVRM: this kernel module has the version 535.230.02.  Please\n",
+    )
+    assert measured(report, "driver.version_mismatch").startswith(
+        "client 535.247.01, kernel module 535.230.02: 2026-03-14 09:50:00"
+    )
+
+
+def test_fallen_off_the_bus_beside_its_xid_is_told_once(tmp_path: Path) -> None:
+    log = f"[Sat Mar 14 09:50:00 2026] {XID}\n[Sat Mar 14 09:50:00 2026] NVRM: GPU has fallen off the bus.\n"
+    log += "[Sat Mar 14 09:50:00 2026] NVRM: GPU 0000:41:00.0: GPU has fallen off the bus.\n"
+    assert codes(report_on_text(tmp_path, log)) == ["xid.79"]
 
 
 def test_what_was_mended_since_is_no_finding(tmp_path: Path) -> None:

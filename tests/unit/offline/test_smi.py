@@ -107,12 +107,18 @@ def test_a_gpu_that_does_not_answer_is_lost(tmp_path: Path, words: str, error: s
     assert [gpu.verdict for gpu in report.gpus] == [Verdict.KEEP, Verdict.DRAIN]
 
 
-def test_a_gpu_that_nvidia_smi_cannot_open_is_lost(tmp_path: Path) -> None:
-    text = (
-        "Unable to determine the device handle for GPU0000:42:00.0: GPU is lost.  Reboot the system to recover this GPU"
-    )
-    report = report_on_text(tmp_path, smi(smi_gpu()), text)
+@pytest.mark.parametrize(
+    "gpu",
+    ["GPU0000:42:00.0: GPU is lost.  Reboot", "GPU 0000:42:00.0: Unknown Error", "GPU1: 0000:42:00.0: Unknown Error"],
+)
+def test_a_gpu_that_nvidia_smi_cannot_open_is_lost(tmp_path: Path, gpu: str) -> None:
+    report = report_on_text(tmp_path, smi(smi_gpu()), f"Unable to determine the device handle for {gpu}")
     assert [(finding.check.code, finding.subject) for finding in report.findings] == [("gpu.lost", "GPU 1")]
+
+
+def test_a_gpu_that_is_lost_by_its_index_is_told_by_it(tmp_path: Path) -> None:
+    report = report_on_text(tmp_path, "Unable to determine the device handle for GPU3: Unknown Error\n")
+    assert [(finding.check.code, finding.subject) for finding in report.findings] == [("gpu.lost", "GPU 3")]
 
 
 def test_single_errors_of_a_gpu_that_answers_are_named(tmp_path: Path) -> None:
