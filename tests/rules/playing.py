@@ -14,15 +14,19 @@ from tests.rules.examine import CLASSES, FIRING, UNDECIDED, examine
 from tests.rules.pruned import rules_of_alerts
 from tests.rules.verdict import disagreements
 
+from gpu_triage.simulator import Scenario
+
 MOST_GPU_MINUTES = 100
 """A scenario with more takes minutes of a CPU at the shortest scrape interval; ``make long`` plays those too."""
 
+
+def gpu_minutes(scenario: Scenario) -> float:
+    """What it costs to play a scenario, roughly: GPUs times minutes up to its last expectation."""
+    return len(scenario.gpus) * max(each.at for each in scenario.expectations) / 60
+
+
 SCENARIOS = {name: load_any(name) for name in every_name()}
-OFTEN = tuple(
-    name
-    for name, scenario in SCENARIOS.items()
-    if len(scenario.gpus) * max(each.at for each in scenario.expectations) / 60 <= MOST_GPU_MINUTES
-)
+OFTEN = tuple(name for name, scenario in SCENARIOS.items() if gpu_minutes(scenario) <= MOST_GPU_MINUTES)
 """Scenarios that there is time to look at every five seconds."""
 
 
