@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from operator import sub
 from typing import Annotated, NamedTuple
 
 from gpu_triage.errors import HostReadFailed
@@ -15,16 +16,18 @@ from gpu_triage.kernel.files import parse_count
 from gpu_triage.kernel.inquiry import HostInquiry
 from gpu_triage.subjects.contract import HostCollector
 from gpu_triage.subjects.metric import ANY, Sample, Tier, host_counter, host_gauge
-from gpu_triage.subjects.monotone import MonotoneCounters
+from gpu_triage.subjects.monotone import MonotoneRows
 from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import HostRound
 
 MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 """Modes of /proc/stat in its order. The two that follow, guest and guest_nice, are part of user and nice."""
 
-_IDLE_MODES = frozenset({"idle", "iowait"})
-_OLDEST_MODES = 4
-_CPU = re.compile(r"cpu([0-9]{1,5})")
+_AT_REST = slice(MODES.index("idle"), MODES.index("iowait") + 1)
+_CPU_NAME = re.compile(r"cpu[0-9]{1,5}")
+_CPU = re.compile(r"cpu([0-9]{1,5})((?: +[0-9]{1,20}){4,}) *")
+"""A line of /proc/stat: the oldest kernels have four modes."""
+
 _LOAD = re.compile(r"([0-9]{1,9}\.[0-9]{1,9}) ")
 _NODE_WITHOUT_NUMA = 0
 
@@ -100,10 +103,10 @@ class HostCpuReader:
 
     def __init__(self) -> None:
         """Start without a last reading."""
-        self._counters: MonotoneCounters[tuple[int, str]] = MonotoneCounters()
+        self._counters: MonotoneRows[int] = MonotoneRows()
         self._node_of: dict[int, int] = {}
-        self._counted: dict[int, dict[str, int]] = {}
-        self._last: dict[int, dict[str, int]] = {}
+        self._counted: dict[int, tuple[int, ...]] = {}
+        self._last: dict[int, tuple[int, ...]] = {}
 
     def read(self, round_: HostRound) -> HostCpuReading:
         """CPUs and load of the host.
@@ -157,31 +160,32 @@ class HostCpuReader:
             for cpu in ticks:
                 self._node_of.setdefault(cpu, _NODE_WITHOUT_NUMA)
 
-    def _count(self, cpu: int, values: tuple[int, ...]) -> dict[str, int]:
+    def _count(self, cpu: int, values: tuple[int, ...]) -> tuple[int, ...]:
         # What a CPU counted before it first came online here would look like work done in one interval.
-        late = bool(self._counted)
-        return {
-            mode: self._counters.published((cpu, mode), value, start=value if late else 0)
-            for mode, value in zip(MODES, values, strict=False)
-        }
+        return self._counters.published(cpu, values, starts=values if self._counted else None)
 
     def _seconds(self) -> dict[int, dict[str, float]]:
-        ticks: dict[int, dict[str, int]] = {}
+        rows: dict[int, list[tuple[int, ...]]] = {}
         for cpu, counted in self._counted.items():
-            node = ticks.setdefault(self._node_of[cpu], {})
-            for mode, count in counted.items():
-                node[mode] = node.get(mode, 0) + count
+            rows.setdefault(self._node_of[cpu], []).append(counted)
         hertz = os.sysconf("SC_CLK_TCK")
-        return {node: {mode: sums[mode] / hertz for mode in MODES if mode in sums} for node, sums in ticks.items()}
+        sums = {node: map(sum, zip(*counted, strict=True)) for node, counted in rows.items()}
+        return {
+            node: {mode: ticks / hertz for mode, ticks in zip(MODES, total, strict=False)}
+            for node, total in sums.items()
+        }
 
 
-def busy_ratio(before: Mapping[str, int], now: Mapping[str, int]) -> float | None:
-    """Share of one CPU's ticks between two readings that were neither idle nor iowait; None without ticks."""
-    passed = {mode: ticks - before.get(mode, ticks) for mode, ticks in now.items()}
-    total = sum(passed.values())
-    if total <= 0:
-        return None
-    return sum(ticks for mode, ticks in passed.items() if mode not in _IDLE_MODES) / total
+def busy_ratio(before: tuple[int, ...], now: tuple[int, ...]) -> float | None:
+    """Share of one CPU's ticks between two readings that were neither idle nor iowait; None without ticks.
+
+    Args:
+        before: ticks by mode, in the order of MODES.
+        now: the same later.
+    """
+    passed = tuple(map(sub, now, before))
+    total = sum(passed)
+    return (total - sum(passed[_AT_REST])) / total if total > 0 else None
 
 
 def parse_stat(text: str) -> Stat:
@@ -193,15 +197,19 @@ def parse_stat(text: str) -> Stat:
     ticks: dict[int, tuple[int, ...]] = {}
     counts: dict[str, int] = {}
     for line in text.split("\n"):
-        name, *values = line.split() or [""]
+        if cpu := _CPU.fullmatch(line):
+            ticks[int(cpu[1])] = tuple(map(int, cpu[2].split()[: len(MODES)]))
+            continue
+        # Not all of the line: that of interrupts has thousands of numbers.
+        name, *rest = line.split(maxsplit=1) or [""]
         if name in ("ctxt", "procs_blocked"):
-            (counts[name],) = (parse_count(value) for value in values)
-        elif cpu := _CPU.fullmatch(name):
-            if len(values) < _OLDEST_MODES:
-                raise ValueError(f"{line[:80]!r} is cut short")
-            ticks[int(cpu[1])] = tuple(parse_count(value) for value in values[: len(MODES)])
+            (counts[name],) = (parse_count(value) for value in "".join(rest).split())
+        elif _CPU_NAME.fullmatch(name):
+            raise ValueError(f"{line[:80]!r} is cut short, or no line of a CPU")
     if not ticks:
         raise ValueError("no CPU listed")
+    if len(set(map(len, ticks.values()))) > 1:
+        raise ValueError("CPUs have different modes")
     return Stat(ticks, counts.get("ctxt"), counts.get("procs_blocked"))
 
 

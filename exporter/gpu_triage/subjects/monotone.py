@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import add, ge
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -47,3 +48,31 @@ class MonotoneCounters(Generic[K]):
             mark.carried += mark.highest
             mark.highest = value
         return mark.carried + mark.highest
+
+
+class MonotoneRows(Generic[K]):
+    """Rows of counters by key, each counter as in MonotoneCounters; a host has thousands of them in /proc/stat."""
+
+    def __init__(self) -> None:
+        """Start without any row."""
+        self._highest: dict[K, tuple[int, ...]] = {}
+        self._carried: dict[K, tuple[int, ...]] = {}
+
+    def published(self, key: K, values: tuple[int, ...], *, starts: tuple[int, ...] | None = None) -> tuple[int, ...]:
+        """The counters' values to publish, given the kernel's.
+
+        Args:
+            key: which row. With another number of counters it is another row.
+            values: what the kernel says now.
+            starts: for a row not seen before, what of `values` to leave out; nothing by default.
+        """
+        highest = self._highest.get(key)
+        if highest is None or len(highest) != len(values):
+            self._carried[key] = tuple(-start for start in starts) if starts else (0,) * len(values)
+        elif not all(map(ge, values, highest)):
+            pairs = tuple(zip(values, highest, strict=True))
+            again = (most if now * 2 < most else 0 for now, most in pairs)
+            self._carried[key] = tuple(map(add, self._carried[key], again))
+            values = tuple(now if now >= most or now * 2 < most else most for now, most in pairs)
+        self._highest[key] = values
+        return tuple(map(add, self._carried[key], values))

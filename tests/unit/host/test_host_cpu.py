@@ -23,6 +23,7 @@ from gpu_triage.host.cpu import (
     render,
 )
 from gpu_triage.host.numa import read_numa_nodes
+from gpu_triage.subjects.monotone import MonotoneCounters, MonotoneRows
 
 if TYPE_CHECKING:
     from tests.host_tree import HostTree
@@ -235,4 +236,15 @@ def test_no_nodes_time_goes_back_and_no_ratio_leaves_its_range_over_any_sequence
 
 
 def test_a_cpu_without_ticks_in_between_has_no_ratio() -> None:
-    assert busy_ratio({"user": 5, "idle": 5}, {"user": 5, "idle": 5}) is None
+    assert busy_ratio((5, 0, 0, 5), (5, 0, 0, 5)) is None
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 300), min_size=3, max_size=3).map(tuple), min_size=1, max_size=8), st.booleans()
+)
+def test_a_row_of_counters_goes_on_as_each_of_them_alone(rows: list[tuple[int, ...]], late: bool) -> None:  # noqa: FBT001 - drawn by hypothesis
+    together: MonotoneRows[str] = MonotoneRows()
+    alone: MonotoneCounters[int] = MonotoneCounters()
+    for row in rows:
+        expected = tuple(alone.published(place, value, start=value if late else 0) for place, value in enumerate(row))
+        assert together.published("cpu0", row, starts=row if late else None) == expected
