@@ -1,5 +1,33 @@
-"""``python -m gpu_triage``."""
+"""``python -m gpu_triage``, and the command gpu-triage."""
 
-from gpu_triage.cli import main
+from __future__ import annotations
 
-main()
+import sys
+from typing import Any
+
+
+def main() -> None:
+    """Run the command line and exit with its code."""
+    _load_asyncio_without_openssl()
+    from gpu_triage.cli import main as run  # noqa: PLC0415 - after that
+
+    run()
+
+
+def _load_asyncio_without_openssl() -> None:
+    """Python's asyncio loads ssl, 4 MiB, unless Python was built without it: here it finds none.
+
+    The exporter's own TLS needs nothing of asyncio's, and loads ssl where HTTPS is served.
+    """
+    if "asyncio" in sys.modules or "ssl" in sys.modules:
+        return
+    modules: dict[str, Any] = sys.modules
+    modules["ssl"] = None
+    try:
+        import asyncio  # noqa: F401, PLC0415 - see above
+    finally:
+        del modules["ssl"]
+
+
+if __name__ == "__main__":
+    main()

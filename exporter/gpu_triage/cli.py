@@ -16,6 +16,7 @@ import click
 from gpu_triage import __version__
 from gpu_triage.allocator import keep_memory_flat
 from gpu_triage.diagnosis.judge import DaemonJudge
+from gpu_triage.interpreter import answer_promptly
 from gpu_triage.log import configure, fields
 from gpu_triage.machine import real_machine
 from gpu_triage.nvml.probe import ProbeProcess
@@ -259,6 +260,7 @@ class _Daemon:
             signal.signal(number, lambda received, _frame: self._stop(signal.Signals(received).name))
         signal.signal(signal.SIGUSR1, lambda _received, _frame: self._front.release())
         signal.signal(signal.SIGUSR2, lambda _received, _frame: self._front.acquire())
+        answer_promptly()
         self._runner.start(self._sampler, self._front.published, self._end)
         self._server.run()
         self._runner.stop()

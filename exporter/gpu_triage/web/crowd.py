@@ -4,15 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import time
 from contextlib import suppress
 from dataclasses import dataclass
-from email.utils import formatdate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpu_triage.web.connection import Connection
+
+
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+def http_date(wall: float) -> bytes:
+    """A time of day as HTTP writes it (RFC 9110, 5.6.7); Python's own function is part of its email package.
+
+    >>> http_date(784111777)
+    b'Sun, 06 Nov 1994 08:49:37 GMT'
+    """
+    at = time.gmtime(wall)
+    day, month = _DAYS[at.tm_wday], _MONTHS[at.tm_mon - 1]
+    return f"{day}, {at.tm_mday:02} {month} {at.tm_year} {at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02} GMT".encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +91,7 @@ class Crowd:
     @property
     def date(self) -> bytes:
         """The Date header."""
-        return formatdate(self._wall(), usegmt=True).encode("ascii")
+        return http_date(self._wall())
 
     def enter(self, connection: Connection) -> None:
         """Count a connection from the moment it is accepted, before any TLS handshake, and keep within the limit.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from statistics import median
+from collections.abc import Iterable, Iterator
 
 from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
 from gpu_triage.diagnosis.evidence import thresholds
@@ -91,10 +90,16 @@ def _stragglers(host: HostEvidence) -> Iterator[Finding]:
     for busy in models.values():
         if len(busy) < thresholds.STRAGGLER_PEERS:
             continue
-        usual = median(clock for _, clock in busy)
-        peers_are_free = median(gpu.capped_share for gpu, _ in busy) <= thresholds.STRAGGLER_PEERS_CAP_SHARE
+        usual = _median(clock for _, clock in busy)
+        peers_are_free = _median(gpu.capped_share for gpu, _ in busy) <= thresholds.STRAGGLER_PEERS_CAP_SHARE
         for gpu, own in busy:
             at_limit = gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE and not gpu.capped
             if own < usual * (1 - thresholds.STRAGGLER_BELOW_SHARE) and not (at_limit and peers_are_free):
                 measured = f"SM clock {own / 1e6:.0f} MHz, its busy siblings' median {usual / 1e6:.0f} MHz"
                 yield of_gpu("clock.straggler", gpu, measured)
+
+
+def _median(values: Iterable[float]) -> float:
+    """The middle one, or the mean of the two in the middle; the statistics module would load fractions and decimals."""
+    ordered = sorted(values)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
