@@ -157,7 +157,7 @@ attribution: $(DEV) ## measure how soon a fault has its class, and how calm clas
 	$(BIN)/python -m tests.bench.attribution
 
 .PHONY: soak
-soak: $(DEV) ## watch the memory through an hour of virtual and half an hour of real time, with churn and faults; ARGS=--quick for a tenth
+soak: $(DEV) ## watch the memory through an hour of virtual and an hour of real time, with churn and faults; ARGS=--quick for a tenth
 	$(BIN)/python -m tests.bench.soak $(ARGS)
 
 .PHONY: hostile

@@ -16,6 +16,12 @@ NEW_PER_SECOND = 24
 LIFE_SECONDS = 5
 FAULT_SECONDS = 10
 """How long a fault lasts, and how long there is none after it."""
+GPUS = 16
+XIDS_PER_SECOND = 20
+XID_SECONDS = 60
+"""How often a storm of Xids begins; it lasts as long as a fault."""
+_XID_CODES = 200
+_XIDS_KEPT_SECONDS = 3
 FAULTS = (
     "gpu 1 hang nvmlDeviceGetPowerUsage",
     "gpu 2 lost",
@@ -23,8 +29,12 @@ FAULTS = (
     "gpu 4 value nvmlDeviceGetTotalEnergyConsumption 18446744073709551614",
     "gpu 5 slow nvmlDeviceGetTemperature 0.7",
     "gpu 6 removed",
+    "gpu 8 value nvmlDeviceGetMigMode 1 1",
     "host error nvmlDeviceGetCount 999",
     "gpu 7 value nvmlDeviceGetPowerUsage 4294967294",
+    "gpu 9 error nvmlDeviceGetFieldValues 999",
+    "gpu * error nvmlDeviceGetMemoryInfo 999",
+    "gpu 10 reset",
 )
 
 
@@ -34,7 +44,7 @@ def churn(host: StandIn, seconds: float, *, faults: bool) -> Iterator[float]:
     Args:
         host: its GPUs get ``NEW_PER_SECOND`` processes together, each for ``LIFE_SECONDS``.
         seconds: how long.
-        faults: whether one of FAULTS after the other comes and goes.
+        faults: whether one of FAULTS after the other comes and goes, and Xids come in storms.
     """
     alive: deque[list[subprocess.Popen[bytes]]] = deque()
     began = time.monotonic()
@@ -48,12 +58,22 @@ def churn(host: StandIn, seconds: float, *, faults: bool) -> Iterator[float]:
             turn, since = divmod(second, 2 * FAULT_SECONDS)
             if faults and since < FAULT_SECONDS:
                 lines.append(FAULTS[turn % len(FAULTS)])
+            if faults:
+                lines += _xids(second, host.gpus)
             host.replace(*lines)
             time.sleep(max(0.0, began + second + 1 - time.monotonic()))
             yield time.monotonic() - began
     finally:
         for born in alive:
             _end(born)
+
+
+def _xids(second: int, gpus: int) -> Iterator[str]:
+    """The events of the last seconds: each is heard once, by its number."""
+    for past in range(max(0, second - _XIDS_KEPT_SECONDS), second + 1):
+        if past % XID_SECONDS < FAULT_SECONDS:
+            for number in range(past * XIDS_PER_SECOND + 1, (past + 1) * XIDS_PER_SECOND + 1):
+                yield f"gpu {number % gpus} xid {number} {number % _XID_CODES + 1}"
 
 
 def _end(processes: list[subprocess.Popen[bytes]]) -> None:
