@@ -55,7 +55,9 @@ class Rig:
         )
         # A recording has a clock of its own.
         freshness = self.sampler.freshness
-        self.exposition = Exposition(self.sampler.store, freshness.clock, freshness.expires_at, Selection(config))
+        self.exposition = Exposition(
+            self.sampler.store, freshness.clock, freshness.expires_at, Selection(config), self.sampler.often
+        )
         self.elapsed = 0.0
         self._parsed: list[tuple[str, Labels, float]] | None = None
 

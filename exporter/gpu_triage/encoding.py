@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from gpu_triage.selection import EVERYTHING, Selection
+from gpu_triage.selection import EVERYTHING, Selection, Shown
 from gpu_triage.subjects.metric import Kind, MetricSpec
 
 if TYPE_CHECKING:
@@ -88,13 +88,17 @@ class Encoder:
         series: dict[MetricSpec, _Values] = {}
         for outcome in outcomes:
             current: MetricSpec | None = None
+            shown: Shown = False
             values: _Values = {}
-            for spec, labels, value in self._selection.of(outcome.samples):
+            for sample in outcome.samples:
+                spec, labels, value = sample
                 if spec is not current:
                     # Samples of one metric mostly stand together.
-                    current, values = spec, series.setdefault(spec, {})
-                values.setdefault(labels, value)
-        return series
+                    current, shown = spec, self._selection.shown(spec)
+                    values = series.setdefault(spec, {}) if shown else {}
+                if shown is True or (shown and shown(sample)):
+                    values.setdefault(labels, value)
+        return {spec: values for spec, values in series.items() if values}
 
     def _foreign_text(self, families: tuple[Metric, ...]) -> bytes:
         """What others made: maybe thousands of series, the same families as long as nothing changes."""

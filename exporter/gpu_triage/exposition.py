@@ -5,15 +5,17 @@ Families never span collectors, so pages can be joined in any order.
 
 from __future__ import annotations
 
-import gzip
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
+from itertools import groupby, islice
+from operator import is_
 from typing import Final, NamedTuple
 
+from gpu_triage.compression import deflated, gzip_of
 from gpu_triage.encoding import END, Encoder, Format
 from gpu_triage.machine import Clock, Moment, RealClock
 from gpu_triage.own_process import OwnProcess
@@ -21,9 +23,6 @@ from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.selection import EVERYTHING, Selection
 
 log = logging.getLogger(__name__)
-
-_GZIP_LEVEL: Final = 1
-"""Level 9 costs five times the time for a tenth less."""
 
 _WANTED_FOR_SECONDS: Final = 300.0
 """A format not asked for in so long is no longer kept encoded."""
@@ -67,6 +66,25 @@ class _CollectorPage:
     body: bytes = b""
 
 
+@dataclass(slots=True)
+class _Run:
+    """Pages that stand beside each other and change about as often, compressed together.
+
+    Attributes:
+        pages: what was compressed.
+        packed: the same, as a part of a gzip stream.
+    """
+
+    pages: tuple[bytes, ...] = ()
+    packed: bytes = b""
+
+    def part(self, pages: tuple[bytes, ...]) -> bytes:
+        """These pages compressed, anew only where they are others than before."""
+        if len(pages) != len(self.pages) or not all(map(is_, pages, self.pages)):
+            self.pages, self.packed = pages, deflated(b"".join(pages))
+        return self.packed
+
+
 class _Answer(NamedTuple):
     """What a scrape is answered, until the monotonic second from which something in it is stale."""
 
@@ -82,6 +100,7 @@ class Exposition:
         clock: that their ages are told by.
         expires_at: the monotonic second after which an outcome is stale; by default none ever is.
         selection: which samples are shown.
+        often: collectors whose pages change with each publication.
     """
 
     def __init__(
@@ -90,6 +109,7 @@ class Exposition:
         clock: Clock | None = None,
         expires_at: Callable[[Outcome], float] = lambda _outcome: math.inf,
         selection: Selection = EVERYTHING,
+        often: Collection[str] = (),
     ) -> None:
         self._store = store
         self._clock = clock or RealClock()
@@ -99,6 +119,8 @@ class Exposition:
         self._process_encoders = {form: Encoder(form) for form in Format}
         self._encoding = threading.Lock()
         self._pages: dict[tuple[Format, str], _CollectorPage] = {}
+        lengths = [len(tuple(run)) for _, run in groupby(store.collectors, lambda name: name in often)]
+        self._runs = {form: [(length, _Run()) for length in lengths] for form in Format}
         self._answers: dict[tuple[Format, bool], _Answer] = {}
         self._wanted_at: dict[tuple[Format, bool], float] = {}
 
@@ -127,7 +149,7 @@ class Exposition:
         form = negotiate(accept)
         if names:
             body = self._selection(form, frozenset(names))
-            return Page(_compress(body) if gzipped else body, form.value, gzipped)
+            return Page(gzip_of((body,), (deflated(body),)) if gzipped else body, form.value, gzipped)
         answer = self._answer_at_hand(form, gzipped=gzipped)
         if answer is None:
             with self._encoding:
@@ -151,8 +173,14 @@ class Exposition:
         good_until = min((page.good_until for page in pages), default=math.inf)
         if not all(page.all_shown for page in pages):
             good_until = now + _LAST_WORD_SECONDS
-        body = b"".join((*[page.body for page in pages], own))
-        return _Answer(_compress(body) if gzipped else body, good_until)
+        bodies = [page.body for page in pages]
+        return _Answer(self._gzip(form, bodies, own) if gzipped else b"".join((*bodies, own)), good_until)
+
+    def _gzip(self, form: Format, bodies: list[bytes], own: bytes) -> bytes:
+        """The pages compressed: of a run of them that did not change, what was compressed before serves again."""
+        rest = iter(bodies)
+        packed = [run.part(tuple(islice(rest, length))) for length, run in self._runs[form]]
+        return gzip_of((*bodies, own), (*packed, deflated(own)))
 
     def _now(self) -> float:
         return self._clock.now().monotonic
@@ -174,11 +202,13 @@ class Exposition:
         page.all_shown = all(now <= at for at in expiries)
         try:
             fresh = (outcome for outcome, at in zip(outcomes, expiries, strict=True) if now <= at)
-            page.body = page.encoder.encode(tuple(fresh))
+            body = page.encoder.encode(tuple(fresh))
         except Exception:
             # One collector that cannot be encoded must not cost the others their page.
             log.exception("encoding failed", extra={"fields": {"collector": collector}})
-            page.body = b""
+            body = b""
+        if body != page.body:
+            page.body = body
         return page
 
     def _selection(self, form: Format, names: frozenset[str]) -> bytes:
@@ -199,6 +229,8 @@ class Exposition:
         self._answers.pop((form, gzipped), None)
         if not any(other is form for other, _ in self._wanted_at):
             self._pages = {key: page for key, page in self._pages.items() if key[0] is not form}
+        if gzipped:
+            self._runs[form] = [(length, _Run()) for length, _ in self._runs[form]]
 
 
 def negotiate(accept: str) -> Format:
@@ -237,7 +269,3 @@ def _only(outcome: Outcome, names: frozenset[str]) -> Outcome:
         samples=tuple(sample for sample in outcome.samples if sample.spec.name in names),
         foreign=tuple(family for family in outcome.foreign if any(s.name in names for s in family.samples)),
     )
-
-
-def _compress(body: bytes) -> bytes:
-    return gzip.compress(body, _GZIP_LEVEL, mtime=0)

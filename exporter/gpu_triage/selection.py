@@ -16,7 +16,7 @@ from gpu_triage.subjects.metric import MetricSpec, Sample
 _RULE_SOURCES: Final = Path(__file__).parent / "alerting" / "source"
 _METRIC_NAME: Final = re.compile(r"(?<![a-z0-9_:])gpu_[a-z0-9_]+(?![a-z0-9_:])")
 
-_Shown = bool | Callable[[Sample], bool]
+Shown = bool | Callable[[Sample], bool]
 
 
 @cache
@@ -53,23 +53,25 @@ class Selection:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._everything = config.metrics_profile == FULL and not config.metrics_exclude
-        self._shown: dict[MetricSpec, _Shown] = {}
+        self._shown: dict[MetricSpec, Shown] = {}
 
-    def of(self, samples: Iterable[Sample]) -> Iterable[Sample]:
+    def shown(self, spec: MetricSpec) -> Shown:
+        """Whether a metric's samples are shown: all, none, or those for which this is true."""
+        if self._everything:
+            return True
+        shown = self._shown.get(spec)
+        if shown is None:
+            shown = self._shown[spec] = self._decide(spec)
+        return shown
+
+    def of(self, samples: Iterable[Sample]) -> Iterator[Sample]:
         """Those of the samples that are shown."""
-        return samples if self._everything else self._some(samples)
-
-    def _some(self, samples: Iterable[Sample]) -> Iterator[Sample]:
-        known = self._shown
         for sample in samples:
-            spec = sample.spec
-            shown = known.get(spec)
-            if shown is None:
-                shown = known[spec] = self._decide(spec)
-            if shown is True or (shown is not False and shown(sample)):
+            shown = self.shown(sample.spec)
+            if shown is True or (shown and shown(sample)):
                 yield sample
 
-    def _decide(self, spec: MetricSpec) -> _Shown:
+    def _decide(self, spec: MetricSpec) -> Shown:
         config, name = self._config, spec.name
         if _matches(name, config.metrics_exclude):
             return False

@@ -28,7 +28,7 @@ from gpu_triage.sampler.xid import XidNews, XidWatch
 from gpu_triage.subjects import baseline, exporter, judgement
 from gpu_triage.subjects.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, OwnSubject, runs
 from gpu_triage.subjects.exporter import CollectorHealth
-from gpu_triage.subjects.metric import Sample, declared_in
+from gpu_triage.subjects.metric import Sample, Tier, declared_in
 from gpu_triage.xid import metrics as xid
 
 log = logging.getLogger(__name__)
@@ -102,6 +102,13 @@ class Sampler:
         self.presence: PresenceReading | None = None
         self.published_at: float | None = None
         self.trouble: str | None = None
+
+    @property
+    def often(self) -> frozenset[str]:
+        """Collectors whose outcomes are others with each publication: the fast tier, and what the sampler says."""
+        collectors: tuple[AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
+        seldom = {c.name for c in collectors if c.tier is not Tier.FAST}
+        return frozenset(self.store.collectors) - seldom - {judgement.NAME}
 
     @property
     def judge_health(self) -> CollectorHealth | None:

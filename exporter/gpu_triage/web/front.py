@@ -38,7 +38,7 @@ class Front:
 
     def __init__(self, sampler: Sampler, judge: DaemonJudge, config: Config, alive: Callable[[], str | None]) -> None:
         freshness = sampler.freshness
-        exposition = Exposition(sampler.store, freshness.clock, freshness.expires_at, Selection(config))
+        exposition = Exposition(sampler.store, freshness.clock, freshness.expires_at, Selection(config), sampler.often)
         self.published = exposition.refresh
         self.page = exposition.page
         self.ready = sampler.waiting_for
