@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -172,6 +174,20 @@ def standin_resident_bytes(scenario: Path) -> int:
     command = (sys.executable, "-m", "tests.bench.standin_memory", scenario)
     done = subprocess.run(command, cwd=subjects.REPOSITORY, check=True, capture_output=True, text=True)
     return int(done.stdout)
+
+
+def floor_ratio(scenario: Path) -> float:
+    """Share of one core that the bare NVML calls take, asked through pynvml and without the stand-in's own time."""
+    command = (sys.executable, "-m", "tests.bench.floor", scenario)
+    done = subprocess.run(command, cwd=subjects.REPOSITORY, check=True, capture_output=True, text=True)
+    return float(done.stdout)
+
+
+def where_time_goes(scenario: Path) -> Mapping[str, float]:
+    """Milliseconds a second by part of the sampler, the stand-in's own time taken off."""
+    command = (sys.executable, "-m", "tests.bench.where", scenario)
+    done = subprocess.run(command, cwd=subjects.REPOSITORY, check=True, capture_output=True, text=True)
+    return dict(json.loads(done.stdout))
 
 
 def two_pages(port: int, metric: str, wait: float) -> tuple[dict[str, str], dict[str, str]]:

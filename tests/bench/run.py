@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.bench import measure, subjects, workload
 from tests.bench.environment import wiring
 from tests.bench.measure import FULL, QUICK, Durations
-from tests.bench.report import Result, document
+from tests.bench.report import Result, StandIn, document
 from tests.bench.subjects import Subject
 
 from gpu_triage import __version__
@@ -27,8 +27,8 @@ log = logging.getLogger("bench")
 PAGE = subjects.REPOSITORY / "docs/benchmarks.md"
 
 
-def run(durations: Durations) -> tuple[list[Result], int]:
-    """Every measurement of every exporter, ours first; and the resident bytes of the stand-in driver."""
+def run(durations: Durations) -> tuple[list[Result], StandIn]:
+    """Every measurement of every exporter, ours first; and of the stand-in driver."""
     found = (subjects.this_exporter(__version__), subjects.nvitop_exporter(), subjects.node_exporter())
     tested = [subject for subject in found if subject is not None]
     with (
@@ -55,7 +55,9 @@ def run(durations: Durations) -> tuple[list[Result], int]:
                     else None,
                 )
             )
-        return results, measure.standin_resident_bytes(calm)
+        return results, StandIn(
+            measure.standin_resident_bytes(calm), measure.floor_ratio(calm), measure.where_time_goes(calm)
+        )
 
 
 def main(arguments: list[str]) -> int:
@@ -67,8 +69,8 @@ def main(arguments: list[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     load = os.getloadavg()[0]
     durations = QUICK if options.quick else FULL
-    results, standin_bytes = run(durations)
-    page = document(results, standin_bytes, durations, wiring(arguments, load))
+    results, standin = run(durations)
+    page = document(results, standin, durations, wiring(arguments, load))
     if options.quick and options.output is None:
         sys.stdout.write(page)
         return 0
