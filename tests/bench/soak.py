@@ -104,6 +104,8 @@ def soak_virtual(seconds: int) -> Soak:
             gc.collect()
             mib.append(this.memory_info().rss / 2**20)
             sys.stderr.write(f"virtual {night.elapsed:.0f} s: {mib[-1]:.1f} MiB\n")
+    # The readers of processes have set it to the simulated host's.
+    psutil.PROCFS_PATH = "/proc"
     return Soak(f"{seconds / 60:.0f} virtual minutes of {SCENARIO}, sampled every second", seconds / POINTS, tuple(mib))
 
 
@@ -133,7 +135,11 @@ def soak_churn(seconds: int) -> Soak:
             requests = itertools.cycle(REQUESTS)
             for at in churn(host, seconds, faults=True):
                 path, headers = next(requests)
-                daemon.get_bytes(path, headers)
+                try:
+                    daemon.get_bytes(path, headers)
+                except OSError as error:
+                    # On a machine that is busy with other things an answer may take longer than the client waits.
+                    sys.stderr.write(f"churn {at:.0f} s: no answer, {error}\n")
                 if at >= seconds / POINTS * (len(mib) + 1):
                     mib.append(process.memory_info().rss / 2**20)
                     sys.stderr.write(f"churn {at:.0f} s: {mib[-1]:.1f} MiB\n")
