@@ -23,7 +23,7 @@ PEER_ENVIRONMENT = Path(__file__).with_name(".venv")
 PYTHONPATH = f"{REPOSITORY}:{REPOSITORY / 'exporter'}"
 """This repository's packages, for an interpreter that has not installed them."""
 
-START_SECONDS = 20.0
+START_SECONDS = 60.0
 STOP_SECONDS = 10.0
 
 
