@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,10 +16,11 @@ from gpu_triage.diagnosis.findings.verdicts import verdict_on
 from gpu_triage.diagnosis.judge import HostJudge
 from gpu_triage.diagnosis.report.report import AreaVerdict, FileRead, Report, Subject
 from gpu_triage.errors import ConfigError
-from gpu_triage.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
+from gpu_triage.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL, SEVERITIES
 from gpu_triage.gpu.memory_repair import GPU_ECC_MODE, GPU_REMAPPED_ROWS
 from gpu_triage.gpu.modes import GPU_PERSISTENCE_MODE
-from gpu_triage.gpu.pcie import GPU_PCIE_LINK_WIDTH
+from gpu_triage.gpu.nvlink import GPU_NVLINK_UP
+from gpu_triage.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
 from gpu_triage.gpu.pcie_limits import GPU_PCIE_LINK_SLOT_MAX_WIDTH
 from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.gpu.throttle import GPU_THROTTLE_ACTIVE
@@ -118,6 +120,7 @@ def _files_of_host(contents: Sequence[Content], read: tuple[Snapshot, ...], modi
         lost=lost,
         unplaced=unplaced,
         devices=devices,
+        links={uuid: each for content in contents for uuid, each in content.links.items() if each},
         log=_log(contents, read, modified_at),
         driver_error=None if shows_gpus else next((each.driver_error for each in contents if each.driver_error), None),
         driver_version=next((each.driver_version for each in contents if each.driver_version), ""),
@@ -171,8 +174,8 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerd
     if area.area is Area.DRIVER and not host.gpus and files.devices:
         on_bus = [device.model for device in files.devices.values() if device.is_gpu]
         summary = f"{len(on_bus)} NVIDIA GPUs on the bus: {', '.join(dict.fromkeys(on_bus))}"
-    if area.area is Area.CLOCKS and summary is not None:
-        summary = "; ".join((summary, *_held(host)))
+    if summary is not None and area.area in _OF_THE_MOMENT:
+        summary = "; ".join((summary, *_OF_THE_MOMENT[area.area](host)))
     if area.area is Area.HEALTH and summary is None and files.log is not None:
         summary = "kernel log read; no nvidia-smi"
     return replace(area, summary=summary)
@@ -190,6 +193,31 @@ def _held(host: HostEvidence) -> Iterator[str]:
             yield f"GPU {gpu.gpu} held by {', '.join(active)} at that moment"
 
 
+def _errors(host: HostEvidence) -> Iterator[str]:
+    """Memory errors of all GPUs together."""
+    series = {severity: host.series(GPU_ECC_VOLATILE_ERRORS_TOTAL, severity=severity) for severity in SEVERITIES}
+    counted = {severity: sum(each.last for each in found) for severity, found in series.items() if found}
+    if counted:
+        told = ", ".join(f"{count:.0f} {severity}" for severity, count in counted.items())
+        yield f"ECC errors since the driver was loaded: {told}"
+
+
+def _links(host: HostEvidence) -> Iterator[str]:
+    """The links as they were."""
+    links = Counter(
+        f"gen {generation:.0f} x{width:.0f}"
+        for gpu in host.answering
+        if (generation := gpu.last(GPU_PCIE_LINK_GENERATION)) is not None
+        and (width := gpu.last(GPU_PCIE_LINK_WIDTH)) is not None
+    )
+    if links:
+        yield f"now {', '.join(f'{count} x {link}' for link, count in sorted(links.items()))}"
+
+
+_OF_THE_MOMENT: Final = {Area.HEALTH: _errors, Area.CLOCKS: _held, Area.PCIE: _links}
+"""What a moment tells of an area beside what the summary of a live host says."""
+
+
 def _says(area: Area, host: HostEvidence, files: FilesOfHost) -> bool:
     """Whether the files hold what an area is judged by."""
     match area:
@@ -198,7 +226,7 @@ def _says(area: Area, host: HostEvidence, files: FilesOfHost) -> bool:
         case Area.PCIE:
             return bool(host.series(GPU_PCIE_LINK_WIDTH))
         case Area.PEERS:
-            return len(host.answering) == 1
+            return len(host.answering) == 1 or bool(host.series(GPU_NVLINK_UP))
         case Area.WORK:
             return bool(host.series(GPU_PROCESSES))
         case Area.SETTINGS:
@@ -220,7 +248,9 @@ def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
     if host.answering and not host.series(GPU_PCIE_LINK_SLOT_MAX_WIDTH):
         yield "what the slot above each GPU can do: attach lspci -vvv, taken as root"
     if len(host.answering) > 1:
-        yield "P2P, NVLink and topology between GPUs: run gpu-triage check on the host"
+        if not files.links:
+            yield "whether NVLinks are up: attach nvidia-smi nvlink --status"
+        yield "P2P and topology between GPUs: run gpu-triage check on the host"
     yield "CPU, memory, disk and network of the host while the job ran: run gpu-triage check on the host"
     for gpu in files.snapshots[-1].gpus if files.snapshots else ():
         if gpu.failed:

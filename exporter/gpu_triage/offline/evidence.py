@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.evidence.history import MetricHistory
 from gpu_triage.diagnosis.evidence.host import HostEvidence
-from gpu_triage.gpu import identity, pcie_limits
+from gpu_triage.gpu import identity, nvlink, pcie_limits
 from gpu_triage.gpu.activity import ActivityReading
 from gpu_triage.gpu.media import MediaReading
 from gpu_triage.gpu.pcie_limits import LinkExpectation
@@ -22,6 +22,7 @@ from gpu_triage.nvml.session import DriverVersions
 from gpu_triage.offline.kernel import Kind
 from gpu_triage.offline.logs import Events, LogReading, when
 from gpu_triage.offline.lspci import PciDevice, port_above
+from gpu_triage.offline.nvlink import Links, reading_of
 from gpu_triage.offline.smi_gpu import SmiGpu
 from gpu_triage.offline.snapshot import Snapshot, key_of
 from gpu_triage.processes import on_gpu
@@ -50,6 +51,7 @@ class FilesOfHost:
         lost: errors of GPUs that nvidia-smi could not open, by bus id.
         unplaced: the same of GPUs of which it told the index only, by that.
         devices: what lspci lists.
+        links: whether NVLinks are up, by UUID of the GPU.
         log: the kernel logs as one; None without one.
         driver_error: why NVML could not be used at the last look; None where it could, or where nobody looked.
         driver_version: of the kernel module.
@@ -61,6 +63,7 @@ class FilesOfHost:
     lost: Mapping[str, str]
     unplaced: Mapping[str, str]
     devices: Mapping[str, PciDevice]
+    links: Mapping[str, Links]
     log: LogReading | None
     driver_error: str | None
     driver_version: str
@@ -118,8 +121,14 @@ def _groups(
             readings = gpu.readings if is_last else [each for each in gpu.readings if not isinstance(each, _OF_MOMENT)]
             made = _of_gpu(gpu, labels, readings if error is None else (), _expectation(gpu, files.devices, config))
             node = None if device is None or error is not None else device.numa_node
-            yield key, (*made, *samples(TopologyReading(node, ()), labels))
+            nvlinks = nvlink.render(reading_of(gpu.uuid, files.links, _alike(gpu, shown.values())), labels)
+            yield key, (*made, *samples(TopologyReading(node, ()), labels), *(nvlinks if error is None else ()))
     yield "host", tuple(render_presence(_presence(files, snapshot, tuple(presences), config)))
+
+
+def _alike(gpu: SmiGpu, shown: Iterable[SmiGpu]) -> frozenset[str]:
+    """UUIDs of the other GPUs of its model."""
+    return frozenset(each.uuid for each in shown if each.identity.name == gpu.identity.name) - {gpu.uuid}
 
 
 def _presence(

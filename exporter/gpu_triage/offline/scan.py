@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from gpu_triage.kernel.pci_bus import normalise_bus_id
 from gpu_triage.offline.kernel import MARKERS, LogSection
 from gpu_triage.offline.lspci import LspciParser, PciDevice
+from gpu_triage.offline.nvlink import NvlinkParser
 from gpu_triage.offline.smi_table import SmiTableParser
 from gpu_triage.offline.smi_text import SmiReport, SmiTextParser
 from gpu_triage.offline.smi_xml import SmiXmlParser
@@ -81,6 +82,7 @@ class Content:
     tables: list[SmiReport] = field(default_factory=list)
     logs: list[LogSection] = field(default_factory=list)
     devices: dict[str, PciDevice] = field(default_factory=dict)
+    links: dict[str, dict[int, bool]] = field(default_factory=dict)
     lost: list[LostGpu] = field(default_factory=list)
     driver_error: str | None = None
     driver_version: str = ""
@@ -92,6 +94,8 @@ class Content:
         found = [report.kind for report in (*self.reports, *self.tables) if report.gpus or report.driver]
         if self.driver_error is not None or self.no_devices or self.lost:
             found.append("nvidia-smi")
+        if any(self.links.values()):
+            found.append("nvidia-smi nvlink")
         if self.devices:
             found.append("lspci")
         if self.logs:
@@ -99,7 +103,7 @@ class Content:
         return tuple(dict.fromkeys(found))
 
 
-_LOOKED_AT: Final = frozenset("_*DNU ")
+_LOOKED_AT: Final = frozenset("_*DGNU ")
 """First characters of lines that begin something without a name of NVIDIA's in it."""
 
 
@@ -118,6 +122,8 @@ class Scanner:
         self.content = Content(name)
         self._parser: _Parser | None = None
         self._lspci = LspciParser()
+        self._nvlink = NvlinkParser()
+        self._in_links = False
         self._in_listing = False
         self._log = LogSection(name)
         self._before = ""
@@ -136,7 +142,7 @@ class Scanner:
                 continue
             self._take(line)
         self._end_log("")
-        content.devices = self._lspci.devices
+        content.devices, content.links = self._lspci.devices, self._nvlink.links
         return content
 
     def _take(self, line: str) -> None:
@@ -145,6 +151,10 @@ class Scanner:
         if self._in_listing and first in "\t ":
             self._lspci.feed(line)
             return
+        if self._in_links:
+            self._in_links = self._nvlink.feed(line)
+            if self._in_links:
+                return
         for marker in MARKERS:
             if marker in line:
                 self._log.feed(line)
@@ -185,6 +195,9 @@ class Scanner:
             return
         if line[0] != " ":
             self._in_listing = False
+        if line[0] == "G" and self._nvlink.start(line):
+            self._in_links = True
+            return
         if "NVSMI LOG" in line:
             self._begin(SmiTextParser())
         elif SmiXmlParser.START in line:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from click import unstyle
-from tests.offline_files import codes, measured, report_on_text, smi, smi_gpu
+from tests.offline_files import UUID, codes, measured, report_on_text, smi, smi_gpu
 
 from gpu_triage.diagnosis.findings.table import Area
 from gpu_triage.diagnosis.findings.verdicts import Verdict
@@ -43,6 +43,17 @@ def test_a_sound_gpu_is_read_and_kept(tmp_path: Path) -> None:
 )
 def test_a_state_in_one_snapshot_is_a_finding(tmp_path: Path, facts: dict[str, str], code: str) -> None:
     assert codes(report_on_text(tmp_path, smi(smi_gpu(facts=facts)))) == [code]
+
+
+def test_links_and_errors_of_the_moment_are_told(tmp_path: Path) -> None:
+    gpus = [smi_gpu(facts={"generation": "1", "state": "P8", "busy": "0 %", "correctable": "4"}), smi_gpu(1)]
+    summaries = {area.area: area.summary for area in report_on_text(tmp_path, smi(*gpus)).areas}
+    assert summaries[Area.PCIE] == (
+        "expected 2 x gen 5 x16; GPU 0 shifted down at rest, which is normal; now 1 x gen 1 x16, 1 x gen 5 x16"
+    )
+    assert summaries[Area.HEALTH] == (
+        "no source of Xid errors; ECC on for 2 of 2; ECC errors since the driver was loaded: 4 corrected, 0 uncorrected"
+    )
 
 
 def test_a_low_generation_at_rest_is_none(tmp_path: Path) -> None:
@@ -243,3 +254,32 @@ def test_xml_whole_in_one_line_or_cut_off_says_the_same(tmp_path: Path, text: st
     report = report_on_text(tmp_path, text)
     assert codes(report) == ["ecc.uncorrected", "pcie.width"]
     assert report.gpus[0].name == "Tesla & Co"
+
+
+def nvlinks(*states: str) -> str:
+    """What nvidia-smi nvlink --status prints; of each GPU a letter a link: u for up, d for down."""
+    said = {"u": "26.562 GB/s", "d": "<inactive>"}
+    return "".join(
+        f"GPU {place}: NVIDIA H100 80GB HBM3 (UUID: {UUID.format(place)})\n"
+        + "".join(f"\t Link {number}: {said[state]}\n" for number, state in enumerate(links))
+        for place, links in enumerate(states)
+    )
+
+
+@pytest.mark.parametrize(
+    ("states", "found"),
+    [
+        (("uuu", "uuu", "uuu"), []),
+        (("uud", "uud", "uud"), []),
+        (("ddd", "ddd", "ddd"), []),
+        (("uuu", "udu", "uuu"), ["nvlink.down"]),
+    ],
+)
+def test_a_link_that_is_up_on_all_gpus_alike_is_missed(
+    tmp_path: Path, states: tuple[str, ...], found: list[str]
+) -> None:
+    report = report_on_text(tmp_path, smi(smi_gpu(), smi_gpu(1), smi_gpu(2)), nvlinks(*states))
+    assert codes(report) == found
+    assert not any("nvlink --status" in line for line in report.not_read)
+    if found:
+        assert measured(report, "nvlink.down") == "down: link 1"
