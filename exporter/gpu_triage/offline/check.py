@@ -25,6 +25,7 @@ from gpu_triage.gpu.pcie_limits import GPU_PCIE_LINK_SLOT_MAX_WIDTH
 from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.gpu.throttle import GPU_THROTTLE_ACTIVE
 from gpu_triage.offline.evidence import FilesOfHost, evidence_of
+from gpu_triage.offline.kernel import Kind
 from gpu_triage.offline.lines import Opened
 from gpu_triage.offline.logged import logged_findings
 from gpu_triage.offline.logs import LogReading, merge
@@ -177,7 +178,8 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerd
     if summary is not None and area.area in _OF_THE_MOMENT:
         summary = "; ".join((summary, *_OF_THE_MOMENT[area.area](host)))
     if area.area is Area.HEALTH and summary is None and files.log is not None:
-        summary = "kernel log read; no nvidia-smi"
+        xids = sorted({what.code for what in files.log.events if what.kind is Kind.XID and what.code}, key=int)
+        summary = f"Xid errors {', '.join(xids)} in the kernel log" if xids else "no Xid errors in the kernel log"
     return replace(area, summary=summary)
 
 
@@ -252,7 +254,15 @@ def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
             yield "whether NVLinks are up: attach nvidia-smi nvlink --status"
         yield "P2P and topology between GPUs: run gpu-triage check on the host"
     yield "CPU, memory, disk and network of the host while the job ran: run gpu-triage check on the host"
-    for gpu in files.snapshots[-1].gpus if files.snapshots else ():
+    if files.snapshots:
+        yield from _not_told(files.snapshots[-1], files)
+
+
+def _not_told(last: Snapshot, files: FilesOfHost) -> Iterator[str]:
+    """What nvidia-smi itself could not tell."""
+    if last.attached > len(last.gpus):
+        yield f"anything of other GPUs: nvidia-smi counts {last.attached}, and the file shows {len(last.gpus)}"
+    for gpu in last.gpus:
         if gpu.failed:
             labels = files.labels.get(gpu.bus_id)
             what = ", ".join(path.rpartition("/")[2].replace("_", " ") for path in gpu.failed[:4])

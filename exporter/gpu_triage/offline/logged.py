@@ -119,7 +119,7 @@ def _switches(log: LogReading) -> Iterator[Finding]:
             f"{_count_and_last(events.count, events, log)}"
             for what, events in seen[:_SHOWN]
         ]
-        more = f"; {len(seen) - _SHOWN} more codes or switches" if len(seen) > _SHOWN else ""
+        more = f"; {len(seen) - _SHOWN} more" if len(seen) > _SHOWN else ""
         yield Finding(BY_CODE[code], "; ".join(shown) + more)
 
 

@@ -45,6 +45,13 @@ def test_a_state_in_one_snapshot_is_a_finding(tmp_path: Path, facts: dict[str, s
     assert codes(report_on_text(tmp_path, smi(smi_gpu(facts=facts)))) == [code]
 
 
+def test_a_file_without_a_list_of_processes_calls_no_gpu_idle(tmp_path: Path) -> None:
+    text = smi(smi_gpu(facts={"busy": "0 %"})).partition("    Processes")[0].replace(": 1\n", ": 4\n")
+    report = report_on_text(tmp_path, text)
+    assert report.gpus[0].bottleneck.name == "unattributed"
+    assert any("nvidia-smi counts 4, and the file shows 1" in line for line in report.not_read)
+
+
 def test_links_and_errors_of_the_moment_are_told(tmp_path: Path) -> None:
     gpus = [smi_gpu(facts={"generation": "1", "state": "P8", "busy": "0 %", "correctable": "4"}), smi_gpu(1)]
     summaries = {area.area: area.summary for area in report_on_text(tmp_path, smi(*gpus)).areas}
