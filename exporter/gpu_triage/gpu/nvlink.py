@@ -199,11 +199,9 @@ class NvlinkReader:
     def read(self, gpu: GpuRound) -> NvlinkReading:
         """Links now (fields 91, 165 else nvmlDeviceGetNvLinkState, and those of the counters), unless MIG is on."""
         inquiry = gpu.inquiry
-        # Drivers answer that MIG does not support the question, or that all links are down: neither is news of a link.
-        if mig_mode(inquiry):
-            return UNKNOWN
         count = inquiry.within(inquiry.fields((LINK_COUNT_FIELD,)).get(LINK_COUNT_FIELD), 0, _MOST_LINKS)
-        if count is None:
+        # With MIG on, drivers answer no question about links, or that all are down: neither is news of a link.
+        if count is None or (count and mig_mode(inquiry)):
             return UNKNOWN
         links = range(int(count))
         wanted: list[FieldId] = [(STATE_FIELD, link) for link in links]
