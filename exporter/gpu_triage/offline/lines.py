@@ -11,7 +11,8 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-CHUNK_BYTES: Final = 1 << 18
+CHUNK_BYTES: Final = 1 << 16
+"""Read at a time. What follows a member of an archive in it is copied once for each member."""
 LONGEST_LINE: Final = 1 << 20
 """Characters; a longer line is cut into several. Minified XML of eight GPUs is one line of a few hundred thousand."""
 MOST_BYTES: Final = 8 << 30

@@ -6,8 +6,8 @@ import gzip
 import io
 import random
 import tracemalloc
-from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 
 import pytest
 from tests.offline_files import real_files, report_on, sick_bug_report, smi, smi_gpu
@@ -15,6 +15,7 @@ from tests.unit.offline.test_smi import XML
 
 from gpu_triage.diagnosis.report.machine_readable import render_json
 from gpu_triage.diagnosis.report.text import render_text
+from gpu_triage.errors import ConfigError
 from gpu_triage.offline.lines import Opened
 from gpu_triage.offline.scan import Scanner
 
@@ -80,17 +81,19 @@ def packed_and_cut(chance: random.Random, data: bytes) -> bytes:
     return packed[: chance.randrange(len(packed))]
 
 
-Change = Callable[[random.Random, bytes], bytes]
-
-
 @pytest.mark.parametrize("change", [cut, without_pieces, shuffled, scrambled, interleaved, packed_and_cut])
-def test_any_damage_gives_a_report(tmp_path: Path, change: Change) -> None:
-    chance = random.Random(f"{change}")
+def test_any_damage_gives_a_report(tmp_path: Path, change: FunctionType) -> None:
+    chance = random.Random(change.__name__)
     sources = samples()
     for number in range(ROUNDS):
         path = tmp_path / f"{number}"
         path.write_bytes(change(chance, chance.choice(sources)))
-        report = report_on(path, redact=bool(number % 2))
+        try:
+            report = report_on(path, redact=bool(number % 2))
+        except ConfigError as error:
+            # Of two outputs, one whose UUIDs were hit is of another host.
+            assert "different hosts" in str(error)  # noqa: PT017 - most of them do not raise
+            continue
         assert render_text(report)
         assert render_json(report)
 
