@@ -77,7 +77,9 @@ def merge(sections: Iterable[LogSection], reference: float | None, modified_at: 
     around = reference if reference is not None else modified_at
     loads = _loads(sections, around)
     ends = [wall for section in sections if (wall := _wall(section.last_time(), around)) is not None]
-    now = reference if reference is not None else max(ends, default=modified_at or 0.0)
+    # A log may have been taken after the report it is attached to.
+    is_report = reference is not None and reference >= max(ends, default=reference)
+    now = reference if reference is not None and is_report else max(ends, default=modified_at or 0.0)
     events: dict[What, Events] = {}
     ports: dict[str, str] = {}
     for section in sections:
@@ -86,7 +88,7 @@ def merge(sections: Iterable[LogSection], reference: float | None, modified_at: 
         for what, tally in section.tallies.items():
             happened = [clock.happened(log_time(prefix), text) for prefix, text in tally.kept]
             _add(events.setdefault(what, Events()), tally, happened)
-    return LogReading(now, _END if reference is None else "the report", events, ports)
+    return LogReading(now, "the report" if is_report else _END, events, ports)
 
 
 def _wall(time: LogTime, around: float | None) -> float | None:

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import FunctionType
 
 import pytest
-from tests.offline_files import real_files, report_on, sick_bug_report, smi, smi_gpu
-from tests.unit.offline.test_smi import XML
+from tests.offline_files import XML, real_files, report_on, sick_bug_report, smi, smi_gpu
 
 from gpu_triage.diagnosis.report.machine_readable import render_json
 from gpu_triage.diagnosis.report.text import render_text

@@ -81,6 +81,12 @@ def test_one_event_in_several_logs_is_one(tmp_path: Path) -> None:
     assert measured(report, "xid.79") == "Xid 79, last 2026-03-14 09:50:00, 10 min before the report"
 
 
+def test_a_log_that_was_taken_after_the_report_has_its_own_end(tmp_path: Path) -> None:
+    log = f"[Sat Mar 14 10:05:00 2026] {XID}\n[Sat Mar 14 10:15:00 2026] usb 1-1: reset\n"
+    report = report_on_text(tmp_path, smi(smi_gpu(), at=AT), log)
+    assert measured(report, "xid.79") == "Xid 79, last 2026-03-14 10:05:00, 10 min before the end of the log"
+
+
 def test_repeated_events_are_counted(tmp_path: Path) -> None:
     lines = "".join(
         f"[Sat Mar 14 09:{minute}:00 2026] NVRM: Xid (PCI:0000:41:00): 119, pid=1, name=python3, Timeout {minute}\n"
