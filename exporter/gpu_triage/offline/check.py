@@ -175,12 +175,17 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerd
     if area.area is Area.DRIVER and not host.gpus and files.devices:
         on_bus = [device.model for device in files.devices.values() if device.is_gpu]
         summary = f"{len(on_bus)} NVIDIA GPUs on the bus: {', '.join(dict.fromkeys(on_bus))}"
-    if summary is not None and area.area in _OF_THE_MOMENT:
-        summary = "; ".join((summary, *_OF_THE_MOMENT[area.area](host)))
+    parts = [] if summary is None else [summary]
     if area.area is Area.HEALTH and summary is None and files.log is not None:
-        xids = sorted({what.code for what in files.log.events if what.kind is Kind.XID and what.code}, key=int)
-        summary = f"Xid errors {', '.join(xids)} in the kernel log" if xids else "no Xid errors in the kernel log"
-    return replace(area, summary=summary)
+        parts.append(_xids_of(files.log))
+    # Of a part of nvidia-smi's output, as -d ECC prints it, this is all there is.
+    parts += _OF_THE_MOMENT[area.area](host) if area.area in _OF_THE_MOMENT else ()
+    return replace(area, summary="; ".join(parts) or None)
+
+
+def _xids_of(log: LogReading) -> str:
+    codes = sorted({what.code for what in log.events if what.kind is Kind.XID and what.code}, key=int)
+    return f"Xid errors {', '.join(codes)} in the kernel log" if codes else "no Xid errors in the kernel log"
 
 
 def _held(host: HostEvidence) -> Iterator[str]:

@@ -52,6 +52,16 @@ def test_a_file_without_a_list_of_processes_calls_no_gpu_idle(tmp_path: Path) ->
     assert any("nvidia-smi counts 4, and the file shows 1" in line for line in report.not_read)
 
 
+def test_one_section_of_nvidia_smi_tells_what_it_holds(tmp_path: Path) -> None:
+    text = smi(
+        "GPU 00000000:41:00.0\n    ECC Mode\n        Current : Enabled\n        Pending : Enabled\n"
+        "    ECC Errors\n        Volatile\n            DRAM Uncorrectable : 0\n"
+    )
+    summaries = {area.area: area.summary for area in report_on_text(tmp_path, text).areas}
+    assert summaries[Area.HEALTH] == "ECC errors since the driver was loaded: 0 uncorrected"
+    assert summaries[Area.PCIE] is None
+
+
 def test_links_and_errors_of_the_moment_are_told(tmp_path: Path) -> None:
     gpus = [smi_gpu(facts={"generation": "1", "state": "P8", "busy": "0 %", "correctable": "4"}), smi_gpu(1)]
     summaries = {area.area: area.summary for area in report_on_text(tmp_path, smi(*gpus)).areas}
