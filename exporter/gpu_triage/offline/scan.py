@@ -23,6 +23,8 @@ _MOST_REPORTS: Final = 64
 _MOST_SECTIONS: Final = 256
 _MOST_LOST: Final = 256
 _LONGEST: Final = 2000
+_BASE64_COLUMNS: Final = 76
+"""Of base64's lines, which are most of a bug report."""
 
 _SEPARATOR: Final = "________________"
 _BUG_REPORT: Final = "Start of NVIDIA bug report log file"
@@ -148,6 +150,8 @@ class Scanner:
     def _take(self, line: str) -> None:
         """Take in a line outside any output of nvidia-smi."""
         first = line[0]
+        if len(line) == _BASE64_COLUMNS and first != "<" and " " not in line:
+            return
         if self._in_listing and first in "\t ":
             self._lspci.feed(line)
             return
@@ -161,7 +165,7 @@ class Scanner:
                 break
         else:
             # Most lines of most files are nobody's here: as few looks at them as tell.
-            if "NV" in line or "nv" in line or first in _LOOKED_AT or _may_be_device(line):
+            if first in _LOOKED_AT or "NV" in line or "nv" in line or _may_be_device(line):
                 self._look(line)
             elif self._in_listing:
                 self._in_listing = False
