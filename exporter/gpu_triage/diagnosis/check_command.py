@@ -54,14 +54,15 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
     @click.option(
         "--from",
         "paths",
-        metavar="FILE",
+        metavar="FILE...",
         multiple=True,
-        help="Judge files instead of this host; can be repeated: nvidia-bug-report.log[.gz], nvidia-smi -q [-x], "
+        help="Judge files instead of this host, one or more: nvidia-bug-report.log[.gz], nvidia-smi -q [-x], "
         "dmesg, journal, lspci -vvv, a recording, or a folder of such; - is standard input.",
     )
     @click.option(
         "--redact", is_flag=True, help="With --from: replace names, UUIDs and addresses, so that it can be shared."
     )
+    @click.argument("more_paths", nargs=-1, metavar="")
     @simulate_at_option
     @click.option("--verbose", "-v", is_flag=True, help="Log to stderr what the sampler says.")
     @serve_options(wiring.switches, wiring.of_scenario, applies)
@@ -73,6 +74,7 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
         form: str,
         fail_on: str,
         paths: tuple[str, ...],
+        more_paths: tuple[str, ...],
         redact: bool,
         simulate_at: float | None,
         verbose: bool,
@@ -89,12 +91,16 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
         """
         begin = scenario_time(simulate_at, config)
         configure(config.log_level if verbose else "critical", config.log_format)
+        if more_paths and not paths:
+            raise click.UsageError(
+                f"Got unexpected extra argument ({more_paths[0]}); to judge files, name them after --from"
+            )
         if redact and not paths:
             raise ConfigError("--redact is for files; name them with --from")
         if paths:
             if config.simulate is not None or config.replay is not None:
                 raise ConfigError("--from reads files, --simulate and --replay make up a host; give one of them")
-            report = check_files(paths, config, redact=redact)
+            report = check_files((*paths, *more_paths), config, redact=redact)
         else:
             with ExitStack() as stack:
                 report = measure(wiring.open_machine(config, stack, begin), config, seconds, patience).report

@@ -10,6 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from click import UsageError
 from tests.offline_files import codes, report_on, run_check, sick_bug_report, smi, smi_gpu
 from tests.recorded import record
 
@@ -28,6 +29,21 @@ def test_standard_input_is_read() -> None:
     result = run_check("--from", "-", stdin=sick_bug_report().encode())
     assert result.return_value == EXIT_FINDINGS
     assert "standard input: NVIDIA bug report" in result.output
+
+
+def test_several_files_can_follow_one_option(tmp_path: Path) -> None:
+    (tmp_path / "smi.txt").write_text(smi(smi_gpu(facts={"remap pending": "Yes"})))
+    (tmp_path / "dmesg").write_text("[ 1.0] NVRM: Xid (PCI:0000:41:00): 62, x\n")
+    files = [str(tmp_path / "smi.txt"), str(tmp_path / "dmesg")]
+    found = json.loads(run_check("--from", *files, "--format", "json").output)
+    assert [each["name"] for each in found["files"]] == files
+    assert found == json.loads(run_check("--from", files[0], "--from", files[1], "--format", "json").output)
+
+
+def test_a_file_without_the_option_is_refused_with_its_name() -> None:
+    result = run_check("dmesg.txt")
+    assert isinstance(result.exception, UsageError)
+    assert "--from" in str(result.exception)
 
 
 def test_a_folder_is_read_with_all_that_it_holds(tmp_path: Path) -> None:
