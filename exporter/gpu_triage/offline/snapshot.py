@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpu_triage.errors import ConfigError
@@ -90,12 +90,12 @@ def _refuse_different_hosts(read: Iterable[Snapshot]) -> None:
 
 
 def labels_of(
-    read: Iterable[Snapshot], lost: Iterable[str], devices: Mapping[str, PciDevice]
+    read: Sequence[Snapshot], lost: Iterable[str], devices: Mapping[str, PciDevice]
 ) -> Mapping[str, GpuLabels]:
     """Index and UUID of every GPU that nvidia-smi showed or missed, by bus id, or by UUID where that is unknown.
 
     The index is the place on the bus, as NVML counts. GPUs that only lspci shows count too: nobody knows whether the
-    driver shows them.
+    driver shows them. Where nvidia-smi showed none, nobody knows how many come first: the bus id stands for the index.
     """
     uuids: dict[str, str] = {}
     for each in read:
@@ -106,7 +106,8 @@ def labels_of(
     for device in devices.values():
         if uuids and device.is_gpu and device.is_dead:
             uuids.setdefault(device.bus_id, "")
-    return {key: GpuLabels(str(index), uuids[key]) for index, key in enumerate(sorted(uuids))}
+    shown = any(each.gpus for each in read)
+    return {key: GpuLabels(str(index) if shown else key, uuids[key]) for index, key in enumerate(sorted(uuids))}
 
 
 def key_of(gpu: SmiGpu, place: int) -> str:

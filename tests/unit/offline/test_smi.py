@@ -144,6 +144,13 @@ def test_a_gpu_that_nvidia_smi_cannot_open_is_lost(tmp_path: Path, gpu: str) -> 
     assert [(finding.check.code, finding.subject) for finding in report.findings] == [("gpu.lost", "GPU 1")]
 
 
+def test_a_gpu_is_told_by_its_address_where_nobody_knows_how_many_come_before_it(tmp_path: Path) -> None:
+    line = "Unable to determine the device handle for GPU 0000:C1:00.0: Unknown Error\n"
+    report = report_on_text(tmp_path, line)
+    assert [(finding.check.code, finding.subject) for finding in report.findings] == [("gpu.lost", "GPU 0000:c1:00.0")]
+    assert "GPU 0000:c1:00.0  sick" in render_text(report)
+
+
 def test_a_gpu_that_is_lost_by_its_index_is_told_by_it(tmp_path: Path) -> None:
     report = report_on_text(tmp_path, "Unable to determine the device handle for GPU3: Unknown Error\n")
     assert [(finding.check.code, finding.subject) for finding in report.findings] == [("gpu.lost", "GPU 3")]

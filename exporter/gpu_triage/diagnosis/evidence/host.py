@@ -80,8 +80,8 @@ class HostEvidence(Evidence):
 
     @cached_property
     def gpus(self) -> tuple[GpuEvidence, ...]:
-        """In the order of their indices."""
-        labels = sorted(self.labels_of(GPU_UP), key=lambda each: int(each["gpu"]))
+        """In the order of their indices; from files, of their addresses where the index is not known."""
+        labels = sorted(self.labels_of(GPU_UP), key=lambda each: (len(each["gpu"]), each["gpu"]))
         return tuple(GpuEvidence(self.seconds, self.at, self.index, each["gpu"], each["uuid"]) for each in labels)
 
     @cached_property

@@ -47,7 +47,7 @@ def _lines(report: Report) -> Iterator[str]:
             *(f"    {printable(line)}" for line in report.not_read),
         )
     yield from ("", "verdict:", *map(_gpu, report.gpus))
-    yield f"    {'host':<8}{'':<16}{click.style(report.verdict.words, fg=COLOURS[report.verdict].terminal)}"
+    yield f"    {'host':<6}  {'':<16}{click.style(report.verdict.words, fg=COLOURS[report.verdict].terminal)}"
 
 
 def _files(report: Report) -> Iterator[str]:
@@ -93,7 +93,8 @@ def _gpu(gpu: GpuVerdict) -> str:
     because = printable(gpu.bottleneck.because)
     unseen = f" ({gpu.bottleneck.unseen})" if gpu.bottleneck.unseen else ""
     codes = f"  [{' '.join(gpu.codes)}]" if gpu.codes else ""
-    return f"    {f'GPU {gpu.gpu}':<8}{gpu.bottleneck.name:<16}{verdict}{because}{unseen}{codes}"
+    # A GPU of which files tell only the address has a long name.
+    return f"    {f'GPU {gpu.gpu}':<6}  {gpu.bottleneck.name:<16}{verdict}{because}{unseen}{codes}"
 
 
 def _padded(text: str, width: int, colour: str) -> str:
