@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.offline_files import real_files, report_on
 
+from gpu_triage.diagnosis.findings.table import Area
 from gpu_triage.diagnosis.report.text import render_text
 
 FOLDER = real_files()
@@ -35,6 +36,20 @@ EXPECTED = {
 }
 """Model, driver and findings; None where the findings are not held to."""
 
+PATH_AND_ECC = {
+    "a10g.xml": ("gen 1 x8", True),
+    "a100-sxm4-v12.xml": ("gen 4 x16", True),
+    "gtx-1660-ti.xml": ("gen 1 x16", False),
+    "quadro-p2000-v12.xml": ("gen 1 x8", False),
+    "rtx-3080-v12.xml": ("gen 4 x16", False),
+    "tesla-t4.xml": ("gen 3 x8", True),
+    "nvidia-geforce-rtx-2080-super__595.71.05.txt": ("gen 3 x16", False),
+    "nvidia-geforce-rtx-4080-super__595.71.05.txt": ("gen 4 x16", False),
+    "nvidia-h100-80gb-hbm3__590.48.01.txt": ("gen 5 x16", True),
+    "nvidia-h200-mig__590.48.01.txt": ("gen 5 x16", True),
+}
+"""The link at the last moment, and whether ECC is on; GeForce and small Quadro cards have none."""
+
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_every_file_is_read(path: Path | None) -> None:
@@ -46,3 +61,8 @@ def test_every_file_is_read(path: Path | None) -> None:
         name, driver, found = EXPECTED[path.name]
         assert {(gpu.name, report.driver) for gpu in report.gpus} == {(name, driver)}
         assert found is None or {finding.check.code for finding in report.findings} == found
+    if path.name in PATH_AND_ECC:
+        link, ecc = PATH_AND_ECC[path.name]
+        said = {area.area: area.summary or "" for area in report.areas}
+        assert said[Area.PCIE].endswith(f"now 1 x {link}")
+        assert ("ECC on for 1 of 1" in said[Area.HEALTH]) == ecc
