@@ -42,15 +42,11 @@ demo: servers $(RUNTIME) ## play a simulated bad night through Prometheus, Alert
 # One more than there are cores: the tests of real servers wait most of the time, and nobody else would use it.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
-# Set-up mostly waits for mirrors, and lint and types need one core for half a minute: each runs beside something else.
+# Lint and types come first and alone: beside them, servers that are played faster than real time would miss their times.
 .PHONY: test
 test: ## every check: lint, types and all tests; sets up what is missing
 	@$(MAKE) --no-print-directory --jobs=2 servers $(DEV)
-	@$(MAKE) --no-print-directory --jobs=2 --keep-going static-checks tests
-
-.PHONY: static-checks tests
-static-checks: lint types
-tests: $(DEV)
+	@$(MAKE) --no-print-directory lint types
 	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 # Three runs of pytest, not three workers of one: each worker would collect all of the tests.

@@ -1,7 +1,7 @@
 """The pager's rehearsal: incidents through a real Prometheus and a real Alertmanager, and what the webhook is told.
 
-All incidents happen at once on hosts of their own, through the shipped rules and routes, sixty times faster than told:
-every wait, window and interval is a sixtieth. A host that is sick is repaired by a reboot of eight minutes. Two more
+All incidents happen at once on hosts of their own, through the shipped rules and routes, twenty times faster than told:
+every wait, window and interval is a twentieth. A host that is sick is repaired by a reboot of eight minutes. Two more
 Prometheus servers run beside it: one is restarted while everything is broken, one sees the series of two replicas.
 """
 
@@ -22,7 +22,7 @@ def _west(instance: str, **more: str) -> dict[str, str]:
 
 
 INCIDENTS = Act(
-    pace=60,
+    pace=20,
     minutes=112,
     hosts=(
         *(Host(_west(play), play) for play in ("double-bit", "contained", "nvswitch", "gsp", "riser", "driver")),
@@ -54,7 +54,7 @@ RESTARTED = Act(
     ),
 )
 REPLICATED = Act(
-    pace=60,
+    pace=20,
     minutes=112,
     settings=Settings(replica_labels=("replica",)),
     hosts=tuple(

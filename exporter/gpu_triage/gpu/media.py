@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.subjects.contract import GpuCollector
@@ -20,19 +20,37 @@ GPU_DECODER_UTILIZATION_RATIO = gpu_gauge(
     "Share of time the video decoder was busy, 0-1.",
     source="nvmlDeviceGetDecoderUtilization",
 )
+GPU_ENCODER_SESSIONS = gpu_gauge(
+    "gpu_encoder_sessions",
+    "Open sessions of the video encoder (NVENC), of all processes. GeForce drivers allow a few at a time: a process "
+    "that cannot open one fails. Absent where the driver does not count them.",
+    source="nvmlDeviceGetEncoderStats",
+)
+
+_MOST_SESSIONS: Final = 4096
+"""More than any driver opens on one GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class MediaReading:
-    """Share of time the video encoder and decoder were busy, 0-1; None where not reported."""
+    """The video engines; None where not reported.
+
+    Attributes:
+        encoder_utilization_ratio: share of time the encoder was busy, 0-1.
+        decoder_utilization_ratio: share of time the decoder was busy, 0-1.
+        encoder_sessions: open sessions.
+    """
 
     encoder_utilization_ratio: Annotated[float | None, GPU_ENCODER_UTILIZATION_RATIO]
     decoder_utilization_ratio: Annotated[float | None, GPU_DECODER_UTILIZATION_RATIO]
+    encoder_sessions: Annotated[int | None, GPU_ENCODER_SESSIONS]
 
 
 def read_media(gpu: GpuRound) -> MediaReading:
-    """Video engines now (nvmlDeviceGetEncoderUtilization, nvmlDeviceGetDecoderUtilization)."""
+    """Video engines now (nvmlDeviceGetEncoderStats, nvmlDeviceGetEncoderUtilization, …DecoderUtilization)."""
+    stats = gpu.inquiry.ask("nvmlDeviceGetEncoderStats")  # [sessions, average frames a second, average latency in µs]
     return MediaReading(
+        encoder_sessions=gpu.inquiry.within(stats[0] if stats else None, 0, _MOST_SESSIONS),
         encoder_utilization_ratio=_ratio(gpu.inquiry, "nvmlDeviceGetEncoderUtilization"),
         decoder_utilization_ratio=_ratio(gpu.inquiry, "nvmlDeviceGetDecoderUtilization"),
     )

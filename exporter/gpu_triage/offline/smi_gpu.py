@@ -175,6 +175,7 @@ def _readings(facts: Facts) -> Iterator[object]:
     yield MediaReading(
         facts.within(0, 1, "utilization/encoder", "utilization/encoder_util"),
         facts.within(0, 1, "utilization/decoder", "utilization/decoder_util"),
+        facts.count("encoder stats/active sessions", "encoder_stats/session_count"),
     )
     yield read_throttle(facts)
     yield read_power(facts)

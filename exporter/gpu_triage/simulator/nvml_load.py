@@ -125,6 +125,14 @@ def _decoder(device: Device) -> tuple[int, int]:
     return percent(device.gauges.decoder), _ENCODER_PERIOD_US
 
 
+def _encoder_stats(device: Device, sessions: int | None, frames: int | None, latency: int | None) -> None:
+    # A stream in real time keeps about an eighth of an engine busy.
+    streams = math.ceil(8 * device.gauges.encoder)
+    put(c_uint, sessions, streams)
+    put(c_uint, frames, 30 if streams else 0)
+    put(c_uint, latency, 2000 if streams else 0)
+
+
 def _memory(device: Device, out: int | None) -> None:
     info = at(MEMORY, out)
     total, reserved, used = memory_mib(device)
@@ -243,6 +251,7 @@ FUNCTIONS: Final = (
     Function("nvmlDeviceGetSamples", (c_uint, c_ulonglong, OUT, OUT, OUT), _samples),
     pair("nvmlDeviceGetEncoderUtilization", _encoder, mig="whole"),
     pair("nvmlDeviceGetDecoderUtilization", _decoder, mig="whole"),
+    Function("nvmlDeviceGetEncoderStats", (OUT, OUT, OUT), _encoder_stats, mig="whole"),
     Function("nvmlDeviceGetMemoryInfo", (OUT,), _memory, mig="any"),
     Function("nvmlDeviceGetMemoryInfo_v2", (OUT,), _memory_v2, since=515, mig="any"),
     Function("nvmlDeviceGetBAR1MemoryInfo", (OUT,), _bar1),

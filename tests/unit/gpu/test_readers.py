@@ -46,6 +46,19 @@ def test_what_is_not_supported_is_none_and_not_asked_again_until_forgotten(bench
     assert read_media(nvml.round()).encoder_utilization_ratio == 0.0
 
 
+def test_open_encoder_sessions_are_counted_and_junk_is_not(bench: BenchMaker) -> None:
+    nvml = bench("dual-a10")
+    assert read_media(nvml.round()).encoder_sessions == 0
+    nvml.answer("nvmlDeviceGetEncoderStats", says(3, 60, 1500))
+    assert read_media(nvml.round()).encoder_sessions == 3
+    nvml.answer("nvmlDeviceGetEncoderStats", says(4_000_000_000, 0, 0))
+    assert read_media(nvml.round()).encoder_sessions is None
+    nvml.answer("nvmlDeviceGetEncoderStats", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    round_ = nvml.round()
+    assert read_media(round_).encoder_sessions is None
+    assert round_.inquiry.failures == []
+
+
 def test_what_one_gpu_lacks_another_is_still_asked(bench: BenchMaker) -> None:
     nvml = bench()
     nvml.answer("nvmlDeviceGetEncoderUtilization", pynvml.NVML_ERROR_NOT_SUPPORTED)

@@ -68,12 +68,13 @@ def test_memory() -> None:
 
 
 def test_media() -> None:
-    reading = MediaReading(encoder_utilization_ratio=0.25, decoder_utilization_ratio=0.0)
+    reading = MediaReading(encoder_utilization_ratio=0.25, decoder_utilization_ratio=0.0, encoder_sessions=2)
     assert shown(media.MEDIA.render(reading, GPU)) == [
         'gpu_encoder_utilization_ratio{gpu="3",uuid="GPU-3"} 0.25',
         'gpu_decoder_utilization_ratio{gpu="3",uuid="GPU-3"} 0.0',
+        'gpu_encoder_sessions{gpu="3",uuid="GPU-3"} 2.0',
     ]
-    assert shown(media.MEDIA.render(MediaReading(None, None), GPU)) == []
+    assert shown(media.MEDIA.render(MediaReading(None, None, None), GPU)) == []
 
 
 def test_identity() -> None:

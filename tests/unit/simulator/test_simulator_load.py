@@ -60,6 +60,7 @@ def test_video_engines_wander_and_keep_the_clocks_up_without_a_kernel(tmp_path: 
             nvml.clock.advance(1)
         assert 58 <= min(encoder) < 65
         assert 95 < max(encoder) <= 100
+        assert 4 < pynvml.nvmlDeviceGetEncoderStats(nvml.handles[0])[0] <= 8
         assert 14 <= min(decoder) < max(decoder) <= 26
         assert utilization(nvml) == 0
         assert pynvml.nvmlDeviceGetPerformanceState(nvml.handles[0]) == 0
