@@ -9,6 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,14 @@ RequiresTool = Callable[[str], Path]
 
 os.environ.setdefault("GOGC", "400")
 """promtool and the servers run for seconds: with memory to spare for garbage they need a fifth less of a CPU."""
+
+
+with suppress(ImportError):  # this file also works where only pytest is
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    if os.environ.get("CI") != "true":  # Hypothesis has a profile of its own for that
+        settings.load_profile("busy")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
