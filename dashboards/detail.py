@@ -212,5 +212,11 @@ def _activity() -> Row:
                 _performance_state(),
                 unit="none",
             ),
+            lines(
+                "Video encoder sessions",
+                "Open at present. GeForce drivers allow a few at a time: a process that cannot open one fails.",
+                [Query(gpu("gpu_encoder_sessions"), legend("sessions"))],
+                unit="none",
+            ),
         ),
     )

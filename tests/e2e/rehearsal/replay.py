@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.rules.rulefile import rule_files
@@ -38,17 +38,21 @@ class Replay:
     Attributes:
         lines: the series that rules and their texts ask for.
         steps: number of pages; the last one stays.
+        pages: those that were asked for: dozens of hosts replay the same.
     """
 
     lines: tuple[Line, ...]
     steps: int
+    pages: dict[int, str] = field(default_factory=dict)
 
     def page(self, step: int) -> str | None:
         """What a scrape finds; None where the exporter did not run."""
         last = min(step, self.steps - 1)
-        # NaN is what a scrape lacks.
-        rows = [f"{line.start} {value!r}\n" for line in self.lines if (value := line.values[last]) == value]
-        return "".join(rows) or None
+        if last not in self.pages:
+            # NaN is what a scrape lacks.
+            rows = [f"{line.start} {value!r}\n" for line in self.lines if (value := line.values[last]) == value]
+            self.pages[last] = "".join(rows)
+        return self.pages[last] or None
 
 
 def record(name: str, seconds: float) -> History:

@@ -107,6 +107,9 @@ def serving(page: Callable[[int], str | None]) -> Iterator[str]:
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
+        # All targets are scraped at once. Where five connections may wait, as by default, the others try again seconds
+        # later, and each scrape that came too late connects anew.
+        request_queue_size = 512
 
         def handle_error(self, *_: object) -> None:
             """A Prometheus that ends drops its connections."""
