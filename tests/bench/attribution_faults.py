@@ -25,8 +25,6 @@ HUNG_SECONDS: Final = 300
 OTHER_SECONDS: Final = 60
 BACK_SECONDS: Final = 90
 START_SECONDS: Final = 60
-SLOW_SECONDS: Final = 60
-"""One interval of the slow tier, by default: what only that tier reads is seen so much later."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import codecs
-import io
 import lzma
 import re
 import zlib
@@ -187,8 +186,3 @@ def _encoding(start: bytes) -> tuple[str, int]:
     if half and sample[::2].count(0) / half > _MOSTLY and sample[::2].count(0) > 2 * sample[1::2].count(0):
         return "utf-16-be", 0
     return "utf-8", 0
-
-
-def text_lines(text: str) -> Iterator[str]:
-    """The lines of a text, as of a file."""
-    return Opened(io.BytesIO(text.encode("utf-8", "replace"))).lines()

@@ -12,7 +12,6 @@ from gpu_triage.diagnosis.findings.table import Area, Severity
 from gpu_triage.diagnosis.findings.verdicts import EXIT_FINDINGS, Verdict
 
 XID = "NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
-LATER = "systemd[1]: Started something."
 AT = "Sat Mar 14 10:00:00 2026"
 
 

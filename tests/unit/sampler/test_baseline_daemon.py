@@ -17,7 +17,6 @@ from gpu_triage.simulator import load_scenario
 
 pytestmark = pytest.mark.slow
 
-UUID_0 = "GPU-aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
 UUID_1 = "GPU-ffffffff-1111-2222-3333-444444444444"
 ALL_FIELDS = {*GPU_FIELDS, *HOST_FIELDS}
 

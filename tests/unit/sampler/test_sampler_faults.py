@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-FAST_METRICS = ("gpu_sm_utilization_ratio", "gpu_power_watts", "gpu_throttle_active", "gpu_clock_hertz")
-
 
 def readings_of(running: Rig, gpu: str) -> set[str]:
     """Names of the series a GPU has, less those it keeps when it is gone."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.status_pages import FACTS, GPU, WALL, body_of, headline, judged, page_of, read, seen, up
 
+from gpu_triage.diagnosis.evidence.host import length_of_time
 from gpu_triage.diagnosis.findings.verdicts import COLOURS, Verdict
 from gpu_triage.diagnosis.judge import HostJudge
 from gpu_triage.diagnosis.report.report import Subject
@@ -26,7 +27,7 @@ from gpu_triage.subjects.exporter import (
 )
 from gpu_triage.web.page.document import PageFacts
 from gpu_triage.web.page.style import ICONS, POLICY, SCRIPT, STYLE
-from gpu_triage.web.page.times import duration, lasting, window
+from gpu_triage.web.page.times import lasting, window
 
 if TYPE_CHECKING:
     from tests.status_pages import Series
@@ -223,7 +224,7 @@ def test_what_nobody_remembers_has_no_beginning() -> None:
 
 def test_durations_are_said_in_the_unit_that_fits() -> None:
     seconds = (0.4, 119, 120, 7199, 7200, 172_799, 172_800)
-    assert [duration(each) for each in seconds] == ["0 s", "119 s", "2 min", "120 min", "2 h", "48 h", "2 days"]
+    assert [length_of_time(each) for each in seconds] == ["0 s", "119 s", "2 min", "120 min", "2 h", "48 h", "2 days"]
     assert [window(each) for each in (0.0, 31.2, 60.0, 120.0)] == [
         "the first readings",
         "the last 31 s",

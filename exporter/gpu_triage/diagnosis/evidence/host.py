@@ -58,7 +58,8 @@ _ADAPTERS = (
 
 
 def length_of_time(seconds: float) -> str:
-    """A length of time for people."""
+    """A length of time for people, with one unit: ``4 s``, ``3 min``, ``2 h``, ``5 days``."""
+    # Two of a unit before it is used: "90 min" says more than "2 h".
     for unit, size in (("days", 86_400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.0f} {unit}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Final
 
+from gpu_triage.diagnosis.evidence.host import length_of_time
 from gpu_triage.diagnosis.evidence.series import Evidence, Series
 from gpu_triage.subjects.exporter import (
     GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
@@ -15,7 +16,6 @@ from gpu_triage.subjects.exporter import (
     STALE_INTERVALS,
 )
 from gpu_triage.web.page.markup import UNKNOWN, chip, row, safe, section, table
-from gpu_triage.web.page.times import duration
 
 _HEADS: Final = ("Collector", "State", "Last success", "Interval", "Errors since start")
 
@@ -45,7 +45,7 @@ def _row(interval: Series, evidence: Evidence) -> tuple[bool, str]:
     state, tone = _state(success, age, interval.last)
     cells = (
         chip(state, tone),
-        UNKNOWN if age is None else f"{duration(age)} ago",
+        UNKNOWN if age is None else f"{length_of_time(age)} ago",
         f"{interval.last:g} s" if interval.last else "on events",
         _errors(name, evidence),
     )

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from gpu_triage.diagnosis.bottleneck.memory import STRIP_SECONDS, Stretch
+from gpu_triage.diagnosis.evidence.host import length_of_time
 from gpu_triage.diagnosis.findings.verdicts import Verdict
 from gpu_triage.diagnosis.report.report import GpuVerdict
 from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
 from gpu_triage.web.page.markup import class_chip, safe, section, verdict_chip
-from gpu_triage.web.page.times import clock_time, duration, lasting
+from gpu_triage.web.page.times import clock_time, lasting
 
 WORST_FIRST: Final = (Verdict.DRAIN, Verdict.WATCH, Verdict.NOT_READ, Verdict.KEEP)
 
@@ -94,7 +95,7 @@ def legend(strips: Iterable[tuple[Stretch, ...]]) -> str:
 def _rectangle(stretch: Stretch, now: float) -> str:
     width = 100 * _seconds(stretch) / STRIP_SECONDS
     began, ended = clock_time(now - stretch.began_ago), clock_time(now - stretch.ended_ago)
-    told = f"{stretch.name} for {duration(_seconds(stretch))}, {began} to {ended} UTC"
+    told = f"{stretch.name} for {length_of_time(_seconds(stretch))}, {began} to {ended} UTC"
     return (
         f'<rect class="c-{safe(stretch.name)}" x="{_x(stretch.began_ago)}" width="{width:.2f}%" y="-5%" height="110%">'
         f"<title>{safe(told)}</title></rect>"
@@ -113,18 +114,18 @@ def _told(stretches: tuple[Stretch, ...]) -> str:
     omitted = len(told) - _TOLD_STRETCHES
     if omitted > 0:
         told = [f"{omitted} earlier changes", *told[omitted:]]
-    return f"last {duration(stretches[0].began_ago)}: {', then '.join(told)}"
+    return f"last {length_of_time(stretches[0].began_ago)}: {', then '.join(told)}"
 
 
 def _pieces(stretches: tuple[Stretch, ...]) -> Iterator[str]:
     before = stretches[0].began_ago
     for stretch in stretches:
         if before - stretch.began_ago > _GAP_SECONDS:
-            yield f"not judged for {duration(before - stretch.began_ago)}"
-        yield f"{stretch.name} for {duration(_seconds(stretch))}"
+            yield f"not judged for {length_of_time(before - stretch.began_ago)}"
+        yield f"{stretch.name} for {length_of_time(_seconds(stretch))}"
         before = stretch.ended_ago
     if before > _GAP_SECONDS:
-        yield f"not judged for {duration(before)}"
+        yield f"not judged for {length_of_time(before)}"
 
 
 def _seconds(stretch: Stretch) -> float:

@@ -5,26 +5,16 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Final
 
+from gpu_triage.diagnosis.evidence.host import length_of_time
+
 _MINUTE: Final = 60.0
-_HOUR: Final = 3600.0
-_DAY: Final = 86400.0
-
-
-def duration(seconds: float) -> str:
-    """A duration with one unit: ``4 s``, ``3 min``, ``2 h``, ``5 days``."""
-    # Two of a unit before it is used: "90 min" says more than "2 h".
-    if seconds >= 2 * _DAY:
-        return f"{seconds / _DAY:.0f} days"
-    if seconds >= 2 * _HOUR:
-        return f"{seconds / _HOUR:.0f} h"
-    return f"{seconds / _MINUTE:.0f} min" if seconds >= 2 * _MINUTE else f"{seconds:.0f} s"
 
 
 def window(seconds: float) -> str:
     """The time that was judged: ``the last minute``, ``the last 40 s``."""
     if seconds < 1:
         return "the first readings"
-    return "the last minute" if round(seconds) == _MINUTE else f"the last {duration(seconds)}"
+    return "the last minute" if round(seconds) == _MINUTE else f"the last {length_of_time(seconds)}"
 
 
 def clock_time(wall: float) -> str:
@@ -46,7 +36,7 @@ def lasting(since: float | None, now: float) -> str:
     """How long something has lasted, with its beginning as a tooltip; "" if unknown."""
     if since is None:
         return ""
-    told = f"for {duration(now - since)}" if now - since >= 1 else "just now"
+    told = f"for {length_of_time(now - since)}" if now - since >= 1 else "just now"
     return f'<time class="soft" datetime="{_machine(since)}" title="since {date_time(since)}">{told}</time>'
 
 
