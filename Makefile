@@ -53,7 +53,7 @@ test: ## every check: lint, types and all tests; sets up what is missing
 QUICKLY := $(BIN)/pytest --quiet --exitfirst -m 'not slow'
 
 .PHONY: quick
-quick: $(DEV) ## before each commit, a minute: lint, types, generated files and quick tests
+quick: $(DEV) ## before each commit, one to four minutes: lint, types, generated files and quick tests
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target quick-lint quick-unit-1 quick-unit-2 quick-documents
 
 .PHONY: quick-lint quick-unit-1 quick-unit-2 quick-documents
