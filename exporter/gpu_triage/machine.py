@@ -9,7 +9,9 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+
+Holder_co = TypeVar("Holder_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,22 @@ class Workload(NamedTuple):
     container: str
 
 
-class PodNames(Protocol):
+class Holders(Protocol[Holder_co]):
+    """Who was given which GPU, as a scheduler last said."""
+
+    def holders(self, devices: Collection[str], at: Moment) -> frozenset[Holder_co]:
+        """Holders of any of these devices. Asks nobody; empty if the last answer is too old to be true still.
+
+        Args:
+            devices: UUIDs of GPUs and MIG devices, and what `dra_name`, `index_name` and `minor_name` make of numbers.
+            at: now.
+        """
+
+    def known(self, at: Moment) -> bool:
+        """Whether there is an answer that is not too old, so that a device without a holder is free."""
+
+
+class PodNames(Holders[Workload], Protocol):
     """Which container holds which GPU, as the kubelet last said."""
 
     def refresh(self, at: Moment) -> None:
@@ -118,11 +135,57 @@ class PodNames(Protocol):
             HostReadFailed: it does not answer, or not as it should.
         """
 
-    def holders(self, devices: Collection[str], at: Moment) -> frozenset[Workload]:
-        """Containers that hold any of these devices, GPUs or MIG devices by UUID. Asks nobody.
 
-        Empty too when the kubelet has not answered for a while: by then they may be others.
+class ContainerNames(Protocol):
+    """Which container has which id, as the links to containers' logs are named."""
+
+    def refresh(self) -> tuple[str, ...]:
+        """List them anew, and return the names of what is wrong with them.
+
+        Raises:
+            HostReadFailed: the folder is missing or cannot be listed.
         """
+
+    def workload(self, container_id: str) -> Workload | None:
+        """The container with this id, None where it is not known. Reads nothing."""
+
+
+def dra_name(minor_number: int) -> str:
+    """What NVIDIA's DRA driver calls a GPU; a MIG device that it made counts as its GPU."""
+    return f"gpu.nvidia.com/gpu-{minor_number}"
+
+
+class SlurmJob(NamedTuple):
+    """A job of Slurm; user and account are empty where unknown."""
+
+    job_id: str
+    user: str
+    account: str
+
+
+class SlurmJobs(Holders[SlurmJob], Protocol):
+    """Which job of Slurm has which GPU, as its prolog last wrote."""
+
+    def refresh(self, at: Moment, booted_at: float | None) -> tuple[str, ...]:
+        """Read the jobs' files anew, and return the names of what is wrong with them.
+
+        Args:
+            at: now.
+            booted_at: Unix seconds; files from before then are of jobs that the reboot ended. None where unknown.
+
+        Raises:
+            HostReadFailed: the folder is missing or cannot be read.
+        """
+
+
+def index_name(index: int) -> str:
+    """A GPU by its NVML index."""
+    return f"index {index}"
+
+
+def minor_name(minor_number: int) -> str:
+    """A GPU by the number of its device file."""
+    return f"minor {minor_number}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +201,8 @@ class Machine:
         simulated: whether any of it is made up; published as gpu_exporter_simulated.
         hotplug: whether the kernel's device events concern this machine (only a real ``/sys``).
         pods: who holds the GPUs in Kubernetes' terms; None where no kubelet is to be asked.
+        containers: names of Kubernetes' containers; None where they are not to be looked up.
+        slurm: who holds them in Slurm's terms; None where no folder of jobs is to be read.
         gpus_given: how many of the host's GPUs this process was given; None where all, or where nobody says.
         incidents: a ledger of incidents from before, as the state directory has one; None without one.
         probe: looks for GPUs that this process's NVML session cannot see; None where nobody can (a recording).
@@ -151,6 +216,8 @@ class Machine:
     simulated: bool = False
     hotplug: bool = False
     pods: PodNames | None = None
+    containers: ContainerNames | None = None
+    slurm: SlurmJobs | None = None
     gpus_given: int | None = None
     incidents: Path | None = None
     probe: Probe | None = None

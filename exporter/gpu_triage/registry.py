@@ -32,21 +32,28 @@ from gpu_triage.gpu.throttle import THROTTLE
 from gpu_triage.gpu.topology import TOPOLOGY
 from gpu_triage.host.access import ACCESS
 from gpu_triage.host.cpu import HOST_CPU
+from gpu_triage.host.cpu_settings import HOST_CPU_SETTINGS
 from gpu_triage.host.disk import HOST_DISK
+from gpu_triage.host.edac import HOST_EDAC
 from gpu_triage.host.infiniband import HOST_INFINIBAND
+from gpu_triage.host.kernel_log import HOST_KERNEL_LOG
 from gpu_triage.host.memory import HOST_MEMORY
 from gpu_triage.host.modules import MODULES
 from gpu_triage.host.network import HOST_NETWORK
 from gpu_triage.host.nfs import HOST_NFS
 from gpu_triage.host.platform import PLATFORM
 from gpu_triage.host.pressure import HOST_PRESSURE
+from gpu_triage.host.services import HOST_SERVICES
 from gpu_triage.host.textfile import TEXTFILE
 from gpu_triage.incidents import metrics as incidents
 from gpu_triage.options.table import CollectorSwitch
+from gpu_triage.processes.allocation import ALLOCATION
+from gpu_triage.processes.container_names import CONTAINER_NAMES
 from gpu_triage.processes.locality import PROCESS_MEMORY_LOCALITY
 from gpu_triage.processes.on_gpu import PROCESSES
 from gpu_triage.processes.pods import POD_NAMES
-from gpu_triage.subjects import baseline, exporter, judgement
+from gpu_triage.processes.slurm_jobs import SLURM_JOBS
+from gpu_triage.subjects import baseline, exporter, flight_recorder, judgement
 from gpu_triage.subjects.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, OwnSubject
 from gpu_triage.subjects.metric import MetricSpec, Tier, declared_in
 from gpu_triage.xid import metrics as xid
@@ -69,6 +76,7 @@ GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
     ECC,
     RECOVERY,
     PROCESSES,
+    ALLOCATION,
     PROCESS_MEMORY_LOCALITY,
     MIG,
     IDENTITY,
@@ -85,14 +93,20 @@ HOST_COLLECTORS: Final[tuple[AnyHostCollector, ...]] = (
     MODULES,
     PLATFORM,
     HOST_CPU,
+    HOST_CPU_SETTINGS,
     HOST_PRESSURE,
     HOST_MEMORY,
     HOST_DISK,
     HOST_NFS,
     HOST_NETWORK,
     HOST_INFINIBAND,
+    HOST_SERVICES,
+    HOST_KERNEL_LOG,
+    HOST_EDAC,
     TEXTFILE,
     POD_NAMES,
+    CONTAINER_NAMES,
+    SLURM_JOBS,
     ACCESS,
 )
 
@@ -121,7 +135,15 @@ class Subject(NamedTuple):
     metrics: tuple[MetricSpec, ...]
 
 
-_OWN_SUBJECTS: Final[tuple[OwnSubject, ...]] = (presence, judgement, xid, incidents, baseline, exporter)
+_OWN_SUBJECTS: Final[tuple[OwnSubject, ...]] = (
+    presence,
+    judgement,
+    xid,
+    incidents,
+    baseline,
+    flight_recorder,
+    exporter,
+)
 
 SUBJECTS: Final = (
     *(Subject(own.NAME, own.ABOUT, own.TIER, declared_in(own.__name__)) for own in _OWN_SUBJECTS),

@@ -25,9 +25,9 @@ _LIMIT_BYTES: Final = 1 << 16
 
 GPU_PCIE_AER_ERRORS_TOTAL = gpu_counter(
     "gpu_pcie_aer_errors_total",
-    "PCIe errors the kernel was told of (AER), by who reported them (gpu, or the port at the other end of its link) "
-    "and severity ({severity}). An error may show at one end only. Read without the driver, so kept while the GPU "
-    "does not answer. Absent where the kernel has no AER for the device, as in most virtual machines.",
+    "PCIe errors reported to the kernel (AER), by reporter (gpu, or the port at the other end of its link) "
+    "and severity ({severity}). An error may show at one end only. Read without the driver, so available while "
+    "the GPU does not respond. Absent where the kernel has no AER for the device, as in most virtual machines.",
     labels={"device": ("gpu", "port"), "severity": TOTALS},
     source="sysfs aer_dev_{correctable,nonfatal,fatal} of the GPU and of the port above it",
 )

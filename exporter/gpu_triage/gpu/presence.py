@@ -18,7 +18,7 @@ TIER = Tier.FAST
 GPU_UP = gpu_gauge(
     "gpu_up",
     "1 when the GPU answered within its deadline, 0 when it is lost, stalled, missing, denied or needs a reset. A "
-    "GPU once seen keeps this series, until it is set aside for a virtual machine.",
+    "GPU keeps this series once it was seen, until it is passed through to a virtual machine.",
     source="the sampler",
 )
 GPU_ERROR_INFO = gpu_info(
@@ -29,17 +29,18 @@ GPU_ERROR_INFO = gpu_info(
 )
 GPU_DEVICES = host_gauge(
     "gpu_devices",
-    "Number of NVIDIA GPUs by who counts: nvml (absent while the driver is unavailable), pci (the bus, without those "
-    "set aside for virtual machines; in a container, as many as it was given), expected (declared, else the "
-    "baseline's; absent if neither), boot (the most that the driver has shown since the host booted, without those "
-    "set aside for virtual machines since; without a state directory, since the exporter started).",
+    "Number of NVIDIA GPUs by source: nvml (listed by the driver; absent while it is unavailable), pci (found on "
+    "the bus, not counting GPUs passed through to virtual machines; in a container, the GPUs assigned to it), "
+    "expected (declared, otherwise from the baseline; absent without either), boot (the most that the driver has "
+    "listed since the host booted, not counting GPUs passed through to virtual machines since; without a state "
+    "directory, since the exporter started).",
     labels={"source": ("nvml", "pci", "expected", "boot")},
     source="nvmlDeviceGetCount; /sys/bus/pci/devices; --expect.gpu-count, else the baseline; the state directory",
     tier=Tier.MEDIUM,
 )
 GPU_DRIVER_UP = host_gauge(
     "gpu_driver_up",
-    "1 while NVML is initialised and answers, 0 while it cannot be used.",
+    "1 while NVML is initialized and responds, 0 while it cannot be used.",
     source="nvmlInit",
     tier=Tier.MEDIUM,
 )
@@ -59,8 +60,8 @@ GPU_DRIVER_INFO = host_info(
 )
 GPU_P2P_EXPECTED = host_gauge(
     "gpu_p2p_expected",
-    "1 when GPUs of one model should reach each other directly, 0 when they should not, as declared, else as they "
-    "all did when the baseline was recorded; absent if neither says.",
+    "1 when GPUs of one model should reach each other directly, 0 when they should not, as declared, otherwise as "
+    "recorded in the baseline; absent without either.",
     source="--expect.p2p, else the baseline",
     tier=Tier.SLOW,
 )

@@ -44,15 +44,15 @@ _MOST_STRIKES: Final = 3
 """Readings that outran time before the counter is given up."""
 _SOUND_READINGS: Final = 30
 """So many plausible readings in a row make up for one that was not."""
+_SUPPORTED_FOR_SECONDS: Final = 60.0
 _MOST_SECONDS: Final = 10 * 365 * 86_400.0
 
 _ALWAYS_FIELDS: Final = {"sw_power_cap": 74, "sync_boost": 76}
 
 GPU_THROTTLE_ACTIVE = gpu_gauge(
     "gpu_throttle_active",
-    "1 while the driver gives this reason for the present clocks. With --metrics.profile full also 0 while it does "
-    "not, for every reason the GPU supports. A scrape misses what is shorter than its interval: "
-    "gpu_throttle_seconds_total does not.",
+    "1 while the driver reports this reason for the current clocks. With --metrics.profile full, also 0 for every "
+    "other reason that the GPU supports. A scrape can miss short throttling; gpu_throttle_seconds_total does not.",
     labels={"reason": (*REASONS, UNKNOWN)},
     brief=lambda sample: bool(sample.value),
     source="nvmlDeviceGetCurrentClocksEventReasons & nvmlDeviceGetSupportedClocksEventReasons",
@@ -104,11 +104,12 @@ class ThrottleReader:
         self._max_gap_seconds = max_gap_seconds
         self._integrals: dict[str, Integral] = {}
         self._counters: dict[str, _DriverCounter] | None = None
+        self._supported = _Supported()
 
     def read(self, gpu: GpuRound) -> ThrottleReading:
         """Reasons now (nvmlDeviceGetCurrentClocksEventReasons, fields of `counter_fields`)."""
         inquiry, at = gpu.inquiry, gpu.at.monotonic
-        active = _active(inquiry)
+        active = self._active(inquiry, at)
         ids = counter_fields(gpu.versions.driver)
         raw = inquiry.fields(ids.values())
         # The driver may have counted on until its last answer: a slow call is not an implausible counter.
@@ -118,6 +119,15 @@ class ThrottleReader:
             self._counters = {reason: _DriverCounter() for reason in raw_seconds}
         seconds = self._counted(inquiry, raw_seconds, at, answered_at) | self._polled(active or {}, at)
         return ThrottleReading(active, seconds)
+
+    def _active(self, inquiry: Inquiry, at: float) -> dict[str, bool] | None:
+        bits = inquiry.first("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+        if bits is None:
+            return None
+        mask = self._supported.bits(inquiry, at) | bits
+        active = {reason: bool(bits & bit) for reason, bit in REASONS.items() if mask & bit}
+        active[UNKNOWN] = bool(bits & ~_KNOWN_BITS)
+        return active
 
     def _counted(
         self, inquiry: Inquiry, raw_seconds: Mapping[str, float], at: float, answered_at: float
@@ -148,6 +158,25 @@ class ThrottleReader:
                 integral = self._integrals.setdefault(reason, Integral(self._max_gap_seconds))
                 seconds[reason] = integral.add(float(is_active), at)
         return seconds
+
+
+class _Supported:
+    """The reasons that a GPU can give. They do not change with its load, so they are asked for once a minute."""
+
+    __slots__ = ("_asked_at", "_bits")
+
+    def __init__(self) -> None:
+        self._bits: int | None = None
+        self._asked_at = 0.0
+
+    def bits(self, inquiry: Inquiry, at: float) -> int:
+        """The bits of those reasons; of the common ones where the driver does not tell."""
+        if self._bits is None or at - self._asked_at >= _SUPPORTED_FOR_SECONDS:
+            bits = inquiry.first(
+                "nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons"
+            )
+            self._bits, self._asked_at = bits, at
+        return _COMMON_BITS if self._bits is None else self._bits
 
 
 class _DriverCounter:
@@ -197,17 +226,6 @@ class _DriverCounter:
 
 def _most_growth(seconds: float) -> float:
     return seconds * _FASTEST + 1
-
-
-def _active(inquiry: Inquiry) -> dict[str, bool] | None:
-    bits = inquiry.first("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
-    if bits is None:
-        return None
-    supported = inquiry.first("nvmlDeviceGetSupportedClocksEventReasons", "nvmlDeviceGetSupportedClocksThrottleReasons")
-    mask = (_COMMON_BITS if supported is None else supported) | bits
-    active = {reason: bool(bits & bit) for reason, bit in REASONS.items() if mask & bit}
-    active[UNKNOWN] = bool(bits & ~_KNOWN_BITS)
-    return active
 
 
 THROTTLE = GpuCollector(

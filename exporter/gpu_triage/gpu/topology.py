@@ -40,7 +40,7 @@ LEVELS: Final = MappingProxyType({0: "internal", 10: "pix", 20: "pxb", 30: "phb"
 
 GPU_NUMA_NODE = gpu_gauge(
     "gpu_numa_node",
-    "NUMA node the GPU hangs off; -1 when the firmware does not say.",
+    "NUMA node that the GPU is attached to; -1 if the firmware does not report it.",
     source="sysfs numa_node of the PCI device",
 )
 GPU_P2P_PEERS = gpu_gauge(

@@ -12,15 +12,19 @@ from typing import Final
 
 from gpu_triage.config import Config, collector_enabled
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.host.kernel_log import HOST_KERNEL_LOG
 from gpu_triage.host.network import HOST_NETWORK
 from gpu_triage.host.nfs import HOST_NFS
+from gpu_triage.host.services import FABRIC_MANAGER, HOST_SERVICES, has_switches, in_cgroup, sees_processes
 from gpu_triage.host.textfile import TEXTFILE
 from gpu_triage.kernel.files import read_names, read_text
 from gpu_triage.machine import Machine
+from gpu_triage.processes.container_names import CONTAINER_NAMES
 from gpu_triage.processes.locality import PROCESS_MEMORY_LOCALITY
 from gpu_triage.processes.on_gpu import PROCESSES
 from gpu_triage.processes.pids import names_are_host_pids, sees_every_process
 from gpu_triage.processes.pods import POD_NAMES
+from gpu_triage.processes.slurm_jobs import SLURM_JOBS
 from gpu_triage.selection import needed_but_excluded
 from gpu_triage.subjects.contract import HostCollector, runs
 from gpu_triage.subjects.metric import Sample, Tier, host_info
@@ -43,8 +47,8 @@ _REASONS: Final = {
 
 GPU_EXPORTER_DEGRADED_INFO = host_info(
     "gpu_exporter_degraded_info",
-    "A feature that has less than it could have, for lack of a right, a mount or a namespace; absent while it lacks "
-    "nothing. The log says what would help, once.",
+    "A feature that is limited because a permission, a mount or a namespace is missing; absent otherwise. The log "
+    "says once how to fix it.",
     labels=("feature", "reason"),
     source="/proc/1, /proc/self, /dev/kmsg and what options name",
 )
@@ -62,6 +66,8 @@ class Wanted:
         textfile: the folder of jobs' files; None where none is republished.
         pod_resources: the kubelet's socket; None where no kubelet is asked.
         state: the state directory; None where nothing is kept.
+        slurm_jobs: the folder of Slurm's jobs; None where none is read.
+        container_logs: the folder of links to containers' logs; None where none is listed.
         excluded: metrics that alerts need and that are not to be published.
     """
 
@@ -70,6 +76,8 @@ class Wanted:
     pod_resources: Path | None
     state: Path | None = None
     excluded: tuple[str, ...] = ()
+    slurm_jobs: Path | None = None
+    container_logs: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +121,11 @@ class AccessReader:
             ("process_memory_locality", lambda: _memory_locality(machine.procfs)),
             ("host_network", lambda: _host_network(pids)),
             ("host_nfs", lambda: _host_nfs(pids)),
+            ("host_services", lambda: _services(machine, pids)),
             ("textfile", lambda: _textfile(wanted.textfile)),
             ("pod_names", lambda: _pod_names(wanted.pod_resources)),
+            ("container_names", lambda: _container_names(wanted.container_logs)),
+            ("slurm_jobs", lambda: _slurm_jobs(wanted.slurm_jobs)),
             ("state_directory", lambda: _state_directory(wanted.state)),
         )
         excluded = (Lack(name, "excluded", _EXCLUDED_REMEDY) for name in wanted.excluded)
@@ -151,7 +162,10 @@ class _Pids:
 
 def _kernel_log(machine: Machine) -> Lack | None:
     reason = None if machine.kmsg is None else _refusal(machine.kmsg)
-    remedy = "Xids of before the start, and while the driver hangs, are not heard: CAP_SYSLOG or a privileged container"
+    remedy = (
+        "Xids from before startup or while the driver hangs, SXids of NVSwitches and kernel messages about the host "
+        "are not read: grant CAP_SYSLOG or run a privileged container"
+    )
     return Lack("kernel_log", reason, remedy) if reason else None
 
 
@@ -160,7 +174,7 @@ def _pci_bus(machine: Machine) -> Lack | None:
         read_names(machine.sysfs / "bus" / "pci" / "devices")
     except HostReadFailed as failed:
         return Lack(
-            "pci_bus", failed.reason, "slots and links are not seen: mount the host's /sys and set --path.sysfs"
+            "pci_bus", failed.reason, "slots and links are not visible: mount the host's /sys and set --path.sysfs"
         )
     return None
 
@@ -168,10 +182,7 @@ def _pci_bus(machine: Machine) -> Lack | None:
 def _processes(pids: _Pids) -> Lack | None:
     if pids.nested:
         # Even beside the host's procfs: the driver itself translates PIDs, and leaves out those of other namespaces.
-        remedy = (
-            "processes outside this container are not listed, and how many there are is not known: give it the host's "
-            "PID namespace"
-        )
+        remedy = "processes outside this container are neither listed nor counted: run it in the host's PID namespace"
         return Lack("processes", OTHER_PID_NAMESPACE, remedy)
     if pids.live and _text(pids.procfs / "1" / "status") is None:
         return Lack(
@@ -183,7 +194,7 @@ def _processes(pids: _Pids) -> Lack | None:
 def _memory_locality(procfs: Path) -> Lack | None:
     # OpenedMachine, not read: opening is what asks for the right, reading would walk the page tables.
     if _refusal(procfs / "1" / "numa_maps") == _NO_PERMISSION:
-        remedy = "memory of other users' processes is not located: CAP_SYS_PTRACE"
+        remedy = "the memory locality of other users' processes is unknown: grant CAP_SYS_PTRACE"
         return Lack("process_memory_locality", _NO_PERMISSION, remedy)
     return None
 
@@ -201,14 +212,28 @@ def _host_nfs(pids: _Pids) -> Lack | None:
     hosts, own = (_text(pids.procfs / pid / "mountinfo") for pid in ("1", "self"))
     apart = hosts and own and hosts.split(" ", 1)[0] != own.split(" ", 1)[0]
     if apart and _refusal(pids.procfs / "1" / "mountstats") == _NO_PERMISSION:
-        return Lack("host_nfs", _NO_PERMISSION, "NFS mounts made on the host after the start may be missing: user 0")
+        return Lack(
+            "host_nfs", _NO_PERMISSION, "NFS mounts made on the host after startup may be missing: run as user 0"
+        )
     return None
+
+
+def _services(machine: Machine, pids: _Pids) -> Lack | None:
+    if sees_processes(machine.procfs) or in_cgroup(machine.sysfs, FABRIC_MANAGER) or not has_switches(machine.sysfs):
+        return None
+    remedy = (
+        "a fabric manager that never started is not detected: mount the host's /sys with its cgroups, and the host's "
+        "/proc with all processes visible"
+    )
+    return Lack("host_services", OTHER_PID_NAMESPACE if pids.foreign else "hidden", remedy)
 
 
 def _textfile(folder: Path | None) -> Lack | None:
     reason = None if folder is None else _refusal(folder)
     return (
-        Lack("textfile", reason, f"jobs' metrics are not republished: let this user read {folder}") if reason else None
+        Lack("textfile", reason, f"metrics of jobs are not exposed: allow this user to read {folder}")
+        if reason
+        else None
     )
 
 
@@ -221,14 +246,26 @@ def _pod_names(socket: Path | None) -> Lack | None:
         reason: str | None = _reason(error)
     else:
         reason = None if os.access(socket, os.W_OK, effective_ids=True) else _NO_PERMISSION
-    return Lack("pod_names", reason, f"pods are not named: user 0, and a mount of {socket}") if reason else None
+    return Lack("pod_names", reason, f"pods are not named: run as user 0 and mount {socket}") if reason else None
+
+
+def _container_names(folder: Path | None) -> Lack | None:
+    reason = None if folder is None else _refusal(folder)
+    remedy = f"pods that share a GPU cannot be distinguished by process: allow this user to list {folder}"
+    return Lack("container_names", reason, remedy) if reason else None
+
+
+def _slurm_jobs(folder: Path | None) -> Lack | None:
+    reason = None if folder is None else _refusal(folder)
+    remedy = f"GPUs allocated by Slurm are unknown: let its prolog create {folder}, and allow this user to read it"
+    return Lack("slurm_jobs", reason, remedy) if reason else None
 
 
 def _state_directory(folder: Path | None) -> Lack | None:
     if folder is None:
         return None
     reason = None if os.access(folder, os.W_OK | os.X_OK, effective_ids=True) else _refusal(folder) or _NO_PERMISSION
-    remedy = f"incidents are forgotten when the exporter ends: let this user write to {folder}"
+    remedy = f"incident history is lost when the exporter stops: allow this user to write to {folder}"
     return Lack("state_directory", reason, remedy) if reason else None
 
 
@@ -252,13 +289,23 @@ def _text(path: Path) -> str | None:
         return None
 
 
-_OF_COLLECTORS: Final = (PROCESSES, PROCESS_MEMORY_LOCALITY, HOST_NETWORK, HOST_NFS, TEXTFILE, POD_NAMES)
+_OF_COLLECTORS: Final = (
+    PROCESSES,
+    PROCESS_MEMORY_LOCALITY,
+    HOST_NETWORK,
+    HOST_NFS,
+    HOST_SERVICES,
+    TEXTFILE,
+    POD_NAMES,
+    CONTAINER_NAMES,
+    SLURM_JOBS,
+)
 
 
 def wanted(config: Config) -> Wanted:
     """The features that this configuration runs."""
     features = {"pci_bus", *(collector.name for collector in _OF_COLLECTORS if runs(collector, config))}
-    if collector_enabled(config, xid.NAME, default=True):
+    if collector_enabled(config, xid.NAME, default=True) or runs(HOST_KERNEL_LOG, config):
         features.add("kernel_log")
     if config.state_directory is not None:
         features.add("state_directory")
@@ -268,6 +315,8 @@ def wanted(config: Config) -> Wanted:
         config.kubernetes_pod_resources_socket,
         config.state_directory,
         needed_but_excluded(config),
+        config.slurm_jobs_directory,
+        config.kubernetes_container_logs,
     )
 
 

@@ -8,9 +8,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from operator import sub
+from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.host.cpu_frequency import CpuFrequencies
 from gpu_triage.host.numa import read_numa_nodes
 from gpu_triage.kernel.files import parse_count
 from gpu_triage.kernel.inquiry import HostInquiry
@@ -30,6 +32,8 @@ _CPU = re.compile(r"cpu([0-9]{1,5})((?: +[0-9]{1,20}){4,}) *")
 
 _LOAD = re.compile(r"([0-9]{1,9}\.[0-9]{1,9}) ")
 _NODE_WITHOUT_NUMA = 0
+_BUSY_RATIO = 0.5
+"""From which on a CPU's clock tells something: at rest it is low."""
 
 GPU_HOST_CPU_SECONDS_TOTAL = host_counter(
     "gpu_host_cpu_seconds_total",
@@ -44,6 +48,13 @@ GPU_HOST_CPU_BUSIEST_RATIO = host_gauge(
     "when one thread feeds the GPU and can do no more.",
     labels=("numa_node",),
     source="/proc/stat",
+)
+GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO = host_gauge(
+    "gpu_host_cpu_busiest_frequency_ratio",
+    "Present clock of that CPU over its highest, 0-1; absent while it was busy for less than half of the interval, and "
+    "without cpufreq, as on most virtual machines.",
+    labels=("numa_node",),
+    source="/sys/devices/system/cpu/cpufreq/policy*/{scaling_cur_freq,cpuinfo_max_freq}",
 )
 GPU_HOST_CPUS = host_gauge(
     "gpu_host_cpus",
@@ -74,6 +85,7 @@ class NodeCpu:
     seconds: Annotated[Mapping[str, float], GPU_HOST_CPU_SECONDS_TOTAL]
     busiest_ratio: Annotated[float | None, GPU_HOST_CPU_BUSIEST_RATIO]
     cpus: Annotated[int, GPU_HOST_CPUS]
+    busiest_frequency_ratio: Annotated[float | None, GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +119,7 @@ class HostCpuReader:
         self._node_of: dict[int, int] = {}
         self._counted: dict[int, tuple[int, ...]] = {}
         self._last: dict[int, tuple[int, ...]] = {}
+        self._frequencies = CpuFrequencies()
 
     def read(self, round_: HostRound) -> HostCpuReading:
         """CPUs and load of the host.
@@ -123,30 +136,39 @@ class HostCpuReader:
         inquiry.finish()
         cpus_by_node = _numa_nodes(round_)
         return HostCpuReading(
-            nodes=self._nodes(stat.ticks, cpus_by_node) if stat else (),
+            nodes=self._nodes(stat.ticks, cpus_by_node, round_.machine.sysfs) if stat else (),
             load1=load1,
             processes_blocked=stat.processes_blocked if stat else None,
             context_switches=stat.context_switches if stat else None,
         )
 
     def _nodes(
-        self, ticks: Mapping[int, tuple[int, ...]], cpus_by_node: Mapping[int, frozenset[int]] | None
+        self, ticks: Mapping[int, tuple[int, ...]], cpus_by_node: Mapping[int, frozenset[int]] | None, sysfs: Path
     ) -> tuple[NodeCpu, ...]:
         self._place(ticks, cpus_by_node)
         online = {cpu: self._count(cpu, values) for cpu, values in ticks.items() if cpu in self._node_of}
-        busiest: dict[int, float] = {}
+        busiest: dict[int, tuple[float, int]] = {}
         for cpu, now in online.items():
             ratio = busy_ratio(self._last[cpu], now) if cpu in self._last else None
             if ratio is not None:
                 node = self._node_of[cpu]
-                busiest[node] = max(ratio, busiest.get(node, 0.0))
+                busiest[node] = max((ratio, -cpu), busiest.get(node, (0.0, -cpu)))
         self._last = online
         self._counted.update(online)
         cpus = Counter(self._node_of[cpu] for cpu in online)
         return tuple(
-            NodeCpu(numa_node=node, cpus=cpus[node], seconds=seconds, busiest_ratio=busiest.get(node))
+            NodeCpu(
+                numa_node=node,
+                cpus=cpus[node],
+                seconds=seconds,
+                busiest_ratio=busiest[node][0] if node in busiest else None,
+                busiest_frequency_ratio=self._frequency(sysfs, *busiest.get(node, (0.0, 0))),
+            )
             for node, seconds in sorted(self._seconds().items())
         )
+
+    def _frequency(self, sysfs: Path, busy: float, negative_cpu: int) -> float | None:
+        return self._frequencies.ratio(sysfs, -negative_cpu) if busy >= _BUSY_RATIO else None
 
     def _place(self, ticks: Mapping[int, object], cpus_by_node: Mapping[int, frozenset[int]] | None) -> None:
         # The kernel lists online CPUs only, and a node's sum must not lose a CPU that goes offline: a CPU

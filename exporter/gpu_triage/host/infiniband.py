@@ -1,19 +1,29 @@
-"""What the host's InfiniBand and RoCE ports have carried, and whether they can."""
+"""What the host's InfiniBand and RoCE ports have carried, whether they can, and what went wrong on them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Final
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.kernel.files import parse_count, read_names
+from gpu_triage.host.infiniband_faults import (
+    EVENTS,
+    ExpectedRates,
+    PortFaultCounters,
+    PortFaults,
+    PortPlan,
+    PortPlans,
+    PortRate,
+)
+from gpu_triage.host.infiniband_files import CounterFiles, parse_rate, parse_state, read_attribute
+from gpu_triage.kernel.files import read_names
 from gpu_triage.kernel.inquiry import HostInquiry
 from gpu_triage.subjects.bounds import MOST_DEVICES, Bound, is_virtual_function
 from gpu_triage.subjects.contract import HostCollector
-from gpu_triage.subjects.metric import Sample, Tier, host_counter, host_gauge
+from gpu_triage.subjects.metric import ANY, Sample, Tier, host_counter, host_gauge, no_sample
 from gpu_triage.subjects.monotone import MonotoneCounters
 from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import HostRound
@@ -24,14 +34,11 @@ _BYTES_PER_WORD: Final = 4
 _SATURATED: Final = 0xFFFFFFFF
 """Where a 32-bit counter of an older adapter stays until somebody resets it."""
 
-_NO_ANSWER: Final = (1 << 64) - 1
-"""What a device that fell off the bus reads as."""
-
-_BYTES_PER_SECOND_PER_GIGABIT: Final = 1_000_000_000 / 8
 _ACTIVE: Final = 4
-_STATE: Final = re.compile(r"([0-9])(?::.*)?")
-_RATE: Final = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?) Gb/sec\b.*")
+PORT_LINK_UP: Final = 5
+"""Physical state of a port with a link."""
 _PORT: Final = re.compile(r"[0-9]{1,3}")
+_NO_FAULTS: Final = PortFaults(None, None, None, {})
 
 GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL = host_counter(
     "gpu_host_infiniband_receive_bytes_total",
@@ -59,6 +66,64 @@ GPU_HOST_INFINIBAND_UP = host_gauge(
     labels=("device", "port"),
     source="/sys/class/infiniband/*/ports/*/state",
 )
+GPU_HOST_INFINIBAND_PHYSICAL_STATE = host_gauge(
+    "gpu_host_infiniband_physical_state",
+    "Physical state of a port whose link is not up: {states}. A port without a cable polls, or is disabled. Profile "
+    "full also shows the ports whose link is up.",
+    labels=("device", "port"),
+    states={
+        1: "sleep",
+        2: "polling",
+        3: "disabled",
+        4: "training",
+        PORT_LINK_UP: "link up",
+        6: "link error recovery",
+        7: "test",
+    },
+    source="/sys/class/infiniband/*/ports/*/phys_state",
+    brief=lambda sample: sample.value != PORT_LINK_UP,
+)
+GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO = host_gauge(
+    "gpu_host_infiniband_rate_expected_ratio",
+    "Rate of an active port as a share of what it should be, 0-1: the highest rate since the exporter started, or "
+    "that of all other active ports of the same board on this host, if these are at least three and agree. Shown "
+    "while it is below 1; profile full always shows it.",
+    labels=("device", "port"),
+    source="/sys/class/infiniband/*/ports/*/rate",
+    brief=lambda sample: sample.value < 1,
+)
+GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL = host_counter(
+    "gpu_host_infiniband_link_errors_total",
+    "Errors of the port's link: symbol errors, link error recoveries, packets received with an error, local link "
+    "integrity errors and buffer overruns. Absent where the adapter counts none of them, and for virtual functions. "
+    "Some of these counters have only 4 to 16 bits and stop when they are full, until somebody resets them; a reset "
+    "is not seen here.",
+    labels=("device", "port"),
+    source="/sys/class/infiniband/*/ports/*/counters/symbol_error and others",
+)
+GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL = host_counter(
+    "gpu_host_infiniband_link_downs_total",
+    "How often the port's link went down: as the adapter counts it for InfiniBand, as the network interface counts "
+    "lost carriers for RoCE. Where neither counts, or the adapter's 8 bits are full, what the exporter saw itself. "
+    "Absent for virtual functions.",
+    labels=("device", "port"),
+    source="/sys/class/infiniband/*/ports/*/counters/link_downed, device/net/*/carrier_down_count",
+)
+GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL = host_counter(
+    "gpu_host_infiniband_timeouts_total",
+    "RDMA requests that the other end did not acknowledge in time, so that they were sent again: packets were lost, "
+    "or the other end is gone. Absent where the adapter does not count them, and for virtual functions.",
+    labels=("device", "port"),
+    source="/sys/class/infiniband/*/ports/*/hw_counters/local_ack_timeout_err",
+)
+GPU_HOST_INFINIBAND_EVENTS_TOTAL = host_counter(
+    "gpu_host_infiniband_events_total",
+    "Errors of the port's link, packets that were lost or sent again, and signs of congestion, by event ({event}), as "
+    "the adapter counts them; a counter that is full stops until it is reset. Only in profile full.",
+    labels={"device": ANY, "port": ANY, "event": EVENTS},
+    source="/sys/class/infiniband/*/ports/*/counters/*, hw_counters/*",
+    brief=no_sample,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +141,12 @@ class InfinibandPort:
     transmit_bytes: Annotated[int | None, GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL]
     rate_bytes_per_second: Annotated[float | None, GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND]
     up: Annotated[bool | None, GPU_HOST_INFINIBAND_UP]
+    physical_state: Annotated[int | None, GPU_HOST_INFINIBAND_PHYSICAL_STATE] = None
+    rate_expected_ratio: Annotated[float | None, GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO] = None
+    link_errors: Annotated[int | None, GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL] = None
+    link_downs: Annotated[int | None, GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL] = None
+    timeouts: Annotated[int | None, GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL] = None
+    events: Annotated[Mapping[str, int], GPU_HOST_INFINIBAND_EVENTS_TOTAL] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +161,10 @@ class HostInfinibandReader:
 
     def __init__(self) -> None:
         self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
+        self._files = CounterFiles()
+        self._faults = PortFaultCounters(self._files)
+        self._plans = PortPlans()
+        self._expected = ExpectedRates()
         self._bound = Bound(MOST_DEVICES, "too_many_ports")
 
     def read(self, round_: HostRound) -> HostInfinibandReading:
@@ -104,74 +179,49 @@ class HostInfinibandReader:
         adapters = round_.machine.sysfs / "class" / "infiniband"
         found = [(device, port) for device in read_names(adapters) or () for port in _ports(round_, adapters / device)]
         kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(adapters / each[0]))
-        ports = tuple(self._port(inquiry, *each, adapters / each[0] / "ports" / each[1]) for each in kept)
+        plans = [self._plans.of(adapters / device, port) for device, port in kept]
+        ports = [self._port(inquiry, *each, adapters / each[0], plan) for each, plan in zip(kept, plans, strict=True)]
+        rates = (
+            PortRate((port.device, port.port), plan.kind, port.rate_bytes_per_second)
+            for port, plan in zip(ports, plans, strict=True)
+        )
+        ratios = self._expected.ratios(rates)
         inquiry.finish()
-        return HostInfinibandReading(ports)
+        return HostInfinibandReading(
+            tuple(replace(port, rate_expected_ratio=ratios.get((port.device, port.port))) for port in ports)
+        )
 
-    def _port(self, inquiry: HostInquiry, device: str, port: str, directory: Path) -> InfinibandPort:
-        state = inquiry.parse(directory / "state", parse_state)
-        rate = inquiry.parse(directory / "rate", parse_rate)
+    def _port(self, inquiry: HostInquiry, device: str, port: str, adapter: Path, plan: PortPlan) -> InfinibandPort:
+        directory = adapter / "ports" / port
+        state = read_attribute(inquiry, directory / "state", parse_state)
+        rate = read_attribute(inquiry, directory / "rate", parse_rate)
+        physical = read_attribute(inquiry, directory / "phys_state", parse_state)
+        up = None if state is None else state == _ACTIVE
+        # The counters of a virtual function are its adapter's, or nobody's.
+        virtual = is_virtual_function(adapter)
+        faults = _NO_FAULTS if virtual else self._faults.read(inquiry, plan, device, port, up=up)
         return InfinibandPort(
             device=device,
             port=port,
             receive_bytes=self._bytes(inquiry, (device, port, "rcv"), directory),
             transmit_bytes=self._bytes(inquiry, (device, port, "xmit"), directory),
             # A port that is down still shows a rate, that of its last link or the least it can do.
-            rate_bytes_per_second=rate if state == _ACTIVE and rate else None,
-            up=None if state is None else state == _ACTIVE,
+            rate_bytes_per_second=rate if up and rate else None,
+            up=up,
+            physical_state=physical if physical in GPU_HOST_INFINIBAND_PHYSICAL_STATE.states else None,
+            link_errors=faults.link_errors,
+            link_downs=faults.link_downs,
+            timeouts=faults.timeouts,
+            events=faults.events,
         )
 
     def _bytes(self, inquiry: HostInquiry, key: tuple[str, str, str], directory: Path) -> int | None:
         name = f"port_{key[2]}_data"
-        words = inquiry.parse(directory / "counters_ext" / f"{name}_64", parse_words)  # kernels before 4.5
+        words = self._files.read(inquiry, directory / "counters_ext" / f"{name}_64")  # kernels before 4.5
         if words is None:
-            words = inquiry.parse(directory / "counters" / name, parse_words)
+            words = self._files.read(inquiry, directory / "counters" / name)
             words = None if words == _SATURATED else words
         return None if words is None else self._counters.published(key, words) * _BYTES_PER_WORD
-
-
-def parse_state(text: str) -> int:
-    """Number of a port's state.
-
-    >>> parse_state("4: ACTIVE")
-    4
-
-    Raises:
-        ValueError: the text is no state.
-    """
-    match = _STATE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text[:40]!r} is no state of a port")
-    return int(match[1])
-
-
-def parse_rate(text: str) -> float | None:
-    """Bytes a second of a rate; None for the adapter's ``N/A``.
-
-    >>> parse_rate("400 Gb/sec (4X NDR)")
-    50000000000.0
-
-    Raises:
-        ValueError: the text is no rate.
-    """
-    if text.strip() == "" or text.startswith("N/A"):
-        return None
-    match = _RATE.fullmatch(text.strip())
-    if match is None:
-        raise ValueError(f"{text[:40]!r} is no rate of a port")
-    return float(match[1]) * _BYTES_PER_SECOND_PER_GIGABIT
-
-
-def parse_words(text: str) -> int | None:
-    """A counter's value; None for ``N/A (no PMA)``, what an adapter says that does not count.
-
-    Raises:
-        ValueError: the text is no count, or all ones: the adapter does not answer.
-    """
-    words = None if text.startswith("N/A") else parse_count(text.strip())
-    if words == _NO_ANSWER:
-        raise ValueError("all bits are set: the adapter does not answer")
-    return words
 
 
 def _ports(round_: HostRound, adapter: Path) -> list[str]:

@@ -59,9 +59,25 @@ GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND = host_gauge(
     labels=("device",),
     source="/sys/class/net/*/speed",
 )
+GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO = host_gauge(
+    "gpu_host_network_speed_expected_ratio",
+    "Speed of the interface's link as a share of the highest since the exporter started, 0-1; of a bond, that of its "
+    "members together. Shown while it is below 1; profile full always shows it. Absent when the link is down, and for "
+    "an interface whose adapter is an InfiniBand or RoCE device: see gpu_host_infiniband_rate_expected_ratio.",
+    labels=("device",),
+    source="/sys/class/net/*/speed",
+    brief=lambda sample: sample.value < 1,
+)
+GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL = host_counter(
+    "gpu_host_network_carrier_downs_total",
+    "How often the interface lost its link. Absent for an interface whose adapter is an InfiniBand or RoCE device: see "
+    "gpu_host_infiniband_link_downs_total.",
+    labels=("device",),
+    source="/sys/class/net/*/carrier_down_count, before Linux 4.16 half of carrier_changes",
+)
 GPU_HOST_NETWORK_NUMA_NODE = host_gauge(
     "gpu_host_network_numa_node",
-    "NUMA node the interface hangs off; absent when the firmware does not say, and for bonds.",
+    "NUMA node that the interface is attached to; absent if the firmware does not report it, and for bonds.",
     labels=("device",),
     source="/sys/class/net/*/device/numa_node",
 )
@@ -84,6 +100,8 @@ class NetworkInterface:
     transmit_drops: Annotated[int, GPU_HOST_NETWORK_DROPS_TOTAL, "transmit"]
     speed_bytes_per_second: Annotated[int | None, GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND]
     numa_node: Annotated[int | None, GPU_HOST_NETWORK_NUMA_NODE]
+    speed_expected_ratio: Annotated[float | None, GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO] = None
+    carrier_downs: Annotated[int | None, GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +128,7 @@ class HostNetworkReader:
     def __init__(self) -> None:
         """Start without a last reading."""
         self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
+        self._fastest: dict[str, int] = {}
         self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
 
     def read(self, round_: HostRound) -> HostNetworkReading:
@@ -137,15 +156,28 @@ class HostNetworkReader:
     def _interface(self, inquiry: HostInquiry, device: Path, name: str, counts: InterfaceCounts) -> NetworkInterface:
         now = {field: self._counters.published((name, field), value) for field, value in counts._asdict().items()}
         speed = inquiry.ask(lambda: read_int(device / "speed"))
+        speed = speed if speed is not None and 0 < speed < _HIGHEST_SPEED else None
         node = inquiry.ask(lambda: read_int(device / "device" / "numa_node"))
+        rdma = is_present(device / "device" / "infiniband")
         return NetworkInterface(
             device=name,
             **now,
-            speed_bytes_per_second=(
-                speed * _BYTES_PER_SECOND_PER_MEGABIT if speed is not None and 0 < speed < _HIGHEST_SPEED else None
-            ),
+            speed_bytes_per_second=None if speed is None else speed * _BYTES_PER_SECOND_PER_MEGABIT,
             numa_node=node if node is not None and node >= 0 else None,
+            speed_expected_ratio=None if rdma or speed is None else self._share_of_fastest(name, speed),
+            carrier_downs=None if rdma else self._carrier_downs(inquiry, device, name),
         )
+
+    def _share_of_fastest(self, name: str, speed: int) -> float:
+        fastest = self._fastest[name] = max(speed, self._fastest.get(name, 0))
+        return speed / fastest
+
+    def _carrier_downs(self, inquiry: HostInquiry, device: Path, name: str) -> int | None:
+        downs = inquiry.ask(lambda: read_int(device / "carrier_down_count"))
+        if downs is None:
+            changes = inquiry.ask(lambda: read_int(device / "carrier_changes"))
+            downs = None if changes is None else changes // 2
+        return None if downs is None or downs < 0 else self._counters.published((name, "carrier_downs"), downs)
 
 
 def parse_interface(line: str) -> tuple[str, InterfaceCounts] | None:

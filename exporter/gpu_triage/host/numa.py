@@ -30,7 +30,7 @@ def read_numa_nodes(sysfs: Path) -> dict[int, frozenset[int]]:
         match = _NODE.fullmatch(name)
         if match is None:
             continue
-        path = directory / name / "cpulist"
+        path = f"{directory}/{name}/cpulist"
         try:
             cpus = parse_cpu_list(read_text(path) or "")
         except ValueError as error:

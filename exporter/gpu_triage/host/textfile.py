@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 GPU_EXPORTER_TEXTFILE_MTIME_SECONDS = host_gauge(
     "gpu_exporter_textfile_mtime_seconds",
-    "Unix time at which a job's file was last written; what is in it is as old.",
+    "Unix time at which a job's file was last written; its metrics are that old.",
     labels=("file",),
     source="--collector.textfile.directory",
 )
 GPU_EXPORTER_TEXTFILE_ERROR_INFO = host_info(
     "gpu_exporter_textfile_error_info",
-    "Why a job's file is not republished, or not all of it, as a named error; absent while all of it is.",
+    "Why a job's file is rejected completely or in part, as a named error; absent while the whole file is accepted.",
     labels=("file", "error"),
     source="--collector.textfile.directory",
 )

@@ -19,20 +19,19 @@ NO_GPU: Final = GpuLabels("", "")
 
 GPU_RESET_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_reset_timestamp_seconds",
-    "Unix time at which the GPU was last initialised anew, as far as the exporter knows: the boot, a driver that was "
-    "loaded, a card that the kernel found on the bus, GPUs released and acquired again, a reset that the driver had "
-    "asked for and asks for no more, volatile ECC errors that went back between two sessions. What the GPU reported "
-    "before that is of the past. Opening NVML again and a restart of the exporter are no such signs. Absent where "
-    "none is known.",
+    "Unix time at which the GPU was last initialized, as far as the exporter can tell: a boot, a driver load, a "
+    "card that appeared on the bus, GPUs that were released and reopened, a reset that the driver required and no "
+    "longer requires, volatile ECC errors that decreased between two sessions. Errors from before this time are "
+    "history. Reopening NVML or restarting the exporter does not change it. Absent if unknown.",
     source="/proc/stat, btime; /dev/kmsg; the sampler",
 )
 GPU_INCIDENTS_RECENT = gpu_gauge(
     "gpu_incidents_recent",
-    "Incidents of one kind within the last 7 or 30 days, on this board wherever it was (by=board) or in this slot "
-    "whichever board was there (by=slot); absent while there was none. Without gpu and uuid: a slot that had Xids "
-    "and whose GPU the driver has not shown. Kinds are the Xids that ask for a page or a ticket, lost, uncorrected "
-    "(memory errors) and reset. Incidents of one kind on one board that are less than an hour apart are one. Without "
-    "a state directory, since the exporter started.",
+    "Incidents of one kind within the last 7 or 30 days, on this board in any slot (by=board) or in this slot "
+    "with any board (by=slot); absent if there were none. Without gpu and uuid: a slot that had Xids and whose "
+    "GPU the driver has not listed. Kinds are the Xids that need a page or a ticket, lost, uncorrected (memory "
+    "errors) and reset. Incidents of one kind on one board that are less than an hour apart count as one. Without "
+    "a state directory, counted since the exporter started.",
     labels={"pci_bus_id": ANY, "by": ("board", "slot"), "kind": ANY, "days": map(str, WINDOW_DAYS)},
     source="the sampler; the state directory",
 )

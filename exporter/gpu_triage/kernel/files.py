@@ -38,7 +38,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _COUNT_DIGITS = 20
 
 
-def read_text(path: Path, limit: int = DEFAULT_LIMIT_BYTES) -> str | None:
+def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES) -> str | None:
     """Content of a kernel file; bytes that are not UTF-8 become U+FFFD.
 
     None when there is no such file, or the kernel answers that it has nothing to say through it.
@@ -95,7 +95,7 @@ def read_names(directory: Path) -> list[str] | None:
         raise _failure(directory, error) from error
 
 
-def read_link(path: Path) -> str | None:
+def read_link(path: Path | str) -> str | None:
     """Target of a symbolic link as written; None when there is no such link.
 
     Raises:
@@ -147,5 +147,5 @@ def parse_cpu_list(text: str) -> frozenset[int]:
     return frozenset(cpus)
 
 
-def _failure(path: Path, error: OSError) -> HostReadFailed:
+def _failure(path: Path | str, error: OSError) -> HostReadFailed:
     return HostReadFailed(_REASONS.get(error.errno or 0, "io_error"), path, error.strerror or str(error))

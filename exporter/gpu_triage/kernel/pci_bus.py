@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,8 @@ _NVIDIA = "0x10de"
 # Display controllers: VGA compatible and 3D. NVSwitches are bridges (0x0680), a card's sound is 0x0403.
 _GPU_CLASSES = ("0x0300", "0x0302")
 _BRIDGE_CLASS = "0x0604"
+_MOST_DEVICES = 1024
+"""Whose folders are remembered by name: making a Path costs as much as reading a file."""
 _PASS_THROUGH = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
 _LINK_SPEED = re.compile(r"([0-9]{1,3}(?:\.[0-9])?) GT/s")
 _GENERATIONS = {rate: generation for generation, rate in TRANSFER_RATES.items()}
@@ -74,7 +76,7 @@ def read_pci_gpus(round_: HostRound) -> tuple[PciGpu, ...] | None:
     inquiry = HostInquiry(round_.failures)
     devices = round_.machine.sysfs / "bus" / "pci" / "devices"
     names = inquiry.ask(lambda: read_names(devices))
-    gpus = [inquiry.ask(partial(_nvidia_gpu, devices / name)) for name in names or () if _BUS_ID.fullmatch(name)]
+    gpus = [inquiry.ask(partial(_nvidia_gpu, f"{devices}/{name}")) for name in names or () if _BUS_ID.fullmatch(name)]
     inquiry.finish()
     return None if names is None else tuple(gpu for gpu in gpus if gpu is not None)
 
@@ -159,6 +161,7 @@ def parse_link_width(text: str) -> int | None:
     return width if width in WIDTHS else None
 
 
+@lru_cache(_MOST_DEVICES)
 def device_directory(sysfs: Path, bus_id: str) -> Path:
     """Where sysfs has the files of a device, whether or not it exists.
 
@@ -176,11 +179,12 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _nvidia_gpu(device: Path) -> PciGpu | None:
-    # Most devices of a host are not NVIDIA's: they cost one read each.
-    if (read_text(device / "vendor", limit=4096) or "").strip() != _NVIDIA:
+def _nvidia_gpu(device: str) -> PciGpu | None:
+    # Most devices of a host are not NVIDIA's: they cost one read each, and no Path, which would cost as much again.
+    if (read_text(f"{device}/vendor", limit=4096) or "").strip() != _NVIDIA:
         return None
-    if not (read_text(device / "class", limit=4096) or "").startswith(_GPU_CLASSES):
+    if not (read_text(f"{device}/class", limit=4096) or "").startswith(_GPU_CLASSES):
         return None
-    driver = read_link(device / "driver")
-    return PciGpu(bus_id=device.name.lower(), driver=PurePosixPath(driver).name if driver else None)
+    driver = read_link(f"{device}/driver")
+    bus_id = device.rpartition("/")[2].lower()
+    return PciGpu(bus_id=bus_id, driver=driver.rpartition("/")[2] if driver else None)

@@ -16,6 +16,7 @@ import threading
 import time
 from typing import Final
 
+from gpu_triage.child import ChildNotStarted, ChildProcess
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable, ProbeFailed
 from gpu_triage.machine import ProbeReport, SystemNvml
 from gpu_triage.nvml.inquiry import Inquiry
@@ -25,7 +26,6 @@ _PROBE_SECONDS: Final = 60.0
 """Initialising NVML takes some seconds on a host without persistence mode, more with a GPU that is sick."""
 _GPU_SECONDS: Final = 10.0
 """How long the child waits for GPUs that do not say who they are."""
-_END_SECONDS: Final = 1.0
 _GPU_SENSOR: Final = 0
 _QUESTIONS: Final = (
     ("nvmlDeviceGetMemoryInfo",),
@@ -38,7 +38,7 @@ class ProbeProcess:
     """Looks with a child process. One thread at a time calls it."""
 
     def __init__(self) -> None:
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child = ChildProcess(__spec__.name)
 
     def look(self) -> ProbeReport:
         """The GPUs that answer a new session; takes a minute at most.
@@ -46,38 +46,17 @@ class ProbeProcess:
         Raises:
             ProbeFailed: the child cannot be started, found no driver or does not come back.
         """
-        if self._child is not None and self._child.poll() is None:
+        if self._child.hangs:
             raise ProbeFailed("the process of an earlier look cannot be ended: it hangs in the driver")
         began = time.monotonic()
         try:
-            child = self._child = subprocess.Popen(  # noqa: S603 - our own module, and no argument
-                [sys.executable, "-m", __spec__.name],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                # Nothing of the directory that the exporter happens to run in is imported.
-                env={**os.environ, "PYTHONSAFEPATH": "1"},
-            )
-        except (OSError, ValueError) as error:
+            written, code = self._child.run(_PROBE_SECONDS)
+        except ChildNotStarted as error:
             raise ProbeFailed(f"no process to look with can be started: {error}") from error
-        try:
-            written, _ = child.communicate(timeout=_PROBE_SECONDS)
         except subprocess.TimeoutExpired as error:
-            self._end(child)
             raise ProbeFailed(f"NVML does not answer a new process within {_PROBE_SECONDS:.0f} s") from error
-        count, answering = _parsed(written, child.returncode)
+        count, answering = _parsed(written, code)
         return ProbeReport(count, answering, time.monotonic() - began)
-
-    def _end(self, child: subprocess.Popen[bytes]) -> None:
-        child.kill()
-        try:
-            child.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            # Stuck in the kernel. It is asked after before the next look.
-            return
-        finally:
-            if child.stdout is not None:
-                child.stdout.close()
 
 
 def _parsed(written: bytes, code: int) -> tuple[int, dict[str, int]]:

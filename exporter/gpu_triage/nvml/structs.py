@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from typing import Final
 
@@ -41,11 +42,17 @@ class FabricInfo:
         state: nvmlGpuFabricState_t.
         status: nvmlReturn_t with which joining the fabric ended; to be looked at once the state is "completed".
         health_summary: NVML_GPU_FABRIC_HEALTH_SUMMARY_*; None from drivers that give none.
+        health_mask: fields of NVML_GPU_FABRIC_HEALTH_MASK_*, each 0 where it is not supported; 0 from drivers without.
+        cluster_uuid: of the fabric that spans several hosts; "" within one host.
+        clique: which GPUs of that fabric reach each other.
     """
 
     state: int
     status: int
     health_summary: int | None
+    health_mask: int = 0
+    cluster_uuid: str = ""
+    clique: int = 0
 
 
 def fabric_info(inquiry: Inquiry) -> FabricInfo | None:
@@ -55,11 +62,19 @@ def fabric_info(inquiry: Inquiry) -> FabricInfo | None:
     """
     latest = pynvml.c_nvmlGpuFabricInfo_v3_t()
     if inquiry.ask("nvmlDeviceGetGpuFabricInfoV", latest) is not None:
-        return FabricInfo(latest.state & _BYTE, latest.status, latest.healthSummary)
+        summary, mask = latest.healthSummary, latest.healthMask
+        cluster = _uuid(bytes(latest.clusterUuid))
+        return FabricInfo(latest.state & _BYTE, latest.status, summary, mask, cluster, latest.cliqueId)
     older = pynvml.c_nvmlGpuFabricInfo_v2_t()
     if inquiry.ask("nvmlDeviceGetGpuFabricInfoV", older) is not None:
-        return FabricInfo(older.state & _BYTE, older.status, None)
+        cluster = _uuid(bytes(older.clusterUuid))
+        return FabricInfo(older.state & _BYTE, older.status, None, cluster_uuid=cluster, clique=older.cliqueId)
     return None
+
+
+def _uuid(raw: bytes) -> str:
+    """A UUID as nvidia-smi writes it; "" for none, which is all zeros."""
+    return str(uuid.UUID(bytes=raw)) if any(raw) else ""
 
 
 def in_fabric(inquiry: Inquiry) -> bool:

@@ -8,14 +8,17 @@ from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Final
 
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.gpu.identity import read_minor_number
 from gpu_triage.gpu.mig_uuids import read_mig_uuids
 from gpu_triage.gpu.modes import mig_mode
 from gpu_triage.host.numa import read_numa_nodes
 from gpu_triage.kernel.pci_bus import numa_node_of
-from gpu_triage.machine import Workload
+from gpu_triage.machine import Workload, dra_name
 from gpu_triage.nvml.inquiry import Inquiry
+from gpu_triage.processes import vitals as process_vitals
 from gpu_triage.processes.listing import BOTH, KINDS, ListedProcess, list_processes
 from gpu_triage.processes.pids import ProcessFacts, names_are_host_pids, sees_every_process
+from gpu_triage.processes.vitals import ProcessVitals, ProcessVitalsReader
 from gpu_triage.subjects.contract import GpuCollector, GpuLabels
 from gpu_triage.subjects.metric import Sample, Tier, gpu_gauge, gpu_info
 from gpu_triage.subjects.rendering import samples
@@ -77,8 +80,9 @@ GPU_PROCESS_NUMA_LOCAL = gpu_gauge(
 GPU_PROCESS_INFO = gpu_info(
     "gpu_process_info",
     "Whose process it is; join on gpu, uuid and pid. What does not apply or cannot be read is an empty label. The "
-    "workload's names are those of the one container that holds the GPU, or of the one pod whose containers do; "
-    "empty where several pods share it and without --kubernetes.pod-resources-socket.",
+    "workload's names are those of the process's container with --kubernetes.container-logs. With "
+    "--kubernetes.pod-resources-socket alone they are those of the one container that holds the GPU, or of the one "
+    "pod whose containers do, and empty where several pods share it; gpu_allocated names them all.",
     labels=(
         "pid",
         "process",
@@ -90,7 +94,7 @@ GPU_PROCESS_INFO = gpu_info(
         "workload_container",
         "slurm_job_id",
     ),
-    source="/proc/PID/{comm,status,cgroup}; the kubelet's pod resources",
+    source="/proc/PID/{comm,status,cgroup}; names in /var/log/containers; the kubelet's pod resources",
 )
 GPU_NUMA_MISMATCHED_PROCESSES = gpu_gauge(
     "gpu_numa_mismatched_processes",
@@ -116,6 +120,7 @@ class ProcessReading:
         facts: from procfs; None when it vanished or this procfs is of another PID namespace.
         locality: of its CPU affinity.
         workload: the pod and container it runs in; empty names for what is not known for certain.
+        vitals: how it fares on the host; None where facts are, or that cannot be read.
     """
 
     pid: int
@@ -125,6 +130,7 @@ class ProcessReading:
     facts: ProcessFacts | None
     locality: Locality
     workload: Workload
+    vitals: ProcessVitals | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +158,7 @@ class ProcessesReader:
         self._most = most
         self._newest_us = 0
         self._facts: ProcessFactsReader | None = None
+        self._vitals = ProcessVitalsReader()
         self._sees_all: bool | None = None
 
     def read(self, gpu: GpuRound) -> ProcessesReading:
@@ -167,6 +174,7 @@ class ProcessesReader:
         workloads = _WorkloadFinder(gpu)
         shown = listed.processes[: self._most]
         facts = self._facts_of(gpu, shown)
+        vitals = self._vitals.read(gpu.machine.procfs, [pid for pid, each in facts.items() if each], gpu.at)
         processes = tuple(
             ProcessReading(
                 pid=process.pid,
@@ -176,6 +184,7 @@ class ProcessesReader:
                 facts=facts[process.pid],
                 locality=judge.locality(facts[process.pid]),
                 workload=workloads.workload(process, facts[process.pid]),
+                vitals=vitals.get(process.pid),
             )
             for process in shown
         )
@@ -255,17 +264,30 @@ class _WorkloadFinder:
     def __init__(self, gpu: GpuRound) -> None:
         self._gpu = gpu
         self._mig_uuids: Mapping[tuple[int, int], str] | None = None
+        self._dra_names: frozenset[str] | None = None
 
     def workload(self, process: ListedProcess, facts: ProcessFacts | None) -> Workload:
         """Whose process it is; empty names where that is not certain.
 
-        The kubelet knows pods by name, the process's cgroup by UID, and nothing here translates: what is certain is
+        The process's cgroup has the id of its container, and the links to containers' logs have names for ids. Without
+        those the kubelet knows pods by name, the cgroup by UID, and nothing here translates: what is certain then is
         what everybody who holds the device has in common.
         """
-        pods = self._gpu.machine.pods
-        if pods is None or facts is None or not facts.owner.pod_uid:
+        machine = self._gpu.machine
+        if facts is None or not facts.owner.pod_uid:
             return NO_WORKLOAD
-        return in_common(pods.holders(self._devices(process), self._gpu.at))
+        known = machine.containers.workload(facts.owner.container_id) if machine.containers is not None else None
+        if known is not None or machine.pods is None:
+            return known or NO_WORKLOAD
+        holders = machine.pods.holders(self._devices(process), self._gpu.at)
+        return in_common(holders or machine.pods.holders(self._claimed(), self._gpu.at))
+
+    def _claimed(self) -> frozenset[str]:
+        """The GPU as DRA names it, after its device file."""
+        if self._dra_names is None:
+            minor = read_minor_number(self._gpu.inquiry)
+            self._dra_names = frozenset() if minor is None else frozenset({dra_name(minor)})
+        return self._dra_names
 
     def _devices(self, process: ListedProcess) -> frozenset[str]:
         whole = frozenset({self._gpu.inquiry.device.uuid})
@@ -306,6 +328,8 @@ def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]
     yield from samples(process, (*gpu, pid, name))
     if process.locality in _LOCAL:
         yield GPU_PROCESS_NUMA_LOCAL.sample(_LOCAL[process.locality], *gpu, pid, name)
+    if process.vitals is not None:
+        yield from process_vitals.render(process.vitals, (*gpu, pid, name))
     user, (container, pod, job) = (facts.user, facts.owner) if facts else ("", ("", "", ""))
     yield GPU_PROCESS_INFO.sample(1, *gpu, pid, name, user, container, pod, *process.workload, job)
 
@@ -316,4 +340,5 @@ PROCESSES = GpuCollector(
     tier=Tier.MEDIUM,
     reader=lambda config: ProcessesReader(config.process_max).read,
     render=render,
+    also_in=process_vitals,
 )

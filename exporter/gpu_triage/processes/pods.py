@@ -7,12 +7,13 @@ format below: generated code would tie this package to one range of protobuf rel
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from gpu_triage.errors import ConfigError, HostReadFailed
-from gpu_triage.machine import Moment, Workload
+from gpu_triage.machine import Moment, Workload, dra_name
+from gpu_triage.processes.holdings import Holdings
 from gpu_triage.subjects.contract import HostCollector
 from gpu_triage.subjects.metric import Tier
 from gpu_triage.subjects.rounds import HostRound
@@ -29,19 +30,27 @@ _MOST_BYTES: Final = 16 << 20
 # Field numbers of the answer's messages; what else they have is skipped.
 _POD_RESOURCES: Final = 1
 _POD_NAME, _POD_NAMESPACE, _POD_CONTAINERS = 1, 2, 3
-_CONTAINER_NAME, _CONTAINER_DEVICES = 1, 2
+_CONTAINER_NAME, _CONTAINER_DEVICES, _CONTAINER_DYNAMIC_RESOURCES = 1, 2, 5
 _DEVICE_IDS: Final = 2
+_CLAIM_RESOURCES: Final = 4
+_CLAIM_CDI_DEVICES, _CLAIM_DRIVER, _CLAIM_DEVICE = 1, 2, 4
+_CDI_NAME: Final = 1
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_BYTES: Final = {_FIXED64: 8, _FIXED32: 4}
 _LONGEST_VARINT: Final = 10
 _NVIDIA_DEVICE: Final = re.compile(r"(?P<uuid>(?:GPU|MIG)-[0-9A-Za-z/-]{1,100})(?:::[0-9]{1,6})?")
+_DRA_DRIVER: Final = "gpu.nvidia.com"
+_DRA_DEVICE: Final = re.compile(r"gpu-(?P<minor>[0-9]{1,3})(?:-mig-[0-9A-Za-z.+-]{1,60})?")
+"""NVIDIA's driver names a GPU after its minor number, and a MIG device after that of its GPU, profile and place."""
+_CDI_DEVICE: Final = re.compile(
+    r"k8s\.gpu\.nvidia\.com/(?:device=|claim=[0-9a-f-]{36}-)(?P<device>gpu-[0-9A-Za-z.+-]{1,70})"
+)
+"""What older kubelets say instead of driver and device."""
 
-Holders = Mapping[str, frozenset[Workload]]
 
-
-class PodDirectory:
-    """Who holds what, kept from one answer to the next; may be asked from any thread."""
+class PodDirectory(Holdings[Workload]):
+    """Who holds what, by the kubelet."""
 
     def __init__(self, ask: Callable[[], bytes], fresh_for_seconds: float) -> None:
         """A directory that is empty until refreshed.
@@ -50,24 +59,15 @@ class PodDirectory:
             ask: gets a ListPodResourcesResponse on the wire; raises HostReadFailed.
             fresh_for_seconds: how long an answer counts.
         """
+        super().__init__(fresh_for_seconds)
         self._ask = ask
-        self._fresh_for_seconds = fresh_for_seconds
-        self._latest: tuple[float, Holders] | None = None
 
     def refresh(self, at: Moment) -> None:
         """As PodNames."""
         try:
-            holders = parse_holders(self._ask())
+            self.keep(parse_holders(self._ask()), at)
         except ValueError as error:
             raise HostReadFailed("malformed", SERVICE, str(error)) from error
-        self._latest = (at.monotonic, holders)  # swapped in whole: readers are on other threads
-
-    def holders(self, devices: Collection[str], at: Moment) -> frozenset[Workload]:
-        """As PodNames."""
-        latest = self._latest
-        if latest is None or at.monotonic - latest[0] > self._fresh_for_seconds:
-            return frozenset()
-        return frozenset().union(*(latest[1].get(device, frozenset()) for device in devices))
 
 
 def kubelet(socket: Path, deadline_seconds: float = DEADLINE_SECONDS) -> Callable[[], bytes]:
@@ -105,10 +105,11 @@ def kubelet(socket: Path, deadline_seconds: float = DEADLINE_SECONDS) -> Callabl
     return ask
 
 
-def parse_holders(response: bytes) -> Holders:
-    """Containers by the UUID of each NVIDIA device they hold, of a ListPodResourcesResponse on the wire.
+def parse_holders(response: bytes) -> Mapping[str, frozenset[Workload]]:
+    """Containers by each NVIDIA device they hold, of a ListPodResourcesResponse on the wire.
 
-    A share of a time-sliced GPU (``GPU-…::3``) counts as the GPU.
+    A device is its UUID, or what `dra_name` makes of it where DRA gave it away. A share of a time-sliced GPU
+    (``GPU-…::3``) counts as the GPU.
 
     Raises:
         ValueError: it is no such message.
@@ -118,12 +119,33 @@ def parse_holders(response: bytes) -> Holders:
         name, namespace = _text(pod, _POD_NAME), _text(pod, _POD_NAMESPACE)
         for container in _messages(pod, _POD_CONTAINERS):
             workload = Workload(name, namespace, _text(container, _CONTAINER_NAME))
-            for devices in _messages(container, _CONTAINER_DEVICES):
-                for device in _messages(devices, _DEVICE_IDS):
-                    match = _NVIDIA_DEVICE.fullmatch(device.decode())
-                    if match is not None:
-                        holders.setdefault(match["uuid"], set()).add(workload)
-    return {uuid: frozenset(workloads) for uuid, workloads in holders.items()}
+            for device in (*_plugin_devices(container), *_claimed_devices(container)):
+                holders.setdefault(device, set()).add(workload)
+    return {device: frozenset(workloads) for device, workloads in holders.items()}
+
+
+def _plugin_devices(container: bytes) -> Iterator[str]:
+    """UUIDs of what the device plugin gave a container."""
+    for devices in _messages(container, _CONTAINER_DEVICES):
+        for device in _messages(devices, _DEVICE_IDS):
+            match = _NVIDIA_DEVICE.fullmatch(device.decode())
+            if match is not None:
+                yield match["uuid"]
+
+
+def _claimed_devices(container: bytes) -> Iterator[str]:
+    """What a container has through its resource claims (DRA), as `dra_name` has it."""
+    for resource in _messages(container, _CONTAINER_DYNAMIC_RESOURCES):
+        for claim in _messages(resource, _CLAIM_RESOURCES):
+            driver = _text(claim, _CLAIM_DRIVER)
+            names = [_text(claim, _CLAIM_DEVICE)] if driver == _DRA_DRIVER else []
+            if not driver:
+                cdi = (_CDI_DEVICE.fullmatch(_text(each, _CDI_NAME)) for each in _messages(claim, _CLAIM_CDI_DEVICES))
+                names = [match["device"] for match in cdi if match is not None]
+            for name in names:
+                device = _DRA_DEVICE.fullmatch(name)
+                if device is not None:
+                    yield dra_name(int(device["minor"]))
 
 
 def wire_fields(message: bytes) -> Iterator[tuple[int, bytes | None]]:

@@ -2,6 +2,7 @@
 
 ``recording.json``: what it is, when and for how long. ``nvml.jsonl``: one answer a line. ``files.jsonl``: one file,
 link or folder of sysfs or procfs a line, again whenever it changed. ``kmsg``: the driver's records of the kernel log.
+``verdict.json``, only where the flight recorder wrote it: the judgement that was the reason.
 Everything is read into memory and checked: nothing is ever unpacked to where its names say.
 """
 
@@ -17,12 +18,12 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Annotated, Any, Final, Literal, NamedTuple, TypeVar, get_args
+from typing import IO, Annotated, Any, Final, TypeVar, get_args
 
 from gpu_triage.documents import Between, Place, parse_json, read_value
 from gpu_triage.errors import DocumentError, RecordingError
+from gpu_triage.recording.recording import MOST_BYTES, FileState, Kind, NvmlAnswer, Recording
 
-MOST_BYTES: Final = 256 << 20  # of one recording, unpacked
 _FORMAT: Final = "gpu-triage-recording"
 _VERSION: Final = 1
 _MOST_LINES: Final = 1_000_000
@@ -31,44 +32,10 @@ _LEAST_TEXT: Final = 4
 _MOST_SECONDS: Final = 1e11  # beyond any clock
 _ARCHIVE: Final = ".tar.gz"
 _ABOUT, _NVML, _FILES, _KMSG = _PARTS = ("recording.json", "nvml.jsonl", "files.jsonl", "kmsg")
+_VERDICT: Final = "verdict.json"
 _NOT_OURS: Final = "name what gpu-triage record wrote"
 
 T = TypeVar("T")
-Kind = Literal["file", "link", "folder", "gone"]
-
-
-class NvmlAnswer(NamedTuple):
-    """What a call answered, from so many seconds after the recording's beginning on."""
-
-    seconds: float
-    key: str
-    code: int
-    outs: tuple[bytes | None, ...]  # what was in the memory it writes to afterwards; None where that had not changed
-
-
-class FileState(NamedTuple):
-    """A file, link or folder, from so many seconds after the recording's beginning on."""
-
-    seconds: float
-    path: str  # below the root: ``sys/…`` or ``proc/…``
-    kind: Kind
-    text: str  # of a file, or the target of a link
-
-
-@dataclass(frozen=True, slots=True)
-class Recording:
-    """A recorded host."""
-
-    versions: Mapping[str, str]  # of what recorded it (gpu_triage, python, nvidia_ml_py, kernel), for people
-    monotonic: float  # the instant at which it began
-    wall: float
-    seconds: float  # how long it lasted
-    missing: tuple[str, ...]  # NVML functions that the library did not have
-    answers: tuple[NvmlAnswer, ...]  # in the order of time
-    files: tuple[FileState, ...]
-    kmsg: str | None  # records of the kernel log, in its own format; None where it could not be read
-
-
 _Seconds = Annotated[float, Between(0, _MOST_SECONDS)]
 
 
@@ -86,33 +53,42 @@ class _About:
     kmsg_readable: bool
 
 
-def prepare_target(path: Path) -> None:
+def prepare_target(path: Path, *, replace: bool = False) -> None:
     """Make sure, before there is a recording, that it can be written to this path; makes the folder.
 
+    Args:
+        path: of the recording.
+        replace: whether it may take the place of another recording; of anything else that is in a folder it may not.
+
     Raises:
-        RecordingError: it cannot be written there.
+        RecordingError: it cannot be written there, or something is there already.
     """
     try:
         if path.name.endswith(_ARCHIVE):
             known = path.exists()
+            if known and not replace:
+                raise RecordingError(f"{path}: exists; name another file, or replace it with --force")
             path.open("ab").close()
             if not known:
                 path.unlink()
             return
         path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
+        names = {each.name for each in path.iterdir()}
+        if names and not {*_PARTS} <= names <= {*_PARTS, _VERDICT}:
             raise RecordingError(f"{path}: is not empty; name a new folder, or a file ending in {_ARCHIVE}")
+        if names and not replace:
+            raise RecordingError(f"{path}: holds a recording; name another folder, or replace it with --force")
     except OSError as error:
         raise _unwritable(path, error) from error
 
 
 def write_recording(recording: Recording, path: Path) -> None:
-    """Write a recording: one file if its name ends in ``.tar.gz``, else a new or empty folder.
+    """Write a recording: one file if its name ends in ``.tar.gz``, else a folder; replaces the recording there is.
 
     Raises:
         RecordingError: it cannot be written there.
     """
-    prepare_target(path)
+    prepare_target(path, replace=True)
     # A name that is no UTF-8 becomes an escape of JSON.
     parts = {name: text.encode("utf-8", "backslashreplace") for name, text in _texts(recording)}
     try:
@@ -123,6 +99,7 @@ def write_recording(recording: Recording, path: Path) -> None:
                     member.size, member.mtime = len(raw), int(recording.wall)
                     archive.addfile(member, io.BytesIO(raw))
             return
+        (path / _VERDICT).unlink(missing_ok=True)
         for name, raw in parts.items():
             (path / name).write_bytes(raw)
     except OSError as error:
@@ -150,6 +127,8 @@ def _texts(recording: Recording) -> Iterator[tuple[str, str]]:
     states = ((round(each.seconds, 3), *each[1:]) for each in recording.files)
     yield _FILES, "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in states)
     yield _KMSG, recording.kmsg or ""
+    if recording.verdict is not None:
+        yield _VERDICT, recording.verdict
 
 
 def _packed(raw: bytes | None) -> str | list[object] | None:
@@ -207,8 +186,10 @@ def read_recording(path: Path) -> Recording:
 
 
 def _folder_parts(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    for name in _PARTS:
+    for name in (*_PARTS, _VERDICT):
         part = path / name
+        if name == _VERDICT and not part.exists():
+            continue
         if not stat.S_ISREG(part.lstat().st_mode):
             raise RecordingError(f"{part}: is no file; {_NOT_OURS}")
         with part.open("rb") as file:
@@ -219,7 +200,7 @@ def _archive_parts(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
     if not stat.S_ISREG(path.stat().st_mode):
         # Opening a pipe would wait for somebody who writes into it.
         raise OSError(errno.EINVAL, "is no file")
-    unseen = set(_PARTS)
+    unseen = {*_PARTS, _VERDICT}
     with tarfile.open(path, "r|gz") as archive:
         for member in archive:
             name = member.name.removeprefix("recording/")
@@ -240,7 +221,8 @@ def _recording(parts: Mapping[str, str]) -> Recording:
     kmsg = parts[_KMSG] if found.kmsg_readable else None
     began = found.monotonic, found.wall
     answers, files = tuple(_answers(parts)), tuple(_files(parts))
-    return Recording(found.versions, *began, found.seconds, found.missing_functions, answers, files, kmsg)
+    missing, verdict = found.missing_functions, parts.get(_VERDICT)
+    return Recording(found.versions, *began, found.seconds, missing, answers, files, kmsg, verdict)
 
 
 def _rows(parts: Mapping[str, str], name: str, what: str, read: Callable[..., T]) -> Iterator[tuple[str, T]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -15,13 +16,16 @@ from gpu_triage.machine import Machine
 from gpu_triage.options import OptionsCommand, serve_options
 from gpu_triage.options.one_shot import CommandWiring, for_option
 from gpu_triage.options.values import duration
-from gpu_triage.recording.bundle import Recording, prepare_target, write_recording
+from gpu_triage.progress import ProgressLine
+from gpu_triage.recording.bundle import prepare_target, write_recording
 from gpu_triage.recording.recorder import HostRecorder, local_masker
+from gpu_triage.recording.recording import Recording
 from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 
 _OPTIONS: Final = frozenset({"path.procfs", "path.sysfs", "path.kmsg", "simulate", "config.file"})
+_PROGRESS_SECONDS: Final = 0.25
 
 
 def record_command(wiring: CommandWiring[Machine]) -> click.Command:
@@ -29,9 +33,10 @@ def record_command(wiring: CommandWiring[Machine]) -> click.Command:
 
     @click.command("record", cls=OptionsCommand, short_help="Record this host for a bug report or a test.")
     @click.argument("target", type=Path, metavar="DIR|FILE.tar.gz")
+    @click.option("--force", is_flag=True, help="Replace the recording that is there.")
     @for_option("10s", duration("1s", "10m"))
     @serve_options(wiring.switches, wiring.of_scenario, lambda option: option.key in _OPTIONS)
-    def record(*, config: Config, target: Path, seconds: float) -> int:
+    def record(*, config: Config, target: Path, force: bool, seconds: float) -> int:
         """Record this host for a bug report, or as a fixture of a test: gpu-triage serve --replay plays it.
 
         In it are: every answer of the driver (NVML) to what the exporter asks; the files of sysfs and procfs that
@@ -41,8 +46,11 @@ def record_command(wiring: CommandWiring[Machine]) -> click.Command:
         file servers and of the host's people, IP addresses. Never in it: command lines, environments, memory maps.
 
         Look through it before you give it away: it is text.
+
+        Exit code 0: recorded. 2: not recorded, since there is something in its place, it cannot be written there, or
+        the options cannot be used.
         """
-        prepare_target(target)
+        prepare_target(target, replace=force)
         configure("error", config.log_format)
         with ExitStack() as stack:
             recording = record_host(wiring.open_machine(config, stack, 0.0), config, seconds)
@@ -60,6 +68,9 @@ def record_host(machine: Machine, config: Config, seconds: float) -> Recording:
     sampler = Sampler(recorder.machine, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)
     ended = threading.Event()
     runner.start(sampler, recorder.snapshot, lambda _cause: ended.set())
-    ended.wait(seconds)
-    runner.stop()
+    ends_at = time.monotonic() + seconds
+    with ProgressLine() as line:
+        while (left := ends_at - time.monotonic()) > 0 and not ended.wait(min(left, _PROGRESS_SECONDS)):
+            line.show(f"recording, {seconds - left:.0f} of {seconds:.0f} s")
+        runner.stop()
     return recorder.finish()

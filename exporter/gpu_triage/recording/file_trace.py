@@ -7,6 +7,7 @@ well. Command lines and environments are never recorded, whoever read them.
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -15,14 +16,17 @@ from typing import Any, Final
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.kernel.files import read_text
-from gpu_triage.recording.bundle import MOST_BYTES, FileState, Kind
-from gpu_triage.recording.masking import Masker
+from gpu_triage.recording.recording import MOST_BYTES, FileState, Kind
 
 _EVENTS: Final = frozenset({"open", "os.listdir", "os.scandir"})
+_WRITES: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT  # who opens a file so does not read what it says
 _NEVER: Final = frozenset({"cmdline", "environ", "maps", "smaps", "numa_maps", "mem"})
 _LINKS: Final = ("proc/self/ns/pid",)  # links that are read without their folder being listed
+_OF_A_PROCESS: Final = re.compile("proc/[0-9]+/")
 _MOST_PATHS: Final = 50_000
 _MOST_ENTRIES: Final = 4096
+_EMPTY_FILE: Final[tuple[Kind, str]] = ("file", "")
+"""A file whose content nobody has asked for."""
 _MOST_STUCK: Final = 8
 
 
@@ -31,13 +35,22 @@ class FileTrace:
 
     Args:
         roots: the roots by the name they have in a recording, ``sys`` and ``proc``.
-        masker: for what is in the files.
+        mask: for what is in the files.
         patience_seconds: how long reading one file may take; one that takes longer is left out from then on.
+        sink: takes each state as it comes, in place of `states`. What is handed on needs no room here, so that it may
+            go on for weeks: only what was read since the last snapshot is read again.
     """
 
-    def __init__(self, roots: Mapping[str, Path], masker: Masker, patience_seconds: float) -> None:
+    def __init__(
+        self,
+        roots: Mapping[str, Path],
+        mask: Callable[[str], str],
+        patience_seconds: float,
+        sink: Callable[[FileState], None] | None = None,
+    ) -> None:
         self._roots = dict(roots)
-        self._masker = masker
+        self._mask = mask
+        self._sink = sink
         # Readers follow links, and so may leave a root by the name it was given.
         self._prefixes = tuple(
             (f"{os.fspath(place)}/", name)
@@ -47,8 +60,10 @@ class FileTrace:
         self._touched: dict[str, bool] = {}  # by path, whether it was listed
         self._states: list[FileState] = []
         self._last: dict[str, tuple[Kind, str]] = {}
+        self._unread: set[str] = set()  # files seen in their folder, which nobody has read so far
         self._known: dict[str, str] = {}  # paths with every link followed
         self._searched: set[str] = set()
+        self._absent: set[str] = set()  # what led nowhere and is not looked for again for a while
         self._bytes = 0
         self._open = True
         self._patience_seconds = patience_seconds
@@ -61,7 +76,10 @@ class FileTrace:
     def snapshot(self, seconds: float) -> None:
         """Read what was touched so far, and keep what changed; `seconds` is the time since the recording began."""
         with self._lock:
-            left = [each for each in tuple(self._touched.items()) if each[0] not in self._stuck]
+            touched = self._touched
+            if self._sink is not None:
+                self._touched = {}
+            left = [each for each in tuple(touched.items()) if each[0] not in self._stuck]
             while left and len(self._stuck) < _MOST_STUCK:
                 left = self._read(left, seconds)
             for path in _LINKS:
@@ -70,6 +88,20 @@ class FileTrace:
     def states(self) -> tuple[FileState, ...]:
         """What was kept, in the order of time."""
         return tuple(sorted(self._states, key=lambda state: state.seconds))
+
+    def forget_processes(self) -> tuple[str, ...]:
+        """Forget the files of processes until somebody reads them again, and return their paths.
+
+        Files that were not there are looked for again.
+        """
+        with self._lock:
+            self._absent.clear()
+            gone = tuple(path for path in self._last if _OF_A_PROCESS.match(path))
+            for path in gone:
+                del self._last[path]
+            self._known = {path: real for path, real in self._known.items() if not _OF_A_PROCESS.match(real)}
+            self._searched = {path for path in self._searched if not _OF_A_PROCESS.match(f"{path}/")}
+            return gone
 
     def close(self) -> None:
         """Note nothing any more."""
@@ -108,16 +140,32 @@ class FileTrace:
         if not self._open or event not in _EVENTS or threading.get_ident() in self._readers:
             return
         path = arguments[0]
+        if event == "open" and isinstance(arguments[2], int) and arguments[2] & _WRITES:
+            return
         if not isinstance(path, (str, bytes, os.PathLike)):
             return
-        name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - text all along
+        try:
+            name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - text all along
+        except OSError:
+            # A relative path below a folder that is gone. What is raised here would be raised where it is opened.
+            return
         for prefix, root in self._prefixes:
             if name.startswith(prefix) and len(self._touched) < _MOST_PATHS:
                 relative = f"{root}/{name[len(prefix) :]}"
                 self._touched[relative] = self._touched.get(relative, False) or event != "open"
 
     def _take(self, path: str, seconds: float, *, listed: bool) -> None:
-        real = self._known.get(path) or self._walk(path, seconds, listed=listed)
+        real = self._known.get(path)
+        before = self._last.get(real) if real is not None and self._sink is not None and not listed else None
+        if real is not None and before is not None and before[0] == "file" and real.rpartition("/")[2] not in _NEVER:
+            # It is read every few seconds, for weeks: what it is was found out before.
+            self._keep(seconds, real, self._content(self._path(real)) or ("gone", ""))
+            return
+        if path in self._absent:
+            return
+        real = real or self._walk(path, seconds, listed=listed)
+        if real is None and self._sink is not None:
+            self._absent.add(path)
         if real is not None and not listed:
             found = self._look(real, content=True)
             self._keep(seconds, real, ("gone", "") if found is None and real in self._last else found)
@@ -141,7 +189,10 @@ class FileTrace:
         if listed:
             for name in self._names(real):
                 if f"{real}/{name}" not in self._last:
-                    self._keep(seconds, f"{real}/{name}", self._look(f"{real}/{name}"))
+                    found = self._look(f"{real}/{name}")
+                    self._keep(seconds, f"{real}/{name}", found)
+                    if found == _EMPTY_FILE:
+                        self._unread.add(f"{real}/{name}")
             self._keep(seconds, real, ("folder", ""))
         return real
 
@@ -166,19 +217,32 @@ class FileTrace:
             if place.name in _NEVER:
                 return None
             if not content:
-                return ("file", "") if place.exists() else None
-            text = read_text(place)
-        except (OSError, HostReadFailed):
+                return _EMPTY_FILE if place.exists() else None
+        except OSError:
             return None
-        return None if text is None else ("file", self._masker.text(text))
+        return self._content(place)
+
+    def _content(self, place: Path) -> tuple[Kind, str] | None:
+        try:
+            text = read_text(place)
+        except HostReadFailed:
+            return None
+        return None if text is None else ("file", self._mask(text))
 
     def _keep(self, seconds: float, path: str, found: tuple[Kind, str] | None) -> None:
-        if found is None or self._last.get(path) == found or self._bytes + len(found[1]) > MOST_BYTES:
+        if found is None or self._last.get(path) == found:
+            return
+        if self._sink is not None:
+            self._last[path] = found
+            self._sink(FileState(seconds, path, *found))
+            return
+        if self._bytes + len(found[1]) > MOST_BYTES:
             return
         self._bytes += len(found[1])
-        if path not in self._last:
+        if path not in self._last or path in self._unread:
             # As far as anybody knows it was so from the beginning.
             seconds = 0.0
+            self._unread.discard(path)
         self._last[path] = found
         self._states.append(FileState(seconds, path, *found))
 

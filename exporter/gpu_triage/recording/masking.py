@@ -14,6 +14,7 @@ _UUID: Final = re.compile(rb"\b(GPU-|MIG-)([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[
 _IPV4: Final = re.compile(r"(?<![\w.])(?!127\.|0\.0\.0\.0(?!\d))(?:\d{1,3}\.){3}\d{1,3}(?![\w.]*\.\d|\w)")
 _IPV6: Final = re.compile(r"(?<![\w:.])(?=[0-9a-fA-F:]*::|(?:[0-9a-fA-F]+:){7})[0-9a-fA-F:]{3,39}(?![\w:.])")
 _NFS_SERVER: Final = re.compile(r"(?<=device )([\w.-]+)(?=:/)")
+_NFS_SERVER_IN_LOG: Final = re.compile(r"(?<=nfs: server )\S+")
 _HOME: Final = re.compile(r"(?<=/home/)[^/\s]+")
 _LEAST_NAME: Final = 3  # shorter names of people are words of the kernel as well
 _NO_NAMES: Final = {"localhost", "root"}
@@ -27,7 +28,7 @@ class Masker:
 
     def __init__(self, key: bytes, hosts: Iterable[str] = (), users: Iterable[str] = ()) -> None:
         self._key = key
-        self._names = [(_NFS_SERVER, "host"), (_HOME, "user")]
+        self._names = [(_NFS_SERVER, "host"), (_NFS_SERVER_IN_LOG, "host"), (_HOME, "user")]
         self._names += [
             (re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, masked))})(?![\w-])"), kind)
             for kind, names in (("host", hosts), ("user", users))

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from gpu_triage.errors import RecordingError
 from gpu_triage.machine import Clock, Machine, Moment, RealClock, SteppedClock
-from gpu_triage.recording.bundle import FileState, NvmlAnswer, Recording, read_recording
+from gpu_triage.recording.bundle import read_recording
 from gpu_triage.recording.calls import EVENTS, GPM_ALLOC, GPM_FREE, CallKeys, fill, function_of, loose
+from gpu_triage.recording.recording import FileState, NvmlAnswer, Recording
 
 _SUCCESS: Final = 0
 _NOT_SUPPORTED: Final = 3
@@ -31,17 +32,21 @@ _FIRST_SAMPLE: Final = 0x7F5C_0000_0000
 
 
 class _ReplayClock:
-    """Time as on the recorded host, from `start` on. Whoever asks for it calls `arrive` with the seconds since then."""
+    """Time as on the recorded host, from `start` on. Whoever asks for it calls `arrive` with the seconds since then.
 
-    def __init__(self, base: Clock, start: Moment, arrive: Callable[[float], None]) -> None:
+    `skipped` seconds have passed when it begins.
+    """
+
+    def __init__(self, base: Clock, start: Moment, arrive: Callable[[float], None], skipped: float) -> None:
         self._base = base
         self._start = start
         self._base_start = base.now()
         self._arrive = arrive
+        self._skipped = skipped
 
     @property
     def elapsed(self) -> float:
-        return max(0.0, self._base.now().monotonic - self._base_start.monotonic)
+        return self._skipped + max(0.0, self._base.now().monotonic - self._base_start.monotonic)
 
     def now(self) -> Moment:
         """As Clock."""
@@ -53,8 +58,8 @@ class _ReplayClock:
 class _SteppedReplayClock(_ReplayClock):
     """The same on a clock that stands still until it is advanced."""
 
-    def __init__(self, base: SteppedClock, start: Moment, arrive: Callable[[float], None]) -> None:
-        super().__init__(base, start, arrive)
+    def __init__(self, base: SteppedClock, start: Moment, arrive: Callable[[float], None], skipped: float) -> None:
+        super().__init__(base, start, arrive, skipped)
         self._stepped = base
 
     def advance(self, seconds: float) -> None:
@@ -207,12 +212,13 @@ class _ReplayedLog:
 
 
 @contextmanager
-def replayed_machine(path: Path, *, clock: Clock | None = None) -> Iterator[Machine]:
+def replayed_machine(path: Path, *, clock: Clock | None = None, last_seconds: float | None = None) -> Iterator[Machine]:
     """The machine of a recording for the length of a ``with`` block.
 
     Args:
         path: a folder or ``.tar.gz`` of ``gpu-triage record``.
         clock: what moves its time; the real clock if None.
+        last_seconds: begin so long before the recording's end; None for its beginning.
 
     Raises:
         RecordingError: it cannot be read, or is no recording.
@@ -230,10 +236,11 @@ def replayed_machine(path: Path, *, clock: Clock | None = None) -> Iterator[Mach
                 log.arrive(seconds)
 
         start = Moment(recording.monotonic, recording.wall)
+        skipped = 0.0 if last_seconds is None else max(0.0, recording.seconds - last_seconds)
         if isinstance(clock, SteppedClock):
-            replayed: _ReplayClock = _SteppedReplayClock(clock, start, arrive)
+            replayed: _ReplayClock = _SteppedReplayClock(clock, start, arrive, skipped)
         else:
-            replayed = _ReplayClock(clock or RealClock(), start, arrive)
+            replayed = _ReplayClock(clock or RealClock(), start, arrive, skipped)
         yield Machine(
             nvml=ReplayedNvml(recording, lambda: replayed.elapsed),
             sysfs=root / "sys",

@@ -195,7 +195,7 @@ class GpuRounds:
             # What is supported may change with MIG, ECC or the driver's mood: ask anew once in a while.
             record.device.unsupported.clear()
         record.rounds += 1
-        lane.submit(self._job(record, record.device, versions, due, lane))
+        lane.submit(self._job(record, record.device, versions, due, lane), in_turn=True)
 
     def _submit_peers(self, now: float) -> None:
         """Ask the questions that name two GPUs: a GPU that hangs would hold up whoever asks about it."""
@@ -209,7 +209,7 @@ class GpuRounds:
             if (due := record.schedule.due(self._with_peers, now))
         ]
         if jobs:
-            lane.submit(lambda: _in_turn(jobs))
+            lane.submit(lambda: _one_by_one(jobs), in_turn=True)
 
     def _job(
         self,
@@ -306,6 +306,6 @@ class GpuRounds:
             self._freshness.forget(key)
 
 
-def _in_turn(jobs: Iterable[Callable[[], None]]) -> None:
+def _one_by_one(jobs: Iterable[Callable[[], None]]) -> None:
     for job in jobs:
         job()

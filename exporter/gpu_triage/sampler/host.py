@@ -120,4 +120,4 @@ class HostRounds:
             due = one.schedule.due(one.collectors, now) if one.lane.ready() else ()
             if due:
                 pairs = tuple((collector, self._readers[collector.name]) for collector in due)
-                one.lane.submit(HostJob(pairs, self._machine, one.lane.mark, self._report))
+                one.lane.submit(HostJob(pairs, self._machine, one.lane.mark, self._report), in_turn=True)

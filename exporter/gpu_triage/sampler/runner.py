@@ -10,7 +10,7 @@ from typing import Final
 
 from gpu_triage.config import Config
 from gpu_triage.machine import Clock
-from gpu_triage.sampler.lanes import Lane, ThreadLane
+from gpu_triage.sampler.lanes import Lane, ThreadLane, Turns
 from gpu_triage.sampler.sampler import Sampler
 
 log = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ class Runner:
         self._interval_seconds = config.sample_fast_seconds
         self._woken = threading.Condition()
         self._stopping = threading.Event()
+        self._turns = Turns()
         self._sampler: Sampler | None = None
         self._after_publish: Callable[[], None] = lambda: None
         self._on_fatal: Callable[[str], None] = lambda _cause: None
@@ -40,7 +41,7 @@ class Runner:
 
     def lane(self, name: str) -> Lane:
         """A lane with a thread, for the sampler this runner will drive."""
-        return ThreadLane(name, self._clock, self._wake)
+        return ThreadLane(name, self._clock, self._wake, self._turns)
 
     def start(self, sampler: Sampler, after_publish: Callable[[], None], on_fatal: Callable[[str], None]) -> None:
         """Drive `sampler` from now on.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from queue import SimpleQueue
-from typing import Final
+from typing import Final, TypeVar
 
 from gpu_triage.config import Config
 from gpu_triage.gpu import presence
@@ -25,9 +26,10 @@ from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidNews, XidWatch
-from gpu_triage.subjects import baseline, exporter, judgement
+from gpu_triage.subjects import baseline, exporter, flight_recorder, judgement
 from gpu_triage.subjects.contract import AnyCollector, AnyGpuCollector, AnyHostCollector, GpuLabels, OwnSubject, runs
 from gpu_triage.subjects.exporter import CollectorHealth
+from gpu_triage.subjects.flight_recorder import FlightWatch
 from gpu_triage.subjects.metric import Sample, Tier, declared_in
 from gpu_triage.xid import metrics as xid
 
@@ -38,6 +40,8 @@ NO_THREAD: Final = "no_thread"
 
 _WITHOUT_THREAD_SECONDS: Final = 30.0
 """How long sampling may lack a thread before the exporter calls itself unhealthy."""
+
+R = TypeVar("R")
 
 Report = Outcome | GpuNews | XidNews | BaselineNews | IncidentNews
 
@@ -66,6 +70,7 @@ class Sampler:
         host_collectors: Iterable[AnyHostCollector],
         *,
         judge: StoreJudge | None = None,
+        flight: FlightWatch | None = None,
         writes_state: bool = False,
     ) -> None:
         self._machine = machine
@@ -79,7 +84,10 @@ class Sampler:
         self._incidents = IncidentWatch(machine, config, make_lane, self._reports.put, writes=writes_state)
         pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self._baseline.enabled
         self._judge = None if judge is None else JudgeRounds(judge, machine.clock, config.sample_medium_seconds)
-        own = (exporter.NAME,) if judge is None else (exporter.NAME, judgement.NAME)
+        self._flight = flight
+        own = (
+            (exporter.NAME,) + (judgement.NAME,) * (judge is not None) + (flight_recorder.NAME,) * (flight is not None)
+        )
         self.store = OutcomeStore((presence.NAME, *(c.name for c in enabled), *pushed, *own))
         self._calls = CallWatch(config.sample_deadline_seconds)
         self._host = HostRounds(machine, config, make_lane, self._host_collectors, self._reports.put)
@@ -143,9 +151,9 @@ class Sampler:
         if self._xid.enabled:
             pushed = (self._xid.health(now.monotonic),)
             xids = self._xid.reading((record.labels for record in self._fleet), self._labels_of, now.monotonic)
-            self._put_own(xid, xid.render(xids), now)
+            self._put_own(xid, xids, xid.render, now)
         self._incidents.observe(self._seen, now)
-        self._put_own(incidents, incidents.render(self._incidents.reading(self._seen, now)), now)
+        self._put_own(incidents, self._incidents.reading(self._seen, now), incidents.render, now)
         expected, most = self._baseline.expected, self._incidents.most_since_boot(self._driver)
         self.presence = self.status.presence(
             self._fleet, self._driver, self.store, now.monotonic, recorded=expected, most_since_boot=most
@@ -154,8 +162,12 @@ class Sampler:
         if self._baseline.enabled:
             own += (self._baseline.health(now.monotonic, deadline),)
             self._baseline.compare(self.view, [record.key for record in self._fleet], now)
-            self._put_own(baseline, baseline.render(self._baseline.reading(self._labels_of)), now)
+            self._put_own(baseline, self._baseline.reading(self._labels_of), baseline.render, now)
         own += self._incidents.health(now.monotonic)
+        if self._flight is not None:
+            own += (self._flight.health(),)
+            self.status.count(flight_recorder.NAME, self._flight.failures())
+            self._put_own(flight_recorder, self._flight.reading(now.wall), flight_recorder.render, now)
         # That another process takes its time to look is no call that hangs.
         calls = self._calls.look((lane for lane in self._lanes if lane is not self._gpus.search_lane), now.monotonic)
         self.trouble = self._lacks_threads(now.monotonic)
@@ -168,8 +180,8 @@ class Sampler:
             own=own,
             published_at=now.wall,
         )
-        self._put_own(presence, presence.render(self.presence), now)
-        self._put_own(exporter, exporter.render(exporter_reading), now)
+        self._put_own(presence, self.presence, presence.render, now)
+        self._put_own(exporter, exporter_reading, exporter.render, now)
         if self._judge is not None:
             # Last: it judges all that is published.
             self.status.count(judgement.NAME, self._judge.run(self.store, self._urgent, now))
@@ -289,6 +301,11 @@ class Sampler:
         record = self._fleet.get(key)
         return None if record is None else record.labels
 
-    def _put_own(self, subject: OwnSubject, samples: Iterable[Sample], now: Moment) -> None:
-        name, rendered = subject.NAME, checked(samples, frozenset(declared_in(subject.__name__)))
-        self.store.put(Outcome(name, HOST, rendered, success=True, errors=(), duration_seconds=0.0, finished_at=now))
+    def _put_own(self, subject: OwnSubject, reading: R, render: Callable[[R], Iterable[Sample]], now: Moment) -> None:
+        """Publish what the sampler itself says; mostly it says again what it said a second ago."""
+        name, before = subject.NAME, self.store.get(subject.NAME, HOST)
+        if before is not None and before.reading == reading:
+            self.store.put(replace(before, finished_at=now))
+            return
+        rendered = checked(render(reading), frozenset(declared_in(subject.__name__)))
+        self.store.put(Outcome(name, HOST, rendered, True, (), 0.0, now, reading=reading))  # noqa: FBT003

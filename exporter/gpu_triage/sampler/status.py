@@ -146,7 +146,7 @@ class Status:
         listed += own
         if (len(fleet) or driver.due_on_bus) and not driver.released:
             # Without an NVIDIA device, or with none in hand on purpose, there is nothing for the others to fail at.
-            listed += [_unless_hanging(self._gpu_health(c, fleet), hanging) for c in self._gpu_collectors]
+            listed += [_unless_hanging(health, hanging) for health in self._of_gpus(fleet)]
             listed += pushed
         return ExporterReading(
             version=__version__,
@@ -174,13 +174,14 @@ class Status:
             last_success_at=self._last_success_at.get(collector.name),
         )
 
-    def _gpu_health(self, collector: AnyGpuCollector, fleet: Fleet) -> CollectorHealth:
+    def _of_gpus(self, fleet: Fleet) -> list[CollectorHealth]:
         # What one that is gone answered last says nothing of now.
         answering = {record.key for record in fleet if record.error is None}
         if answering:
-            return self._health(collector, answering)
+            return [self._health(collector, answering) for collector in self._gpu_collectors]
         # With no GPU that answers, what worked last no longer does.
-        return replace(self._health(collector, {record.key for record in fleet}), success=False)
+        known = {record.key for record in fleet}
+        return [replace(self._health(collector, known), success=False) for collector in self._gpu_collectors]
 
     def _driver_stalled(self, fleet: Fleet, driver: DriverWatch, now: float) -> bool:
         """Whether NVML as a whole hangs: its lane is stuck, and no GPU answers past it."""

@@ -26,6 +26,9 @@ from gpu_triage.xid.events import CardFound, DriverLoaded, KernelNews, XidReport
 from gpu_triage.xid.kernel_log import KernelLog, KernelXids
 from gpu_triage.xid.ledger import WINDOW_SECONDS, CountedXid
 from gpu_triage.xid.metrics import XidReading
+from gpu_triage.xid.switch_ledger import SwitchErrors
+from gpu_triage.xid.switches import SwitchError
+from gpu_triage.xid.units import UnitFailures
 
 log = logging.getLogger(__name__)
 
@@ -85,6 +88,8 @@ class XidWatch:
         self._kernel_refusal: str | None = None
         self._events = XidEvents(machine.clock)
         self._owners = XidOwners()
+        self._switches = SwitchErrors()
+        self._units = UnitFailures()
         self.driver_loaded_at: float | None = None
         self.found_at: dict[str, float] = {}
         self.unassigned: tuple[str, ...] = ()
@@ -144,13 +149,7 @@ class XidWatch:
     def take(self, news: XidNews) -> None:
         """Take in what a source said."""
         for report in news.reports:
-            if isinstance(report, DriverLoaded):
-                self.driver_loaded_at = self._wall(report.at)
-            elif isinstance(report, CardFound):
-                self._owners.found(report)
-                self._note_found(report)
-            elif self._owners.see(report):
-                self._log(report)
+            self._see(report)
         if news.heard is None:
             return
         now = self._clock.now()
@@ -163,6 +162,21 @@ class XidWatch:
         if news.heard:
             self._ever_heard = True
             self._last_success_at = now.wall
+
+    def _see(self, report: KernelNews) -> None:
+        if isinstance(report, DriverLoaded):
+            self.driver_loaded_at = self._wall(report.at)
+        elif isinstance(report, CardFound):
+            self._owners.found(report)
+            self._units.forget(report.gpu)
+            self._note_found(report)
+        elif isinstance(report, SwitchError):
+            self._switches.see(report)
+        else:
+            if report.site is not None:
+                self._units.see(report.gpu, report.site, report.latest)
+            if self._owners.see(report):
+                self._log(report)
 
     def reading(
         self, known: Iterable[GpuLabels], labels_of: Callable[[str], GpuLabels | None], now: float
@@ -181,7 +195,12 @@ class XidWatch:
         sources = {source.value: is_heard for source, is_heard in heard.items()}
         cards = self._owners.cards() if self._ever_heard and self._past_told else ()
         counted = tuple(labels for labels in known if labels.uuid in cards)
-        return XidReading(counted, gpus, unassigned, sources)
+        suspects = {
+            labels: suspect
+            for address, suspect in self._units.suspects().items()
+            if (labels := self._owners.labels_at(address, labels_of)) is not None
+        }
+        return XidReading(counted, gpus, unassigned, sources, self._switches.counts(), suspects)
 
     def health(self, now: float) -> CollectorHealth:
         """How it fares: it succeeds while any source is heard, and says nothing of it where none ever was."""

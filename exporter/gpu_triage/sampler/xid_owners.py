@@ -123,6 +123,11 @@ class XidOwners:
             _merge(unassigned.setdefault(address, {}) if labels is None else gpus.setdefault(labels, {}), present)
         return gpus, unassigned
 
+    def labels_at(self, address: str, labels_of: LabelsOf) -> GpuLabels | None:
+        """The labels of the card that is at an address now; None where none is known there."""
+        owner = self._owner(address)
+        return None if owner is None else labels_of(owner.uuid)
+
     def cards(self) -> frozenset[str]:
         """UUIDs of the cards that NVML has shown, now or before: what happens to them is theirs."""
         return frozenset(claim.uuid for claims in self._claims.values() for claim in claims)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from gpu_triage.documents import Tagged
-from gpu_triage.simulator import effects, host_effects, load, observer_effects
+from gpu_triage.simulator import effects, fabric_effect, host_effects, load, observer_effects
 
 GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "load": load.Load,
@@ -36,7 +36,7 @@ GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "recovery_action": effects.RecoveryAction,
     "nvlink_down": effects.NvlinkDown,
     "nvlink_errors": effects.NvlinkErrors,
-    "fabric": effects.Fabric,
+    "fabric": fabric_effect.Fabric,
     "pulses": effects.Pulses,
     "mig": effects.Mig,
     "xid": effects.Xid,
@@ -46,17 +46,23 @@ GPU_EFFECTS: Final[dict[str, type[Any]]] = {
 HOST_EFFECTS: Final[dict[str, type[Any]]] = {
     "start": host_effects.Start,
     "kill": host_effects.Kill,
+    "blocked": host_effects.Blocked,
     "missing_function": host_effects.MissingFunction,
     "driver_not_loaded": host_effects.DriverNotLoaded,
     "library_missing": host_effects.LibraryMissing,
     "driver_version": host_effects.DriverVersion,
     "version_mismatch": host_effects.VersionMismatch,
+    "kernel_messages": host_effects.KernelMessages,
+    "memory_errors": host_effects.MemoryErrors,
+    "cpu_settings": host_effects.CpuSettings,
     "cpu": host_effects.Cpu,
     "pressure": host_effects.Pressure,
     "swap": host_effects.Swap,
     "disk": host_effects.Disk,
     "network": host_effects.Network,
     "nfs": host_effects.Nfs,
+    "service_stopped": host_effects.ServiceStopped,
+    "sxid": host_effects.Sxid,
 }
 """Effects on the host; their events name no GPU."""
 

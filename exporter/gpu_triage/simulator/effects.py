@@ -7,10 +7,9 @@ An effect holds from its event's ``at`` to its ``until``; without ``until`` it s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from gpu_triage.documents import Between, Matching
-from gpu_triage.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
 from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.gpu.topology import P2P_STATUSES
 from gpu_triage.pcie import Generation, Width
@@ -20,9 +19,6 @@ from gpu_triage.simulator.schema import Amount, Count, Ratio, one_of
 
 PositiveAmount = Annotated[float, Between(0.001, 1e18)]
 Mhz = Annotated[int, Between(1, 20_000)]
-FabricState = Annotated[int, Between(0, max(GPU_FABRIC_STATE.states))]
-FabricHealth = Annotated[int, Between(0, max(GPU_FABRIC_HEALTH.states))]
-_HEALTHY: Final = GPU_FABRIC_HEALTH.value_of("healthy")
 NvlinkNumber = Annotated[int, Between(0, 17)]
 
 
@@ -262,19 +258,6 @@ class NvlinkErrors:
     replay_per_hour: Amount = 0.0
     recovery_per_hour: Amount = 0.0
     crc_per_hour: Amount = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Fabric:
-    """The NVSwitch fabric is not as it should be.
-
-    Attributes:
-        state: a state of gpu_fabric_state; 0 where the driver says that there is no fabric.
-        health: a state of gpu_fabric_health; 0 where the driver gives no summary.
-    """
-
-    state: FabricState = FABRIC_JOINED
-    health: FabricHealth = _HEALTHY
 
 
 @dataclass(frozen=True, slots=True)

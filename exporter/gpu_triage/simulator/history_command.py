@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Final, TextIO
 
+from gpu_triage.diagnosis.evidence.host import length_of_time
 from gpu_triage.documents import Place, read_value
 from gpu_triage.errors import ConfigError, HistoryNotWritten
+from gpu_triage.options.values import LATEST_SECONDS, parse_datetime
+from gpu_triage.progress import ProgressLine
 from gpu_triage.simulator.history import record_history, write_openmetrics
+from gpu_triage.simulator.scenario import Scenario
 from gpu_triage.simulator.scenario_file import load_scenario
 from gpu_triage.simulator.schema import Seconds
 
 _LABEL: Final = re.compile(r"([a-zA-Z_][a-zA-Z0-9_]*)=(.*)", re.DOTALL)
-_LATEST: Final = 253_402_300_799
 """The end of the year 9999."""
-_QUIET_SECONDS: Final = 2.0
-"""What takes no longer needs no word on how far it is."""
+_SAMPLE_STEPS: Final = 8
+"""Scrapes by which the whole history is judged."""
+_FEWEST_STEPS: Final = 10 * _SAMPLE_STEPS
+"""A history of fewer scrapes is written sooner than it could be estimated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +74,31 @@ def write_history(request: HistoryRequest, now_seconds: float) -> None:
     try:
         # OpenedMachine first: that a file cannot be written is known before the work, not after.
         with _output(request.output) as stream:
-            history = record_history(
-                scenario,
-                seconds=seconds,
-                step_seconds=step_seconds,
-                target=target,
-                start_seconds=start,
-                on_progress=progress_on(sys.stderr),
-            )
-            write_openmetrics(history, stream)
+            if sys.stderr.isatty() and (told := estimate(scenario, seconds, step_seconds, target)) is not None:
+                _say(told)
+            with ProgressLine() as line:
+                history = record_history(
+                    scenario,
+                    seconds=seconds,
+                    step_seconds=step_seconds,
+                    target=target,
+                    start_seconds=start,
+                    on_progress=progress_on(line),
+                )
+                line.show("writing")
+                write_openmetrics(history, stream)
     finally:
         logging.disable(logging.NOTSET)
     if request.output is not None:
         first = datetime.fromtimestamp(start, timezone.utc).isoformat()
-        print(  # noqa: T201 - a command's word to its user
+        _say(
             f"{len(history.series)} series of {history.steps} scrapes from {first} are in {request.output}; next:\n"
-            f"  promtool tsdb create-blocks-from openmetrics {request.output} DATA-DIRECTORY-OF-PROMETHEUS",
-            file=sys.stderr,
+            f"  promtool tsdb create-blocks-from openmetrics {request.output} DATA-DIRECTORY-OF-PROMETHEUS"
         )
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201 - a command's word to its user
 
 
 def _start(text: str | None, default: float, step_seconds: int) -> float:
@@ -92,12 +106,12 @@ def _start(text: str | None, default: float, step_seconds: int) -> float:
     if text is None:
         return float(int(default) // max(1, step_seconds) * step_seconds)
     wrong = ConfigError(
-        f"--start: {text[:60]!r} will not do; write Unix seconds, or a time such as 2026-01-15T00:00:00Z"
+        f"--start: {text[:60]!r} is invalid; write Unix seconds, or a time such as 2026-01-15T00:00:00Z"
     )
-    if re.fullmatch(r"[0-9]{1,12}", text) and int(text) <= _LATEST:
+    if re.fullmatch(r"[0-9]{1,12}", text) and int(text) <= LATEST_SECONDS:
         return float(text)
     try:
-        moment = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
+        moment = parse_datetime(text)
     except ValueError as error:
         raise wrong from error
     if moment.tzinfo is None or moment.timestamp() < 0:
@@ -114,7 +128,7 @@ def _labels(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     for text in texts:
         match = _LABEL.fullmatch(text)
         if match is None or match[1].startswith("__"):
-            raise ConfigError(f"--label: {text[:60]!r} will not do; write name=value, such as workload=serving")
+            raise ConfigError(f"--label: {text[:60]!r} is invalid; write name=value, such as workload=serving")
         yield match[1], match[2]
 
 
@@ -124,35 +138,45 @@ def _output(name: str | None) -> Iterator[TextIO]:
     if name is None:
         yield sys.stdout
         return
-    partial = Path(f"{name}.partial")
+    unfinished = Path(f"{name}.partial")
     try:
         try:
-            with partial.open("w", encoding="utf-8") as stream:
+            with unfinished.open("w", encoding="utf-8") as stream:
                 yield stream
-            partial.replace(name)
+            unfinished.replace(name)
         except OSError as error:
             cause = error.strerror or str(error)
             raise HistoryNotWritten(f"{name}: cannot be written: {cause}; name another file with --output") from error
     finally:
-        partial.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
 
 
-def progress_on(stream: TextIO, clock: Callable[[], float] = time.monotonic) -> Callable[[int, int], None] | None:
-    """Shows how far it is, on a terminal and once it takes long; None elsewhere."""
-    if not stream.isatty():
+def estimate(scenario: Scenario, seconds: float, step_seconds: float, target: Mapping[str, str]) -> str | None:
+    """How large the history will be and how long it will take, judged by its first scrapes; None for a short one."""
+    steps = int(seconds / step_seconds)
+    if steps < _FEWEST_STEPS:
         return None
-    began = shown_at = clock()
+    ends: list[float] = []
+    sample = record_history(
+        scenario,
+        seconds=_SAMPLE_STEPS * step_seconds,
+        step_seconds=step_seconds,
+        target=target,
+        on_progress=lambda _done, _of: ends.append(time.monotonic()),
+    )
+    text = io.StringIO()
+    began = time.monotonic()
+    write_openmetrics(sample, text)
+    writing_seconds = (time.monotonic() - began) / sample.steps * steps
+    recording_seconds = (ends[-1] - ends[0]) / (sample.steps - 1) * steps
+    size = len(text.getvalue()) / sample.steps * steps
+    series = len(sample.series)
+    return (
+        f"{steps + 1:,} scrapes of about {series:,} series: about {size / 1e6:,.0f} MB, "
+        f"and about {length_of_time(recording_seconds + writing_seconds)}"
+    )
 
-    def show(done: int, steps: int) -> None:
-        nonlocal shown_at
-        now = clock()
-        if done == steps:
-            if shown_at > began:
-                stream.write("\r\033[K")
-        elif now - shown_at >= _QUIET_SECONDS:
-            shown_at = now
-            left_seconds = (now - began) / done * (steps - done)
-            stream.write(f"\r\033[K{done * 100 // steps} % recorded, about {left_seconds:.0f} s left")
-        stream.flush()
 
-    return show
+def progress_on(line: ProgressLine) -> Callable[[int, int], None] | None:
+    """Shows on a terminal how far it is; None elsewhere, since asking the time at each scrape is not free."""
+    return partial(line.show_share, "recording") if line.shown else None

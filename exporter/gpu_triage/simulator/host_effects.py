@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from gpu_triage.documents import Matching
+from gpu_triage.documents import Between, Matching
 from gpu_triage.host.pressure import RESOURCES
+from gpu_triage.host.services import FABRIC_MANAGER
 from gpu_triage.simulator.schema import Amount, Count, CpuList, Ratio, one_of
 
 
@@ -32,6 +33,15 @@ class Kill:
 
 
 @dataclass(frozen=True, slots=True)
+class Blocked:
+    """A thread of each of these processes waits in the kernel and does not run: the first, or another one of it."""
+
+    pids: tuple[Count, ...]
+    wait_channel: str = "0"
+    first_thread: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class DriverNotLoaded:
     """The kernel module is not loaded."""
 
@@ -51,6 +61,32 @@ class DriverVersion:
 @dataclass(frozen=True, slots=True)
 class VersionMismatch:
     """The driver was replaced underneath the loaded library."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelMessages:
+    """The kernel logs these messages, all of them so many times."""
+
+    texts: tuple[str, ...]
+    times: Count = 1
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryErrors:
+    """The ECC of the host's memory finds errors in a DIMM of a node, the first of its memory controller."""
+
+    node: Count = 0
+    corrected_per_hour: Amount = 0.0
+    uncorrected: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CpuSettings:
+    """How the kernel clocks the CPUs and takes the time."""
+
+    governor: str = "performance"
+    frequency_ratio: Ratio = 0.9
+    clock_source: str = "tsc"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,10 +153,47 @@ class Nfs:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What a network interface does."""
+    """What a network interface does, and the InfiniBand port that it is, if it is one.
+
+    Attributes:
+        down: whether its link is down.
+        speed_mbps: of its link, where that is less than the interface can do.
+        link_errors_per_hour: symbol errors of the port.
+        link_downs_per_hour: how often the link goes down, each time for less than anybody notices.
+        timeouts_per_hour: requests of RDMA that nobody acknowledges.
+    """
 
     device: str
     receive_bytes_per_second: Amount | None = None
     transmit_bytes_per_second: Amount | None = None
     errors_per_second: Amount | None = None
     drops_per_second: Amount | None = None
+    down: bool | None = None
+    speed_mbps: Count | None = None
+    link_errors_per_hour: Amount | None = None
+    link_downs_per_hour: Amount | None = None
+    timeouts_per_hour: Amount | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStopped:
+    """A service of systemd that this host needs does not run."""
+
+    service: Annotated[str, one_of((FABRIC_MANAGER,))] = FABRIC_MANAGER
+
+
+@dataclass(frozen=True, slots=True)
+class Sxid:
+    """An NVSwitch reports an error when the event begins.
+
+    Attributes:
+        code: the SXid.
+        switch: which switch, by its place among those of the machine.
+        fatal: whether the switch has to be reset.
+        link: the link that it names.
+    """
+
+    code: Annotated[int, Between(1, 99_999)]
+    switch: Count = 0
+    fatal: bool = True
+    link: Count = 30

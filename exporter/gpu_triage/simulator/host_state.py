@@ -13,11 +13,12 @@ from gpu_triage.host.cpu import MODES
 from gpu_triage.host.pressure import KINDS, RESOURCES
 from gpu_triage.simulator import host_effects
 from gpu_triage.simulator.conditions import Timeline, overlay
-from gpu_triage.simulator.scenario import Scenario, cpu_numbers
+from gpu_triage.simulator.scenario import Nic, Scenario, cpu_numbers
 
 _CALM_CPU: Final = host_effects.Cpu(user=0.0, nice=0.0, system=0.0, iowait=0.0, irq=0.0, softirq=0.0, steal=0.0)
 _FULL_CPU: Final = host_effects.Cpu(user=0.98, nice=0.0, system=0.02, iowait=0.0, irq=0.0, softirq=0.0, steal=0.0)
 _PAGE_BYTES: Final = 4096
+_HOUR_SECONDS: Final = 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class HostState:
 
         Shape: ``cpu.<group>.<mode>`` in CPU seconds of one CPU, ``psi.<resource>.<some|full>`` in
         seconds, ``disk.<name>.<reads|read_bytes|read_seconds|writes|write_bytes|write_seconds|busy>``,
-        ``net.<name>.<receive_bytes|transmit_bytes|errors|drops>``,
+        ``net.<name>.<receive_bytes|transmit_bytes|errors|drops|link_errors|link_downs|timeouts>``,
         ``nfs.<mount>.<reads|read_bytes|read_seconds|writes|write_bytes|write_seconds|getattrs|getattr_seconds>``,
         ``swap.<in|out>`` in pages, and
         ``context_switches``.
@@ -156,15 +157,29 @@ class HostState:
     def _network_rates(self, seconds: float) -> dict[str, float]:
         rates: dict[str, float] = {}
         for nic in self._scenario.machine.nic:
-            network = nic.load or host_effects.Network(nic.name)
-            for event, effect in self._timeline.host(host_effects.Network):
-                if event.active(seconds) and effect.device == nic.name:
-                    network = overlay(network, effect)
-            rates[f"net.{nic.name}.receive_bytes"] = network.receive_bytes_per_second or 0.0
-            rates[f"net.{nic.name}.transmit_bytes"] = network.transmit_bytes_per_second or 0.0
+            network = self.network(nic, seconds)
+            carried = 0.0 if network.down else 1.0
+            rates[f"net.{nic.name}.receive_bytes"] = carried * (network.receive_bytes_per_second or 0.0)
+            rates[f"net.{nic.name}.transmit_bytes"] = carried * (network.transmit_bytes_per_second or 0.0)
             rates[f"net.{nic.name}.errors"] = network.errors_per_second or 0.0
             rates[f"net.{nic.name}.drops"] = network.drops_per_second or 0.0
+            rates[f"net.{nic.name}.link_errors"] = (network.link_errors_per_hour or 0.0) / _HOUR_SECONDS
+            rates[f"net.{nic.name}.link_downs"] = (network.link_downs_per_hour or 0.0) / _HOUR_SECONDS
+            rates[f"net.{nic.name}.timeouts"] = (network.timeouts_per_hour or 0.0) / _HOUR_SECONDS
         return rates
+
+    def network(self, nic: Nic, seconds: float) -> host_effects.Network:
+        """What an interface does at this scenario time."""
+        network = nic.load or host_effects.Network(nic.name)
+        for event, effect in self._timeline.host(host_effects.Network):
+            if event.active(seconds) and effect.device == nic.name:
+                network = overlay(network, effect)
+        return network
+
+    def times_down(self, nic: Nic, seconds: float) -> int:
+        """How often a link has gone down, and stayed so for a while, by this scenario time."""
+        effects = self._timeline.host(host_effects.Network)
+        return sum(1 for event, effect in effects if effect.device == nic.name and effect.down and event.at <= seconds)
 
     def _nfs_rates(self, seconds: float) -> dict[str, float]:
         rates: dict[str, float] = {}

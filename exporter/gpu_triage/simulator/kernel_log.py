@@ -1,4 +1,4 @@
-"""What is in the kernel log when a GPU fails, and when one is put in."""
+"""What is in the kernel log when a GPU fails, when one is put in, and when the host has trouble."""
 
 from __future__ import annotations
 
@@ -24,6 +24,10 @@ def records(host: SimulatedHost, seconds: float) -> list[str]:
     for event in sorted(scenario.events, key=lambda event: event.at):
         if isinstance(event.effect, host_effects.DriverNotLoaded) and event.until is not None:
             messages.append((event.until, _greeting(scenario)))
+        if isinstance(event.effect, host_effects.Sxid):
+            messages += [(event.at, text) for text in _of_switch(event.effect, scenario)]
+        if isinstance(event.effect, host_effects.KernelMessages):
+            messages += [(event.at, text) for text in event.effect.texts * event.effect.times]
         for gpu in event.gpus:
             bus_id = scenario.gpus[gpu].slot.bus_id
             messages += [(event.at, text) for text in _messages(event.effect, bus_id.rpartition(".")[0], bus_id)]
@@ -59,6 +63,16 @@ def _found(gpu: Gpu) -> list[str]:
     return [
         f"pci {gpu.slot.bus_id}: {ids} type 00 class 0x{gpu.model.pci_class:06x}",
         f"nvidia {gpu.slot.bus_id}: enabling device (0000 -> 0002)",
+    ]
+
+
+def _of_switch(sxid: host_effects.Sxid, scenario: Scenario) -> list[str]:
+    """What the driver of the switches says of an error, and its details line by line."""
+    start = f"nvidia-nvswitch{sxid.switch}: SXid (PCI:{scenario.machine.nvswitch[sxid.switch].bus_id}): {sxid.code}, "
+    return [
+        f"{start}{'Fatal' if sxid.fatal else 'Non-fatal'}, Link {sxid.link} LTSSM Fault Up",
+        f"{start}Severity {int(sxid.fatal)} Engine instance {sxid.link} Sub-engine instance 00",
+        f"{start}Data {{0x50610002, 0x10100030, 0x00000000}}",
     ]
 
 

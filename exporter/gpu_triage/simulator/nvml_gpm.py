@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable
 from ctypes import Structure, c_uint, c_void_p, cast
 from typing import Any, Final, NamedTuple
 
-from gpu_triage.simulator import effects
+from gpu_triage.gpu.fabric import FABRIC_FAULTS
+from gpu_triage.simulator.fabric_effect import Fabric
 from gpu_triage.simulator.nvml_calls import OUT, Function, at
 from gpu_triage.simulator.nvml_library import (
     CODES,
@@ -144,10 +146,12 @@ def _fabric(device: Device, out: int | None) -> None:
         raise Failure("ARGUMENT_VERSION_MISMATCH")
     info: Any = at(kinds[version], out)
     info.status = SUCCESS
-    info.cliqueId = 0
-    fabric = device.host.timeline.latest(effects.Fabric, device.state.index, device.state.seconds) or effects.Fabric()
+    fabric = device.host.timeline.latest(Fabric, device.state.index, device.state.seconds) or Fabric()
     info.state = fabric.state
-    info.healthMask = 0
+    info.cliqueId = fabric.clique
+    info.clusterUuid[:] = uuid.UUID(fabric.cluster_uuid).bytes if fabric.cluster_uuid else bytes(16)
+    faults = sum(bad << shift for fault, (shift, bad) in FABRIC_FAULTS.items() if fault in fabric.faults)
+    info.healthMask = faults | fabric.configuration << 8
     if version == FABRIC_V3_VERSION:
         info.healthSummary = fabric.health
 

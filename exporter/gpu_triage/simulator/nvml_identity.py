@@ -131,6 +131,12 @@ def _board_part_number(device: Device) -> str:
     return device.model.board_part_number
 
 
+def _minor_number(device: Device) -> int:
+    # The device file keeps its number while NVML counts anew.
+    minor = device.state.gpu.minor_number
+    return device.state.index if minor is None else minor
+
+
 def _capability(device: Device) -> tuple[int, int]:
     return device.model.compute_capability
 
@@ -159,6 +165,7 @@ FUNCTIONS: Final = (
     text("nvmlDeviceGetBoardPartNumber", _board_part_number),
     gauge("nvmlDeviceGetArchitecture", lambda device: device.model.architecture),
     gauge("nvmlDeviceGetIndex", lambda device: device.index),
+    gauge("nvmlDeviceGetMinorNumber", _minor_number),
     gauge("nvmlDeviceGetPersistenceMode", _persistence),
     gauge("nvmlDeviceGetComputeMode", lambda _device: 0),
     gauge("nvmlDeviceGetBusType", lambda _device: _BUS_TYPE_PCIE),

@@ -29,6 +29,9 @@ _NET_HEADER: Final = (
     "|bytes    packets errs drop fifo colls carrier compressed\n"
 )
 _PACKET_BYTES: Final = 4000
+_OTHER_THREAD: Final = 5
+"""By how much the number of a process's other thread is above its PID."""
+FABRIC_MANAGER_PID: Final = 2741
 _EXPORTER_PID: Final = 3977
 """The exporter's PID on the host; in a PID namespace of its own it is process 1."""
 _OWN_PID_NAMESPACE: Final = "pid:[4026532999]"
@@ -64,6 +67,11 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
         "sys/kernel/random/boot_id": f"{_boot_id(host.scenario)}\n",
         "uptime": f"{host.uptime(seconds):.2f} {counters['cpu.0.idle']:.2f}\n",
     }
+    if hosts:
+        found["1/comm"] = "systemd\n"
+        if host.scenario.machine.nvswitch:
+            stopped = host.timeline.host_active(host_effects.ServiceStopped, seconds)
+            found[f"{FABRIC_MANAGER_PID}/comm"] = "" if stopped else "nv-fabricmanage\n"
     if host.scenario.machine.nfs and hosts:
         # As process 1 has it: the host's mounts, wherever the exporter runs.
         found["1/mountstats"] = nfs.mountstats(host.scenario.machine.nfs, counters)
@@ -92,9 +100,32 @@ def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:
     return {
         process.pid: _process(process, process.cpus or everywhere, nodes, host.uptime(-_STARTED_BEFORE_SECONDS))
         | {"numa_maps": _numa_maps(process, host.scenario)}
+        | _blocked(host, process, seconds)
         for process in host.scenario.processes
         if host.timeline.running(process.pid, seconds)
     }
+
+
+def _blocked(host: SimulatedHost, process: Process, seconds: float) -> dict[str, str]:
+    """What shows a thread of a process that waits in the kernel, where there is one at any time of the scenario."""
+    found: dict[str, str] = {}
+    for event, blocked in host.timeline.host(host_effects.Blocked):
+        if process.pid not in blocked.pids:
+            continue
+        thread = process.pid if blocked.first_thread else process.pid + _OTHER_THREAD
+        holds = event.active(seconds)
+        # One that waits does not run, so it is not switched; one that runs is, between any two looks.
+        switches = int(event.at if holds else seconds)
+        stat = f"{thread} ({process.name}) {'D' if holds else 'S'} 1 {process.pid}" + " 0" * 47 + "\n"
+        found |= {
+            f"task/{thread}/stat": stat,
+            f"task/{thread}/status": f"voluntary_ctxt_switches:\t{switches}\nnonvoluntary_ctxt_switches:\t7\n",
+            f"task/{thread}/wchan": blocked.wait_channel if holds else "0",
+        }
+        if blocked.first_thread and holds:
+            first = _process(process, process.cpus or "0", "0", host.uptime(-_STARTED_BEFORE_SECONDS))["stat"]
+            found["stat"] = first.replace(") S ", ") D ", 1)
+    return found
 
 
 def _process(process: Process, cpus: str, nodes: str, started_seconds: float) -> dict[str, str]:

@@ -10,6 +10,7 @@ from gpu_triage.config import Setting
 from gpu_triage.documents import Between, Matching
 from gpu_triage.pcie import Generation, Width
 from gpu_triage.processes.listing import BOTH, KINDS
+from gpu_triage.simulator.allocation import Allocation, Pod
 from gpu_triage.simulator.host_effects import Cpu, Disk, Network, Nfs, Pressure
 from gpu_triage.simulator.load import Load
 from gpu_triage.simulator.model import Model
@@ -116,6 +117,7 @@ class ScenarioHost:
         memory_gib, memory_available_gib, swap_gib, swap_used_gib: as free(1) shows them.
         iommu: whether the kernel has an IOMMU active.
         context_switches_per_second: of the whole host.
+        nvswitch: NVSwitches on the PCI bus. Where there are some, systemd runs a fabric manager.
     """
 
     node: tuple[Node, ...]
@@ -130,15 +132,7 @@ class ScenarioHost:
     nic: tuple[Nic, ...] = ()
     disk: tuple[DiskDevice, ...] = ()
     nfs: tuple[NfsMount, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """A container of a Kubernetes pod."""
-
-    name: str
-    namespace: str
-    container: str
+    nvswitch: tuple[Slot, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +150,7 @@ class Gpu:
         powered_seconds: how long the driver has been loaded: counters do not start at zero.
         nvlinks_connected: how many of the model's NVLink links lead somewhere; where not given, all of those that need
             no bridge.
+        minor_number: N of its device file /dev/nvidiaN; its index where not given.
     """
 
     model: Model
@@ -173,6 +168,7 @@ class Gpu:
     powered_seconds: Seconds = 86_400
     other_memory_mib: Count = 0
     nvlinks_connected: Count | None = None
+    minor_number: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +298,7 @@ class Scenario:
         exporter_options: how the exporter on this host is configured, below flags, variables and file.
         exporter_view: what that exporter can see.
         incidents: what it remembers of the weeks before.
+        allocations: GPUs that are given away, beside those of the processes' pods.
     """
 
     name: str
@@ -318,6 +315,7 @@ class Scenario:
     exporter_options: Mapping[str, Setting] = field(default_factory=dict)
     exporter_view: ExporterView = field(default_factory=ExporterView)
     incidents: tuple[Incident, ...] = ()
+    allocations: tuple[Allocation, ...] = ()
 
     def card(self, index: int, seconds: float) -> Gpu:
         """The GPU in this place at a scenario time."""

@@ -34,6 +34,7 @@ def check_references(scenario: Scenario, where: Place) -> None:
             for gpu in event.gpus:
                 if "mig" not in scenario.card(gpu, event.at).model.features:
                     raise place.error(f"GPU {gpu} is of a model without MIG")
+    _check_allocations(scenario, where)
     for i, incident in enumerate(scenario.incidents):
         if incident.gpu >= len(scenario.gpus):
             raise where.at("incident", i, "gpu").error(f"there is no GPU {incident.gpu}")
@@ -80,7 +81,7 @@ def _check_machine(scenario: Scenario, where: Place) -> None:
     if sorted(cpus) != list(range(len(cpus))) or not cpus:
         raise where.at("machine", "node").error("their CPUs should be 0 to n - 1, each once")
     slots = [gpu.slot for gpu in scenario.gpus]
-    slots += [nic.slot for nic in machine.nic] + [disk.slot for disk in machine.disk]
+    slots += [nic.slot for nic in machine.nic] + [disk.slot for disk in machine.disk] + list(machine.nvswitch)
     addresses = [slot.bus_id for slot in slots]
     for slot in slots:
         if slot.node >= len(machine.node):
@@ -110,9 +111,18 @@ def _check_processes(scenario: Scenario, where: Place) -> None:
         pids.add(process.pid)
 
 
+def _check_allocations(scenario: Scenario, where: Place) -> None:
+    for i, allocation in enumerate(scenario.allocations):
+        if allocation.gpu >= len(scenario.gpus):
+            raise where.at("allocation", i, "gpu").error(f"there is no GPU {allocation.gpu}")
+        if (allocation.pod is None) == (allocation.slurm is None):
+            raise where.at("allocation", i).error("should be to a pod or to a job of slurm")
+
+
 def _check_effect(scenario: Scenario, effect: Any, where: Place) -> None:
     pids = {process.pid for process in scenario.processes}
-    if isinstance(effect, (host_effects.Start, host_effects.Kill)) and not pids.issuperset(effect.pids):
+    of_processes = (host_effects.Start, host_effects.Kill, host_effects.Blocked)
+    if isinstance(effect, of_processes) and not pids.issuperset(effect.pids):
         raise where.at("pids").error("not all of them are pids of [[process]]")
     _check_device(scenario, effect, where)
     if isinstance(effect, (effects.CallError, effects.Hang, host_effects.MissingFunction)):
@@ -137,6 +147,8 @@ def _check_device(scenario: Scenario, effect: Any, where: Place) -> None:
         known = {device.name for device in devices}
         if effect.device not in known:
             raise where.at("device").error(f"no {effect.device!r}; known are {', '.join(sorted(known)) or 'none'}")
+    if isinstance(effect, host_effects.Sxid) and effect.switch >= len(machine.nvswitch):
+        raise where.at("switch").error(f"there is no NVSwitch {effect.switch}")
     if isinstance(effect, host_effects.Nfs) and effect.mount not in {nfs.mount for nfs in machine.nfs}:
         raise where.at("mount").error(f"nothing of NFS is mounted on {effect.mount!r}")
 

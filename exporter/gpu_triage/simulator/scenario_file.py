@@ -11,6 +11,7 @@ from gpu_triage.config import Setting
 from gpu_triage.documents import Matching, Parsed, Place, raised_as, read_value
 from gpu_triage.errors import ScenarioError
 from gpu_triage.simulator import replacement
+from gpu_triage.simulator.allocation import Allocation
 from gpu_triage.simulator.effect_kinds import GPU_EFFECTS, Effect
 from gpu_triage.simulator.repeats import EventTimes, check_times, occurrences
 from gpu_triage.simulator.scenario import (
@@ -81,6 +82,7 @@ class _File:
     process: tuple[Process, ...] = ()
     event: tuple[_Event, ...] = ()
     incident: tuple[Incident, ...] = ()
+    allocation: tuple[Allocation, ...] = ()
     expect: tuple[Expectation, ...] = ()
     target: Target = field(default_factory=Target)
     exporter: _Exporter = field(default_factory=_Exporter)
@@ -144,6 +146,7 @@ def _scenario(file: _File, where: Place) -> Scenario:
         exporter_options={name: Setting(texts, str(where.at("exporter", "options", name))) for name, texts in options},
         exporter_view=file.exporter,
         incidents=file.incident,
+        allocations=file.allocation,
     )
 
 

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from gpu_triage.machine import Clock, Machine, RealClock
 from gpu_triage.simulator.clocks import VirtualClock
+from gpu_triage.simulator.holders import SimulatedPods, SimulatedSlurm
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.past_incidents import ledger_file
-from gpu_triage.simulator.pods import SimulatedPods
 from gpu_triage.simulator.scenario import Scenario
 from gpu_triage.simulator.simulated_nvml import SimulatedNvml, SimulatedProbe
 from gpu_triage.simulator.tree import HostTree
@@ -67,7 +67,8 @@ class SimulatedMachine:
             kmsg=tree.kmsg,
             clock=clock,
             simulated=True,
-            pods=SimulatedPods(scenario),
+            pods=SimulatedPods.of(self.host),
+            slurm=SimulatedSlurm.of(self.host),
             incidents=self._remember(scenario),
             probe=SimulatedProbe(self.host),
         )

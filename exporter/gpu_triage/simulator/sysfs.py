@@ -5,16 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal, NamedTuple
 
+from gpu_triage.host.services import FABRIC_MANAGER
 from gpu_triage.pcie import TRANSFER_RATES
 from gpu_triage.simulator import host_effects
 from gpu_triage.simulator.gpu_state import GpuState
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.pcie_faults import pcie_errors
+from gpu_triage.simulator.procfs import FABRIC_MANAGER_PID
 from gpu_triage.simulator.scenario import Gpu, Scenario, Slot, cpu_numbers
 
-_BRIDGE_CLASS, _NETWORK_CLASS, _NVME_CLASS = "0x060400", "0x020000", "0x010802"
+_BRIDGE_CLASS, _NETWORK_CLASS, _NVME_CLASS, _SWITCH_CLASS = "0x060400", "0x020000", "0x010802", "0x068000"
 _NVIDIA, _MELLANOX, _SAMSUNG, _INTEL = "0x10de", "0x15b3", "0x144d", "0x8086"
 _LINKS: Final = {200_000: "HDR", 400_000: "NDR"}
+_BOARDS: Final = {200_000: "MT_0000000223", 400_000: "MT_0000000838"}
+_QUIET_COUNTERS: Final = (
+    "counters/link_error_recovery",
+    "counters/port_rcv_errors",
+    "counters/local_link_integrity_errors",
+    "counters/excessive_buffer_overrun_errors",
+    "counters/port_xmit_discards",
+    "hw_counters/out_of_sequence",
+    "hw_counters/packet_seq_err",
+    "hw_counters/rnr_nak_retry_err",
+    "hw_counters/out_of_buffer",
+)
+"""What a healthy port of InfiniBand counts and never has."""
+_HIGHEST_KILOHERTZ: Final = 3_800_000
 _DEAD_WIDTH: Final = 63
 """What a register of all ones says when a device no longer answers."""
 _AER_CORRECTABLE: Final = (
@@ -138,7 +154,11 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
             found |= _bridge(endpoint, scenario, port_path, (generation, width) if last else None)
             if last:
                 found |= _aer_files(port_path, port_errors)
-    found |= _networks(host, seconds)
+    found |= _networks(host, seconds) | _memory_controllers(host, seconds) | _cpu_settings(host, seconds)
+    if scenario.machine.nvswitch:
+        stopped = host.timeline.host_active(host_effects.ServiceStopped, seconds)
+        processes = "" if stopped else f"{FABRIC_MANAGER_PID}\n"
+        found[f"fs/cgroup/system.slice/{FABRIC_MANAGER}.service/cgroup.procs"] = processes
     for i, disk in enumerate(scenario.machine.disk):
         block = f"{path_of(disk.slot)}/nvme/nvme{i}/{disk.name}"
         found[f"{block}/size"] = f"{disk.size_gib * 2**21}\n"
@@ -163,6 +183,8 @@ def _endpoints(scenario: Scenario, gpus: Iterable[Gpu]) -> Iterator[_Endpoint]:
         yield _Endpoint(gpu.slot, _NVIDIA, device, pci_class, "nvidia", model.pcie.generation, model.pcie.width)
     for nic in scenario.machine.nic:
         yield _Endpoint(nic.slot, _MELLANOX, "0x1021", _NETWORK_CLASS, "mlx5_core", 5, 16)
+    for slot in scenario.machine.nvswitch:
+        yield _Endpoint(slot, _NVIDIA, "0x22a3", _SWITCH_CLASS, "nvidia-nvswitch", 4, 2)
     for disk in scenario.machine.disk:
         yield _Endpoint(disk.slot, _SAMSUNG, "0xa80a", _NVME_CLASS, "nvme", 4, 4)
 
@@ -232,23 +254,81 @@ def _aer_files(path: str, errors: _AerCounts) -> dict[str, str]:
     }
 
 
+def _cpu_settings(host: SimulatedHost, seconds: float) -> dict[str, str]:
+    """The clock of the CPUs, one policy a node, and the source of the time."""
+    events = host.timeline.host(host_effects.CpuSettings)
+    settings = next((each for event, each in events if event.active(seconds)), host_effects.CpuSettings())
+    found = {"devices/system/clocksource/clocksource0/current_clocksource": f"{settings.clock_source}\n"}
+    for node in host.scenario.machine.node:
+        cpus = cpu_numbers(node.cpus)
+        policy = f"devices/system/cpu/cpufreq/policy{cpus[0]}"
+        found |= {
+            f"{policy}/related_cpus": " ".join(map(str, cpus)) + "\n",
+            f"{policy}/scaling_governor": f"{settings.governor}\n",
+            f"{policy}/scaling_cur_freq": f"{round(_HIGHEST_KILOHERTZ * settings.frequency_ratio)}\n",
+            f"{policy}/cpuinfo_max_freq": f"{_HIGHEST_KILOHERTZ}\n",
+        }
+    return found
+
+
+def _memory_controllers(host: SimulatedHost, seconds: float) -> dict[str, str]:
+    """Memory controllers, one a node with a DIMM each: what their EDAC driver counts, by event and hour."""
+    found: dict[str, str] = {}
+    for node in range(len(host.scenario.machine.node)):
+        corrected = uncorrected = 0
+        for event, errors in host.timeline.host(host_effects.MemoryErrors):
+            if errors.node == node and seconds >= event.at:
+                until = seconds if event.until is None else min(seconds, event.until)
+                corrected += int(errors.corrected_per_hour * (until - event.at) / 3600)
+                uncorrected += errors.uncorrected
+        path = f"devices/system/edac/mc/mc{node}"
+        found |= {
+            f"{path}/mc_name": f"Skylake Socket#{node} IMC#0\n",
+            f"{path}/ce_count": f"{corrected}\n",
+            f"{path}/ue_count": f"{uncorrected}\n",
+            f"{path}/dimm0/dimm_label": f"CPU_SrcID#{node}_MC#0_Chan#0_DIMM#0\n",
+            f"{path}/dimm0/dimm_ce_count": f"{corrected}\n",
+            f"{path}/dimm0/dimm_ue_count": f"{uncorrected}\n",
+        }
+    return found
+
+
 def _networks(host: SimulatedHost, seconds: float) -> dict[str, str]:
     found: dict[str, str] = {}
     counters = host.host.counters(seconds)
     for nic in host.scenario.machine.nic:
+        network = host.host.network(nic, seconds)
+        speed = 0 if network.down else network.speed_mbps or nic.speed_mbps
+        downs = int(counters[f"net.{nic.name}.link_downs"]) + host.host.times_down(nic, seconds)
+        values = {
+            "speed": speed or -1,
+            "operstate": "up" if speed else "down",
+            "carrier": 1 if speed else 0,
+            "carrier_changes": 2 * downs + bool(speed),
+            "carrier_down_count": downs,
+            "dev_port": 0,
+            "type": 1,
+        }
         path = f"{path_of(nic.slot)}/net/{nic.name}"
-        found |= {f"{path}/speed": f"{nic.speed_mbps}\n", f"{path}/operstate": "up\n", f"{path}/type": "1\n"}
+        found |= {f"{path}/{name}": f"{value}\n" for name, value in values.items()}
         if nic.infiniband:
-            port = f"{path_of(nic.slot)}/infiniband/{nic.infiniband}/ports/1"
-            received = counters[f"net.{nic.name}.receive_bytes"]
-            sent = counters[f"net.{nic.name}.transmit_bytes"]
-            found |= {
-                f"{port}/state": "4: ACTIVE\n",
-                f"{port}/rate": f"{nic.speed_mbps // 1000} Gb/sec (4X {_LINKS.get(nic.speed_mbps, 'EDR')})\n",
+            adapter = f"{path_of(nic.slot)}/infiniband/{nic.infiniband}"
+            found[f"{adapter}/board_id"] = f"{_BOARDS.get(nic.speed_mbps, 'MT_0000000008')}\n"
+            port = {
+                # A port that is down tells the least that it can do.
+                "rate": f"{speed // 1000} Gb/sec (4X {_LINKS.get(speed, 'EDR')})" if speed else "10 Gb/sec (4X SDR)",
+                "state": "4: ACTIVE" if speed else "1: DOWN",
+                "phys_state": "5: LinkUp" if speed else "2: Polling",
+                "link_layer": "InfiniBand",
                 # The ports count in words of four bytes.
-                f"{port}/counters/port_rcv_data": f"{int(received) // 4}\n",
-                f"{port}/counters/port_xmit_data": f"{int(sent) // 4}\n",
+                "counters/port_rcv_data": int(counters[f"net.{nic.name}.receive_bytes"]) // 4,
+                "counters/port_xmit_data": int(counters[f"net.{nic.name}.transmit_bytes"]) // 4,
+                "counters/symbol_error": int(counters[f"net.{nic.name}.link_errors"]),
+                "counters/link_downed": min(downs, 255),
+                **dict.fromkeys(_QUIET_COUNTERS, 0),
+                "hw_counters/local_ack_timeout_err": int(counters[f"net.{nic.name}.timeouts"]),
             }
+            found |= {f"{adapter}/ports/1/{name}": f"{value}\n" for name, value in port.items()}
     return found
 
 

@@ -17,8 +17,9 @@ THE_HOST = GpuLabels("", "")
 
 GPU_BASELINE_MISMATCH = gpu_gauge(
     "gpu_baseline_mismatch",
-    "1 when the field differs from the baseline, 0 when it does not; absent without a baseline, where either side "
-    "does not report the field, and without gpu and uuid where it is the host's. Kept while the GPU is lost.",
+    "1 when the field differs from the baseline, 0 when it does not; absent without a baseline, and if either "
+    "side does not report the field. Fields of the host have empty gpu and uuid labels. Kept while the GPU is "
+    "lost.",
     labels=("field",),
     source="--baseline.file, or what --baseline.from-host learned, against the readings of the other collectors",
 )

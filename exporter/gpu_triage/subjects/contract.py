@@ -15,6 +15,8 @@ from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import GpuRound, HostRound
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from prometheus_client import Metric
 
 R = TypeVar("R")
@@ -46,6 +48,7 @@ class GpuCollector(Generic[R]):
         kept: whether its last samples stay while the GPU is lost (identity only).
         asks_peers: whether its questions name other GPUs too. A question to a GPU that hangs would hold up all the
             others, so these are asked in a lane that they share.
+        also_in: a second module that declares metrics of it and renders them.
     """
 
     name: str
@@ -56,11 +59,13 @@ class GpuCollector(Generic[R]):
     default: bool = True
     kept: bool = False
     asks_peers: bool = False
+    also_in: ModuleType | None = None
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
-        """Every spec its samples may have: those declared where its reader is."""
-        return declared_in(self.reader.__module__)
+        """Every spec its samples may have: those declared where its reader is, and in `also_in`."""
+        more = () if self.also_in is None else declared_in(self.also_in.__name__)
+        return (*declared_in(self.reader.__module__), *more)
 
 
 @dataclass(frozen=True, slots=True)

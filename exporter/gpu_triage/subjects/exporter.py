@@ -33,8 +33,8 @@ GPU_EXPORTER_SIMULATED = host_gauge(
 )
 GPU_EXPORTER_COLLECTOR_SUCCESS = host_gauge(
     "gpu_exporter_collector_success",
-    "1 when the collector's last round succeeded for the host or for any GPU, 0 when it failed as a whole or while a "
-    "call of it is out for longer than the deadline; what a single GPU could not answer is in gpu_up and "
+    "1 when the collector's last round succeeded for the host or for any GPU, 0 when it failed completely or "
+    "while one of its calls exceeds the deadline. For failures of single GPUs, see gpu_up and "
     "gpu_exporter_errors_total.",
     labels=("collector",),
     source="the sampler",
@@ -76,22 +76,22 @@ GPU_EXPORTER_SLOWEST_COLLECTOR_SECONDS = host_gauge(
 )
 GPU_EXPORTER_CALL_INFLIGHT_SECONDS = gpu_gauge(
     "gpu_exporter_call_inflight_seconds",
-    "How long a call has been out that takes a second or more: the GPU that is asked (empty for the driver as a "
-    "whole and for the host), the collector that asks (driver: a look for GPUs) and the NVML function (empty for "
-    "files). Absent while every call returns.",
+    "Duration so far of a call that takes a second or more, by GPU (empty for the driver as a whole and for the "
+    "host), collector (driver: the search for GPUs) and NVML function (empty for files). Absent if no call is "
+    "that slow.",
     labels=("collector", "function"),
     source="the sampler",
 )
 GPU_EXPORTER_LAST_PUBLICATION_TIMESTAMP_SECONDS = host_gauge(
     "gpu_exporter_last_publication_timestamp_seconds",
-    "Unix time at which the sampler last published. It stays when everything else on the page is withdrawn as stale: "
-    "where it does not move, the sampler has ended or hangs.",
+    "Unix time at which the sampler last published. Kept when all stale series are dropped: if it does not "
+    "advance, the sampler has stopped or hangs.",
     source="the sampler",
 )
 GPU_EXPORTER_ERRORS_TOTAL = host_counter(
     "gpu_exporter_errors_total",
-    "Failed questions by collector and named error since the exporter started; what hardware does not support is no "
-    "error.",
+    "Failed reads by collector and error since the exporter started. Features that the hardware does not support "
+    "do not count as errors.",
     labels=("collector", "error"),
     source="the sampler",
 )
@@ -100,13 +100,14 @@ GPU_EXPORTER_SCRAPES_TOTAL = host_counter(
 )
 GPU_EXPORTER_GPUS_RELEASED = host_gauge(
     "gpu_exporter_gpus_released",
-    "1 while the exporter holds no GPU handle because it was asked to let go, 0 else.",
+    "1 while the exporter has released all GPUs on request and holds no handle, 0 otherwise.",
     source="the sampler",
 )
 GPU_EXPORTER_WEB_CONFIG_RELOAD_SUCCESS = host_gauge(
     "gpu_exporter_web_config_reload_success",
-    "1 while TLS, passwords and headers are as the web configuration file and the files it names say, 0 when they "
-    "changed to something that cannot be used and what was loaded last stays in force. Absent without such a file.",
+    "1 while the loaded TLS settings, passwords and headers match the web configuration file and the files it "
+    "references, 0 if these changed to something invalid and the previous settings stay in force. Absent without "
+    "such a file.",
     source="--web.config.file",
 )
 GPU_EXPORTER_WEB_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(

@@ -38,16 +38,16 @@ _VERDICTS: Final = {0: "keep", 1: "watch", 2: "drain"}
 
 GPU_BOTTLENECK = gpu_gauge(
     "gpu_bottleneck",
-    "Which resource limits the GPU first, judged over the last minute: {states}. One series a GPU, whatever state it "
-    "is in.",
+    "Which resource limits the GPU first, judged over the last minute: {states}. One series per GPU, whatever "
+    "state it is in.",
     states=dict(enumerate(BOTTLENECK_CLASSES, 1)),
     source="the judge",
 )
 GPU_BOTTLENECK_SECONDS_TOTAL = gpu_counter(
     "gpu_bottleneck_seconds_total",
-    "Seconds that the GPU spent in each class of gpu_bottleneck since the exporter started or first saw it; every "
-    "class is there from the start. The classes of a GPU add up to the time for which it was judged: time in which "
-    "the exporter was stopped does not count.",
+    "Seconds that the GPU spent in each class of gpu_bottleneck since the exporter started or first saw it; all "
+    "classes exist from the start. The classes of a GPU add up to the time for which it was evaluated; time while "
+    "the exporter was stopped is not included.",
     labels={"class": BOTTLENECK_CLASSES},
     source="the judge",
 )
@@ -67,14 +67,14 @@ GPU_HOST_VERDICT = host_gauge(
 )
 GPU_FINDING_SINCE_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_finding_since_timestamp_seconds",
-    "Unix time at which a finding that is present now began, as far as this process saw. One that comes back within "
-    "five minutes keeps its beginning; absent while there is none.",
+    "Unix time at which a current finding began, as seen by this process. A finding that comes back within five "
+    "minutes keeps its start time; absent while there is none.",
     labels=("code", "severity", "action"),
     source="the judge",
 )
 GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS = host_gauge(
     "gpu_host_finding_since_timestamp_seconds",
-    "Unix time at which a finding about the host that is present now began, as gpu_finding_since_timestamp_seconds.",
+    "Unix time at which a current finding about the host began; see gpu_finding_since_timestamp_seconds.",
     labels=("code", "severity", "action"),
     source="the judge",
 )

@@ -97,15 +97,22 @@ class MetricSpec:
             ValueError: the labels are not this metric's, a label is no text that UTF-8 can carry, the value is
                 not finite, a counter is negative or an info is not 1. Such a sample must not leave the process.
         """
-        if not (len(labels) == len(self.labels) and 0 <= value < math.inf and self.kind is not Kind.INFO):
-            self._refuse_wrong(value, labels)
-        "".join(labels).encode()  # UnicodeEncodeError is a ValueError
-        return Sample(self, labels, float(value))
-
-    def _refuse_wrong(self, value: float, labels: tuple[str, ...]) -> None:
-        """As `sample`, of the labels' number and the value."""
         if len(labels) != len(self.labels):
             raise ValueError(f"{self.name} has labels {self.labels}, got {labels}")
+        "".join(labels).encode()  # UnicodeEncodeError is a ValueError
+        return self.next_sample(value, labels)
+
+    def next_sample(self, value: float, labels: tuple[str, ...]) -> Sample:
+        """A sample of a series that had one before, so that its labels are known to be right.
+
+        Raises:
+            ValueError: as for `sample`, because of the value.
+        """
+        if not 0 <= value < math.inf or self.kind is Kind.INFO:
+            self._refuse_wrong(value)
+        return Sample(self, labels, float(value))
+
+    def _refuse_wrong(self, value: float) -> None:
         if not math.isfinite(value):
             raise ValueError(f"{self.name}: {value} is not a reading; a missing value has no sample")
         if self.kind is Kind.COUNTER and value < 0:

@@ -3,27 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache, partial
+from functools import cache, lru_cache
 from operator import attrgetter
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 from gpu_triage.subjects.metric import Kind, MetricSpec, Sample
 
+_MOST_READINGS: Final = 4096
+"""Readings, by their type and labels, whose last samples are kept: more than a host of 16 GPUs has, processes aside."""
+
+_MOST_KEYS: Final = 64
+"""Keys of one field whose last samples are kept beyond those that it has now."""
+
 
 class _Field(NamedTuple):
-    """A field of a reading that is published.
+    """A field of a type of reading that is published.
 
     Attributes:
         of: takes it from the reading.
-        sample: makes a sample of a value and all labels.
+        spec: the metric.
         labels: what follows the subject's labels, the same in every reading.
         keyed: whether it is a mapping, with a series for each key.
+        text: whether it is a text: a label of an info, or the name of a state.
     """
 
     of: Callable[[object], Any]
-    sample: Callable[..., Sample]
+    spec: MetricSpec
     labels: tuple[str, ...]
     keyed: bool
+    text: bool
+
+
+class _Series:
+    """A series as it was rendered last. While its value is the same, so is the sample."""
+
+    __slots__ = ("_labels", "_last", "_spec", "_text")
+
+    def __init__(self, field: _Field, labels: tuple[str, ...]) -> None:
+        self._spec = field.spec
+        self._text = field.text
+        self._labels = labels
+        self._last: tuple[Any, Sample] | None = None
+
+    def sample(self, value: Any) -> Sample:
+        """The sample of a value."""
+        last = self._last
+        if last is not None and last[0] == value:
+            return last[1]
+        if self._text:
+            sample = _sample_of_text(self._spec, value, self._labels)
+        elif last is None:
+            sample = self._spec.sample(value, *self._labels)
+        else:
+            sample = self._spec.next_sample(value, self._labels)
+        # In one step: a reading of the same subject may be rendered in another thread.
+        self._last = value, sample
+        return sample
+
+
+class _Keyed:
+    """The series of a field that is a mapping, by key."""
+
+    __slots__ = ("_field", "_labels", "_series")
+
+    def __init__(self, field: _Field, labels: tuple[str, ...]) -> None:
+        self._field = field
+        self._labels = labels
+        self._series: dict[str, _Series] = {}
+
+    def samples(self, values: Mapping[str, Any]) -> Iterator[Sample]:
+        """The samples of the entries, in their order."""
+        if len(self._series) > len(values) + _MOST_KEYS:
+            self._series = {}
+        known = self._series
+        for key, value in values.items():
+            series = known.get(key)
+            if series is None:
+                series = known[key] = _Series(self._field, (*self._labels, key))
+            yield series.sample(value)
 
 
 def samples(reading: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
@@ -49,16 +106,22 @@ def samples(reading: Any, labels: tuple[str, ...] = ()) -> Iterator[Sample]:
         reading: an instance of a dataclass; None has no samples.
         labels: those that come first in all samples, such as the GPU's.
     """
-    for of, sample, more, keyed in _fields(reading.__class__):
+    for of, series in _series_of(reading.__class__, labels):
         value = of(reading)
         if value is None:
             continue
-        if not keyed:
-            yield sample(value, *labels, *more)
-            continue
-        first = (*labels, *more)
-        for key, each in value.items():
-            yield sample(each, *first, key)
+        if isinstance(series, _Series):
+            yield series.sample(value)
+        else:
+            yield from series.samples(value)
+
+
+@lru_cache(_MOST_READINGS)
+def _series_of(kind: type, labels: tuple[str, ...]) -> tuple[tuple[Callable[[object], Any], _Series | _Keyed], ...]:
+    """The series of readings of this type that have these labels."""
+    return tuple(
+        (field.of, (_Keyed if field.keyed else _Series)(field, (*labels, *field.labels))) for field in _fields(kind)
+    )
 
 
 @cache
@@ -74,9 +137,8 @@ def _published(kind: type) -> Iterator[_Field]:
             if isinstance(spec, MetricSpec):
                 mapping = next((each for each in (value, *get_args(value)) if get_origin(each) is Mapping), None)
                 kinds = (value, *get_args(value)) if mapping is None else get_args(mapping)[1:]
-                sample = partial(_sample_of_text, spec) if str in kinds else spec.sample
-                yield _Field(attrgetter(name), sample, tuple(labels), mapping is not None)
+                yield _Field(attrgetter(name), spec, tuple(labels), mapping is not None, str in kinds)
 
 
-def _sample_of_text(spec: MetricSpec, text: str, *labels: str) -> Sample:
+def _sample_of_text(spec: MetricSpec, text: str, labels: tuple[str, ...]) -> Sample:
     return spec.sample(1, *labels, text) if spec.kind is Kind.INFO else spec.sample(spec.value_of(text), *labels)

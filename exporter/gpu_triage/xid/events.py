@@ -22,9 +22,14 @@ from typing import Final, NamedTuple
 
 from gpu_triage.kernel.pci_bus import normalise_bus_id
 from gpu_triage.xid.codes import XID_CODES
+from gpu_triage.xid.switches import SwitchError
+from gpu_triage.xid.units import XidSite, parse_site
 
 OFF_THE_BUS: Final = 79
 """The Xid of a GPU that fell off the bus."""
+
+_WITH_SITE: Final = frozenset({13, 31})
+"""The Xids whose text may name a place on the chip."""
 
 _ADDRESS: Final = r"(?:PCI:)?([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(\.[0-7])?"
 _XID: Final = re.compile(rf"NVRM: Xid \({_ADDRESS}[^)]{{0,60}}\): ([0-9]{{1,5}})\b")
@@ -63,6 +68,7 @@ class XidReport:
         wall: when it happened, Unix seconds; for a source without a clock, when it was heard.
         uuid: whose it is, where the source knows the card and not only its address.
         fatal: whether the text calls it fatal; None for a code whose text does not say, or a source without a text.
+        site: where on the chip the text says that it came from; None where it does not say.
     """
 
     gpu: str
@@ -73,6 +79,7 @@ class XidReport:
     wall: float
     uuid: str | None = None
     fatal: bool | None = None
+    site: XidSite | None = None
 
 
 class LoggedXid(NamedTuple):
@@ -81,6 +88,7 @@ class LoggedXid(NamedTuple):
     gpu: str
     code: int | None
     fatal: bool | None = None
+    site: XidSite | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +115,7 @@ class DriverLoaded:
     at: float
 
 
-KernelNews = XidReport | CardFound | DriverLoaded
+KernelNews = XidReport | CardFound | DriverLoaded | SwitchError
 """What the kernel log tells of Xids, and of what ends them."""
 
 
@@ -122,7 +130,8 @@ def parse_xid(text: str) -> LoggedXid | None:
     match = _XID.match(text)
     if match is not None:
         code = int(match[3])
-        return LoggedXid(_bus_id(match), code, _fatal(code, text, match.end()))
+        site = parse_site(text) if code in _WITH_SITE else None
+        return LoggedXid(_bus_id(match), code, _fatal(code, text, match.end()), site)
     match = _OFF_THE_BUS.match(text)
     return None if match is None else LoggedXid(_bus_id(match), None)
 

@@ -29,6 +29,7 @@ from gpu_triage.xid.events import (
     parse_found,
     parse_xid,
 )
+from gpu_triage.xid.switches import MARKER, SwitchError, parse_sxid
 
 ROUND_BYTES: Final = 1 << 20
 """Most that is read in one round; a kernel that logs more than this a second is read later, not for longer."""
@@ -63,6 +64,11 @@ class KernelRecord:
     seconds: float
     from_kernel: bool
     text: bytes
+
+    @property
+    def message(self) -> str:
+        """Its text without escapes."""
+        return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), self.text.decode("ascii", "replace"))
 
 
 class KernelLog:
@@ -172,7 +178,7 @@ class KernelClock:
 
 
 class KernelXids:
-    """The Xids in the kernel log, the cards it found, and when the driver was loaded.
+    """The Xids and SXids in the kernel log, the cards it found, and when the driver was loaded.
 
     Only the kernel's own words count: any process with the right may write there.
     """
@@ -197,13 +203,15 @@ class KernelXids:
         return tuple(news for record in records if record.from_kernel and (news := self._news(record, now)))
 
     def _news(self, record: KernelRecord, now: Moment) -> KernelNews | None:
-        if not record.text.startswith((b"NVRM: ", b"pci ")):
+        if not record.text.startswith((b"NVRM: ", b"pci ", MARKER)):
             return None
-        text = _text(record)
+        text = record.message
         at = min(self._clock.monotonic(record), now.monotonic)
+        wall = round(now.wall - (now.monotonic - at), 3)
+        if sxid := parse_sxid(text):
+            return SwitchError(*sxid, wall)
         if xid := parse_xid(text):
-            wall = round(now.wall - (now.monotonic - at), 3)
-            return XidReport(xid.gpu, xid.code, XidSource.KMSG, at, at, wall, fatal=xid.fatal)
+            return XidReport(xid.gpu, xid.code, XidSource.KMSG, at, at, wall, fatal=xid.fatal, site=xid.site)
         if is_driver_loaded(text):
             return DriverLoaded(at)
         address = parse_found(text)
@@ -220,7 +228,3 @@ def _record(line: bytes) -> KernelRecord | None:
         return None
     priority, sequence, microseconds, text = match.groups()
     return KernelRecord(int(sequence), int(microseconds) / 1e6, int(priority) >> 3 == 0, text)
-
-
-def _text(record: KernelRecord) -> str:
-    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)), record.text.decode("ascii", "replace"))

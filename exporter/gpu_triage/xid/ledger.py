@@ -23,6 +23,9 @@ OTHER: Final = "other"
 _MOST_AWAITED: Final = 4096
 """Incidents of one GPU and code that may wait for the other source at a time."""
 
+_AWAITED_SECONDS: Final = 600.0
+"""How long an incident waits for the other source: where the kernel log cannot be read, it would wait for ever."""
+
 _MOST_NEWS: Final = 4096
 """Incidents that are kept for `take_counted`."""
 
@@ -264,7 +267,10 @@ class _Tally:
         else:
             self._count(incident, XidName(self.xid, FATAL_LABELS[report.fatal]))
         for source in awaited_by:
-            self.awaited[source].append(incident)
+            queue = self.awaited[source]
+            while queue and incident.earliest - queue[0].latest > _AWAITED_SECONDS:
+                queue.popleft()
+            queue.append(incident)
 
     def _count(self, incident: _Incident, name: XidName) -> None:
         incident.name = name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from gpu_triage.subjects.contract import GpuLabels
@@ -21,40 +21,67 @@ _FATAL_IN_TEXT: Final = [xid.code for xid in XID_CODES.values() if xid.fatal_in_
 
 GPU_XID_ERRORS_TOTAL = gpu_counter(
     "gpu_xid_errors_total",
-    "Xid errors of the GPU by code, each counted once though NVML and the kernel log report it. Starts with what the "
-    f"kernel log still holds. The codes that programs often cause ({', '.join(name.xid for name in _FROM_ZERO)}) start "
-    "at 0 once Xids are heard, the others are absent until there is one. Codes beyond the first "
-    f"{CODES_PER_GPU} of a GPU are counted as other. `fatal` is true or false for the NVLink 5 codes "
-    f"({_FATAL_IN_TEXT[0]} to {_FATAL_IN_TEXT[-1]}) whose kernel message says Fatal or Nonfatal, and empty otherwise.",
+    "Xid errors of the GPU by code, each counted once even if NVML and the kernel log both report it. Includes "
+    "errors that the kernel log still holds at startup. The codes that programs often cause "
+    f"({', '.join(name.xid for name in _FROM_ZERO)}) start at 0 once an Xid source is available; the others are "
+    f"absent until they occur. Codes beyond the first {CODES_PER_GPU} of a GPU are counted as other. `fatal` is "
+    f"true or false for the NVLink 5 codes ({_FATAL_IN_TEXT[0]} to {_FATAL_IN_TEXT[-1]}) whose kernel message says "
+    "Fatal or Nonfatal, and empty otherwise.",
     labels={"xid": ANY, "fatal": FATAL_LABELS.values()},
     source="nvmlEventSetWait_v2; /dev/kmsg, NVRM: Xid",
 )
 GPU_XID_LAST_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_xid_last_timestamp_seconds",
-    "Unix time of the last Xid error of this code, as the kernel stamped it, else when NVML told of it. Alert on its "
-    "age: the count starts anew with the exporter.",
+    "Unix time of the last Xid error of this code, from the kernel's timestamp, otherwise from when NVML reported "
+    "it. Alert on its age: the counter restarts with the exporter.",
     labels={"xid": ANY, "fatal": FATAL_LABELS.values()},
     source="nvmlEventSetWait_v2; /dev/kmsg, NVRM: Xid",
 )
+GPU_XID_SUSPECT_UNIT_PROCESSES = gpu_gauge(
+    "gpu_xid_suspect_unit_processes",
+    "Processes that failed with Xid 13 or 31 in one place of the chip, as the kernel log names it, where different "
+    "programs or failures on different days point to that place and to no other: the board rather than the programs. "
+    "Absent on every other GPU, and where the kernel log cannot be read. Counts since the boot.",
+    labels=("unit",),
+    source="/dev/kmsg, NVRM: Xid",
+)
 GPU_XID_UNASSIGNED_ERRORS_TOTAL = host_counter(
     "gpu_xid_unassigned_errors_total",
-    "As gpu_xid_errors_total, for a GPU that the driver has not shown since the exporter started, as when it fell "
-    "off the bus before; moves there once the GPU is seen. Also what happened, before the exporter started, at this "
-    "address before the kernel found the present GPU there: it may be of a card since replaced.",
+    "Like gpu_xid_errors_total, for a GPU that the driver has not listed since the exporter started, for example "
+    "because it fell off the bus earlier; the counts move to gpu_xid_errors_total once the GPU is seen. Also "
+    "counts errors at this address from before the kernel found the current GPU there, which may belong to a card "
+    "that was replaced.",
     labels={"pci_bus_id": ANY, "xid": ANY, "fatal": FATAL_LABELS.values()},
     source="/dev/kmsg, NVRM: Xid",
 )
 GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS = host_gauge(
     "gpu_xid_unassigned_last_timestamp_seconds",
-    "As gpu_xid_last_timestamp_seconds, for a GPU that the driver has not shown since the exporter started, or that "
-    "was replaced before.",
+    "Like gpu_xid_last_timestamp_seconds, for a GPU that the driver has not listed since the exporter started, or "
+    "that was replaced before.",
     labels={"pci_bus_id": ANY, "xid": ANY, "fatal": FATAL_LABELS.values()},
     source="/dev/kmsg, NVRM: Xid",
 )
+GPU_NVSWITCH_SXID_ERRORS_TOTAL = host_counter(
+    "gpu_nvswitch_sxid_errors_total",
+    "SXid errors of the NVSwitch by code, from the kernel log only. Includes errors that the log still holds at "
+    "startup. `fatal` is true for an error after which the switch must be reset. Absent until there is one, if the "
+    "kernel log cannot be read, and for switches of NVLink 5, whose errors are Xids 144 to 150 of the GPUs. Codes "
+    f"beyond the first {CODES_PER_GPU} of a switch are counted as other.",
+    labels={"pci_bus_id": ANY, "sxid": ANY, "fatal": ("true", "false")},
+    source="/dev/kmsg, SXid",
+)
+GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS = host_gauge(
+    "gpu_nvswitch_sxid_last_timestamp_seconds",
+    "Unix time of the last SXid error of this code, from the kernel's timestamp. Alert on its age: the counter "
+    "restarts with the exporter.",
+    labels={"pci_bus_id": ANY, "sxid": ANY, "fatal": ("true", "false")},
+    source="/dev/kmsg, SXid",
+)
 GPU_EXPORTER_XID_SOURCE_UP = host_gauge(
     "gpu_exporter_xid_source_up",
-    "1 while Xid errors are heard from this source (kmsg, nvml), 0 while not: where all are 0, no Xid means that "
-    "nobody listens. The kernel log needs permission; NVML hears only what happens while it listens.",
+    "1 while the exporter receives Xid errors from this source (kmsg, nvml), 0 otherwise. If all sources are 0, "
+    "Xids are not monitored. The kernel log needs permission; NVML reports only events that occur while the "
+    "exporter listens.",
     labels={"source": [source.value for source in XidSource]},
     source="the sampler",
 )
@@ -70,12 +97,16 @@ class XidReading:
         gpus: by GPU ever seen by this process, then by Xid.
         unassigned: by the PCI bus id of a GPU never seen, as it is when it fell off the bus before; then by Xid.
         sources: whether each source of Xids is heard.
+        switches: SXids by the PCI bus id of the NVSwitch, then by code.
+        suspects: the place on the chip that programs fail in whatever they do, and how many processes, by GPU.
     """
 
     counted: tuple[GpuLabels, ...]
     gpus: Mapping[GpuLabels, XidCounts]
     unassigned: Mapping[str, XidCounts]
     sources: Mapping[str, bool]
+    switches: Mapping[str, XidCounts] = field(default_factory=dict)
+    suspects: Mapping[GpuLabels, tuple[str, int]] = field(default_factory=dict)
 
 
 def render(reading: XidReading) -> Iterator[Sample]:
@@ -91,9 +122,15 @@ def render(reading: XidReading) -> Iterator[Sample]:
         for name, count in xids.items():
             yield GPU_XID_ERRORS_TOTAL.sample(count.count, *gpu, *name)
             yield GPU_XID_LAST_TIMESTAMP_SECONDS.sample(count.last_at, *gpu, *name)
+    for gpu, (unit, processes) in reading.suspects.items():
+        yield GPU_XID_SUSPECT_UNIT_PROCESSES.sample(processes, *gpu, unit)
     for bus_id, xids in reading.unassigned.items():
         for name, count in xids.items():
             yield GPU_XID_UNASSIGNED_ERRORS_TOTAL.sample(count.count, bus_id, *name)
             yield GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS.sample(count.last_at, bus_id, *name)
+    for bus_id, sxids in reading.switches.items():
+        for name, count in sxids.items():
+            yield GPU_NVSWITCH_SXID_ERRORS_TOTAL.sample(count.count, bus_id, *name)
+            yield GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS.sample(count.last_at, bus_id, *name)
     for source, heard in reading.sources.items():
         yield GPU_EXPORTER_XID_SOURCE_UP.sample(heard, source)

@@ -1,0 +1,108 @@
+"""The directory of the flight recorder's recordings: bounded in number and size, the oldest go first."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from calendar import timegm
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.documents import reason_of
+from gpu_triage.errors import FlightRecorderError
+
+MOST_FILES: Final = 20
+MOST_BYTES: Final = 64 << 20
+"""Of all recordings together; one has about a megabyte."""
+
+LEAST_FREE_BYTES: Final = 64 << 20
+"""Of the disk: below it nothing is written, since others need the rest."""
+
+SUFFIX: Final = ".tar.gz"
+PARTIAL: Final = ".partial-"
+_NAME: Final = re.compile(r"([0-9]{8}T[0-9]{6}Z)-(.+)" + re.escape(SUFFIX))
+_TIME: Final = "%Y%m%dT%H%M%SZ"
+_UNSAFE: Final = re.compile(r"[^a-z0-9.]+")
+_LONGEST: Final = 80
+_STEPS: Final = {
+    "no_permission": "let the exporter's user write there",
+    "missing": "create the directory or mount the volume",
+    "no_space": "free some space",
+    "read_only": "mount it writable, or name another directory with --flight-recorder.directory",
+}
+
+
+def file_name(wall: float, subject: str, code: str) -> str:
+    """The name of a recording: ``20260115T033000Z-gpu-3-xid.critical.tar.gz``.
+
+    Args:
+        wall: Unix seconds.
+        subject: of the finding, ``GPU 3`` or ``host``.
+        code: of the finding.
+    """
+    cause = _UNSAFE.sub("-", f"{subject}-{code}".lower()).strip("-")[:_LONGEST]
+    return f"{time.strftime(_TIME, time.gmtime(wall))}-{cause}{SUFFIX}"
+
+
+def refuse_unusable(directory: Path) -> None:
+    """Make sure that a recording could be written; makes the directory.
+
+    Raises:
+        FlightRecorderError: ``no_permission``, ``missing``, ``no_space``, ``read_only`` or ``io_error``.
+    """
+    try:
+        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        probe = directory / f"{PARTIAL}probe"
+        probe.write_bytes(b"")
+        probe.unlink()
+        free = os.statvfs(directory)
+    except OSError as error:
+        raise failure(directory, error) from error
+    if free.f_bavail * free.f_frsize < LEAST_FREE_BYTES:
+        detail = f"{directory}: fewer than {LEAST_FREE_BYTES >> 20} MiB are free; free some space"
+        raise FlightRecorderError("no_space", detail)
+
+
+def recorded_before(directory: Path, name: str, seconds: float) -> str | None:
+    """The name of a recording of the same finding that is no older than so many seconds; None if there is none."""
+    mine = _NAME.fullmatch(name)
+    assert mine is not None  # noqa: S101 - `file_name` made it
+    least = _unix(mine[1]) - seconds
+    for each in sorted(directory.glob(f"*{SUFFIX}"), reverse=True):
+        found = _NAME.fullmatch(each.name)
+        if found and found[2] == mine[2] and least < _unix(found[1]) <= _unix(mine[1]):
+            return each.name
+    return None
+
+
+def clean_up(directory: Path) -> None:
+    """Delete what an interrupted write left."""
+    for partial in directory.glob(f"{PARTIAL}*"):
+        partial.unlink(missing_ok=True)
+
+
+def prune(directory: Path) -> None:
+    """Delete the oldest recordings until the rest is within bounds; the newest stays.
+
+    Files that are no recordings are not touched, and do not count.
+    """
+    kept = [path for path in sorted(directory.glob(f"*{SUFFIX}")) if _NAME.fullmatch(path.name)]
+    sizes = [path.lstat().st_size for path in kept]
+    while len(kept) > 1 and (len(kept) > MOST_FILES or sum(sizes) > MOST_BYTES):
+        kept.pop(0).unlink(missing_ok=True)
+        sizes.pop(0)
+
+
+def failure(path: Path, error: OSError) -> FlightRecorderError:
+    """An error of the operating system in this module's words."""
+    reason = reason_of(error)
+    step = _STEPS.get(reason, "check the disk")
+    return FlightRecorderError(reason, f"{path}: cannot be written: {error.strerror or error}; {step}")
+
+
+def _unix(text: str) -> float:
+    try:
+        return float(timegm(time.strptime(text, _TIME)))
+    except (ValueError, OverflowError):
+        return 0.0

@@ -1,0 +1,131 @@
+"""Writes a recording of the flight recorder: ``python -m`` this file, which `WritingProcess` starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import IO, Any, Final
+
+from gpu_triage.errors import FlightRecorderError, RecordingError
+from gpu_triage.flight.directory import PARTIAL, clean_up, failure, prune, recorded_before, refuse_unusable
+from gpu_triage.flight.order import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording
+from gpu_triage.flight.ring import RingBlock, RingContent, unrolled
+from gpu_triage.machine import Moment
+from gpu_triage.recording.bundle import write_recording
+from gpu_triage.recording.calls import function_of
+from gpu_triage.recording.masking import Masker
+from gpu_triage.recording.recorder import SERIAL, kernel_records, local_masker, masked, versions_here
+from gpu_triage.recording.recording import FileState, NvmlAnswer, Recording
+
+_NICENESS: Final = 10
+
+
+def write_here(directory: Path, recording: FlightRecording, masker: Masker) -> str:
+    """Write a recording in this process; returns the name of the file, as RecordingWriter does.
+
+    Raises:
+        FlightRecorderError: it cannot be written.
+    """
+    refuse_unusable(directory)
+    before = recorded_before(directory, recording.name, AGAIN_SECONDS)
+    if before is not None:
+        return before
+    partial, kept = directory / f"{PARTIAL}{recording.name}", directory / recording.name
+    try:
+        clean_up(directory)
+        write_recording(_masked(recording, masker), partial)
+        # The host may be about to go down.
+        _sync(partial)
+        partial.rename(kept)
+        _sync(directory)
+        prune(directory)
+    except RecordingError as error:
+        cause = error.__cause__
+        partial.unlink(missing_ok=True)
+        if isinstance(cause, OSError):
+            raise failure(directory, cause) from error
+        raise FlightRecorderError("io_error", str(error)) from error
+    except OSError as error:
+        raise failure(directory, error) from error
+    return recording.name
+
+
+def _masked(recording: FlightRecording, masker: Masker) -> Recording:
+    answers: list[NvmlAnswer] = []
+    files: list[FileState] = []
+    serials: set[str] = set()
+    keys: dict[str, str] = {}
+    for each in unrolled(recording.content):
+        if isinstance(each, FileState):
+            files.append(each._replace(text=masker.text(each.text)))
+            continue
+        function = function_of(each.key)
+        private = recording.private.get(each.key, ())
+        outs = tuple(
+            None if raw is None else masked(masker, function, raw, private[place] if place < len(private) else ())
+            for place, raw in enumerate(each.outs)
+        )
+        if function == SERIAL and each.outs and each.outs[0]:
+            serials.add(each.outs[0].partition(b"\0")[0].decode("ascii", "replace"))
+        key = keys.setdefault(each.key, masker.data(each.key.encode()).decode())
+        answers.append(NvmlAnswer(each.seconds, key, each.code, outs))
+    verdict = recording.verdict
+    for serial in serials - {""}:
+        verdict = verdict.replace(serial, masker.digits(serial.encode()).decode())
+    return Recording(
+        versions=versions_here(),
+        monotonic=recording.began.monotonic,
+        wall=recording.began.wall,
+        seconds=recording.seconds,
+        missing=recording.missing,
+        answers=tuple(answers),
+        files=tuple(sorted(files, key=lambda state: state.seconds)),
+        kmsg=None if recording.kmsg is None else kernel_records(recording.kmsg, masker),
+        verdict=masker.text(verdict),
+    )
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _taken_over(source: IO[bytes]) -> tuple[Path, FlightRecording]:
+    about: dict[str, Any] = json.loads(source.readline())
+    blocks = tuple(RingBlock(began, source.read(size)) for began, size in about["blocks"])
+    recording = FlightRecording(
+        name=about["name"],
+        began=Moment(about["began"], about["wall"]),
+        seconds=about["seconds"],
+        content=RingContent(tuple(about["keys"]), blocks),
+        private={key: tuple(tuple(map(tuple, spans)) for spans in places) for key, places in about["private"].items()},
+        missing=tuple(about["missing"]),
+        kmsg=None if about["kmsg"] is None else Path(about["kmsg"]),
+        verdict=about["verdict"],
+    )
+    return Path(about["directory"]), recording
+
+
+def main() -> None:
+    """Write what standard input holds, and tell on standard output what became of it."""
+    # Should the exporter be gone by then, nobody else ends this process. That it is told to end is no reason not to
+    # finish: a host with a fault is often rebooted at once.
+    signal.alarm(round(WRITING_SECONDS))
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    os.nice(_NICENESS)
+    try:
+        directory, recording = _taken_over(sys.stdin.buffer)
+        answer = {"file": write_here(directory, recording, local_masker())}
+    except FlightRecorderError as failed:
+        answer = {"error": failed.reason, "detail": failed.detail}
+    sys.stdout.write(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,263 @@
+"""What goes wrong on an InfiniBand or RoCE port: errors of its link, downs, timeouts, and a rate below what it can do.
+
+Most of these counters are the subnet agent's (PMA): between 4 and 32 bits wide, they stay at their highest value once
+they are full, and anybody with the right can set them back to 0 (``perfquery -R``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.host.infiniband_files import CounterFiles
+from gpu_triage.kernel.files import is_present, read_names, read_text
+from gpu_triage.kernel.inquiry import HostInquiry
+from gpu_triage.subjects.monotone import MonotoneCounters
+
+LINK_ERRORS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "symbol_error": ("counters/symbol_error",),
+        "link_error_recovery": ("counters/link_error_recovery",),
+        "receive_error": ("counters/port_rcv_errors",),
+        "local_link_integrity_error": ("counters/local_link_integrity_errors",),
+        "excessive_buffer_overrun": ("counters/excessive_buffer_overrun_errors",),
+    }
+)
+"""What the link itself does wrong, by event, and the files that count it."""
+
+TIMEOUT: Final = "acknowledgement_timeout"
+OTHER_EVENTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        "transmit_discard": ("counters/port_xmit_discards",),
+        # Of mlx5, bnxt_re, irdma, and EFA.
+        TIMEOUT: (
+            "hw_counters/local_ack_timeout_err",
+            "hw_counters/to_retransmits",
+            "hw_counters/retrans_timeout_events",
+        ),
+        "out_of_sequence": ("hw_counters/out_of_sequence", "hw_counters/oos_drop_count"),
+        "packet_sequence_error": ("hw_counters/packet_seq_err", "hw_counters/seq_err_naks_rcvd"),
+        "receiver_not_ready": ("hw_counters/rnr_nak_retry_err", "hw_counters/rnr_naks_rcvd"),
+        "out_of_buffer": ("hw_counters/out_of_buffer",),
+        "ecn_marked": (
+            "hw_counters/np_ecn_marked_roce_packets",
+            "hw_counters/rx_ecn_marked_pkts",
+            "hw_counters/RxECNMrkd",
+        ),
+        "congestion_notification_sent": ("hw_counters/np_cnp_sent", "hw_counters/tx_cnp_pkts", "hw_counters/cnpSent"),
+        "congestion_notification_received": (
+            "hw_counters/rp_cnp_handled",
+            "hw_counters/rx_cnp_pkts",
+            "hw_counters/cnpHandled",
+        ),
+    }
+)
+"""What the port and its queue pairs counted besides, likewise: packets lost, sent again or marked for congestion."""
+
+EVENTS: Final = (*LINK_ERRORS, *OTHER_EVENTS)
+
+_LINK_DOWNED_FULL: Final = 0xFF
+"""``link_downed`` has 8 bits."""
+
+_ON_ETHERNET: Final = "receive_error"
+"""The one of LINK_ERRORS that Ethernet has: packets with a wrong checksum."""
+
+_LINK_DOWNS: Final = ("link_downed", "carrier_down_count")
+"""What counts lost links: the adapter, and of RoCE the network interface."""
+
+_PLANNED_ROUNDS: Final = 12
+_ENOUGH_PEERS: Final = 3
+_ETHERNET: Final = "Ethernet"
+
+
+class PortFaults(NamedTuple):
+    """What one port counted; None for what its adapter does not count. No count goes back while this process lives.
+
+    Attributes:
+        link_errors: errors of the link, all kinds together.
+        link_downs: how often the link went down.
+        timeouts: requests that nobody acknowledged in time.
+        events: each kind of event.
+    """
+
+    link_errors: int | None
+    link_downs: int | None
+    timeouts: int | None
+    events: Mapping[str, int]
+
+
+class PortPlan(NamedTuple):
+    """Which files tell of a port.
+
+    Attributes:
+        kind: what adapters of one make and ports of one network have in common; "" where the kernel does not say.
+        events: the counter of each event that the adapter counts.
+        link_downs: the counter of lost links.
+    """
+
+    kind: str
+    events: Mapping[str, Path]
+    link_downs: Path
+
+
+class PortPlans:
+    """Finds out once in a while which files tell of each port: drivers lack some, and looking costs a call each."""
+
+    def __init__(self) -> None:
+        self._plans: dict[tuple[Path, str], PortPlan] = {}
+        self._left: dict[tuple[Path, str], int] = {}
+
+    def of(self, adapter: Path, port: str) -> PortPlan:
+        """The plan of a port, at most some rounds old."""
+        key = (adapter, port)
+        if self._left.get(key, 0) <= 0:
+            self._plans[key], self._left[key] = _plan(adapter, port), _PLANNED_ROUNDS
+        self._left[key] -= 1
+        return self._plans[key]
+
+
+class PortFaultCounters:
+    """Reads the counters of ports, and goes on counting where the adapter's are full, absent or set back."""
+
+    def __init__(self, files: CounterFiles) -> None:
+        self._files = files
+        self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
+        self._last: dict[tuple[str, str], dict[str, int]] = {}
+        self._was_up: dict[tuple[str, str], bool] = {}
+        self._seen_down: dict[tuple[str, str], int] = defaultdict(int)
+
+    def read(self, inquiry: HostInquiry, plan: PortPlan, device: str, port: str, *, up: bool | None) -> PortFaults:
+        """What a port counted until now.
+
+        Args:
+            inquiry: asks.
+            plan: where its counters are.
+            device: the adapter's name.
+            port: the port's number.
+            up: whether the port is active; None where that is not known.
+        """
+        key = (device, port)
+        first = key not in self._last
+        known = self._last.setdefault(key, {})
+        events: dict[str, int] = {}
+        for event, path in plan.events.items():
+            value = self._files.read(inquiry, path)
+            if value is not None:
+                events[event] = self._publish(key, event, value, first=first)
+        counted = [known[event] for event in LINK_ERRORS if event in known]
+        return PortFaults(
+            link_errors=sum(counted) if any(event in events for event in LINK_ERRORS) else None,
+            link_downs=self._link_downs(inquiry, plan, key, up=up, first=first),
+            timeouts=events.get(TIMEOUT),
+            events=events,
+        )
+
+    def _link_downs(
+        self, inquiry: HostInquiry, plan: PortPlan, key: tuple[str, str], *, up: bool | None, first: bool
+    ) -> int | None:
+        counter, source = self._files.read(inquiry, plan.link_downs), plan.link_downs.name
+        known = self._last[key]
+        before = known.get(source)
+        if counter is not None:
+            self._publish(key, source, counter, first=first)
+        full = counter == _LINK_DOWNED_FULL and known[source] == before
+        if up is False and self._was_up.get(key) is True and (counter is None or full):
+            self._seen_down[key] += 1
+        if up is not None:
+            self._was_up[key] = up
+        if counter is None and up is None:
+            return None
+        return sum(known.get(each, 0) for each in _LINK_DOWNS) + self._seen_down[key]
+
+    def _publish(self, key: tuple[str, str], counter: str, value: int, *, first: bool) -> int:
+        """A counter's value to publish. One that could not be read at first must not make a sum jump later."""
+        known = self._last[key]
+        start = 0 if first or counter in known else value
+        known[counter] = self._counters.published((*key, counter), value, start=start)
+        return known[counter]
+
+
+class PortRate(NamedTuple):
+    """How fast the link of a port is.
+
+    Attributes:
+        port: adapter and number.
+        kind: what ports of one kind have in common; "" where that is not known.
+        bytes_per_second: in each direction; None while it is not up.
+    """
+
+    port: tuple[str, str]
+    kind: str
+    bytes_per_second: float | None
+
+
+class ExpectedRates:
+    """What each port should do: the most that it did, or what all the others of its kind on this host do."""
+
+    def __init__(self) -> None:
+        self._highest: dict[tuple[str, str], float] = {}
+
+    def ratios(self, rates: Iterable[PortRate]) -> dict[tuple[str, str], float]:
+        """The rate of each port that is up as a share of what it should be, at most 1."""
+        up = [(rate, speed) for rate in rates if (speed := rate.bytes_per_second) is not None]
+        ratios: dict[tuple[str, str], float] = {}
+        for rate, speed in up:
+            others = [other for peer, other in up if peer.port != rate.port and peer.kind == rate.kind and rate.kind]
+            # Two ports that are slower than their like may be meant so: storage beside the fabric of the GPUs.
+            agreed = others[0] if len(others) >= _ENOUGH_PEERS and len(set(others)) == 1 else 0.0
+            highest = self._highest[rate.port] = max(speed, self._highest.get(rate.port, 0.0))
+            ratios[rate.port] = speed / max(highest, agreed)
+        return ratios
+
+
+def _plan(adapter: Path, port: str) -> PortPlan:
+    directory = adapter / "ports" / port
+    board, layer = _text(adapter / "board_id"), _text(directory / "link_layer")
+    interface = _interface_of_roce(adapter, port) if layer == _ETHERNET else None
+    there = {f"{folder}/{name}" for folder in ("counters", "hw_counters") for name in _names(directory / folder)}
+    found = {
+        event: next((name for name in names if name in there), None)
+        for event, names in (*LINK_ERRORS.items(), *OTHER_EVENTS.items())
+    }
+    events = {event: directory / name for event, name in found.items() if name is not None}
+    if interface is not None:
+        events[_ON_ETHERNET] = interface / "statistics" / "rx_crc_errors"
+    in_hardware, of_interface = _LINK_DOWNS
+    return PortPlan(
+        kind=f"{board} {layer}" if board and layer else "",
+        events=events,
+        link_downs=directory / "counters" / in_hardware if interface is None else interface / of_interface,
+    )
+
+
+def _interface_of_roce(adapter: Path, port: str) -> Path | None:
+    """The network interface of a RoCE port, which counts what its link does; None of InfiniBand."""
+    interfaces = adapter / "device" / "net"
+    found = [name for name in _names(interfaces) if _is_port(interfaces / name, port)]
+    return interfaces / found[0] if len(found) == 1 else None
+
+
+def _is_port(interface: Path, port: str) -> bool:
+    """Whether an interface is that of a port: an adapter lists those of both ports and of virtual functions."""
+    if _text(interface / "phys_port_name").startswith(("pf", "c")) or is_present(interface / "bonding"):
+        return False
+    number = _text(interface / "dev_port")
+    return not number.isdecimal() or int(number) == int(port) - 1
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return read_names(directory) or []
+    except HostReadFailed:
+        return []
+
+
+def _text(path: Path) -> str:
+    try:
+        return (read_text(path, limit=4096) or "").strip()
+    except HostReadFailed:
+        return ""

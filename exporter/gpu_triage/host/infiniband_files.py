@@ -1,0 +1,110 @@
+"""How the kernel writes what it knows of an InfiniBand or RoCE port: one attribute a file.
+
+Sources: https://docs.kernel.org/admin-guide/abi-stable.html (``state``, ``rate``, ``phys_state``, ``counters``) and
+drivers/infiniband/core/sysfs.c.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.kernel.files import parse_count, read_text
+from gpu_triage.kernel.inquiry import HostInquiry
+
+T = TypeVar("T")
+
+_NO_ANSWER: Final = (1 << 64) - 1
+"""What a device that fell off the bus reads as."""
+
+_LONGEST_BYTES: Final = 4096
+_BYTES_PER_SECOND_PER_GIGABIT: Final = 1_000_000_000 / 8
+_STATE: Final = re.compile(r"([0-9])(?::.*)?")
+_RATE: Final = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?) Gb/sec\b.*")
+
+
+def read_attribute(inquiry: HostInquiry, path: Path, parser: Callable[[str], T]) -> T | None:
+    """What `parser` makes of an attribute of sysfs; None where it is absent or does not apply, or could not be read.
+
+    The kernel writes an attribute in one piece, so a text without a final newline is complete; some have none.
+    """
+
+    def read() -> T | None:
+        text = read_text(path, limit=_LONGEST_BYTES)
+        if text is None:
+            return None
+        try:
+            return parser(text)
+        except ValueError as error:
+            raise HostReadFailed("malformed", path, str(error)) from error
+
+    return inquiry.ask(read)
+
+
+class CounterFiles:
+    """Reads counters, one a file."""
+
+    def __init__(self) -> None:
+        self._last: dict[Path, int] = {}
+
+    def read(self, inquiry: HostInquiry, path: Path) -> int | None:
+        """A counter; None where it is absent, does not apply, or could not be read."""
+
+        def parse(text: str) -> int | None:
+            value = parse_words(text)
+            # Only a recording can be cut off. Half a number would pass for a counter that was reset.
+            if value is not None and not text.endswith("\n") and value < self._last.get(path, 0):
+                raise ValueError("the number is cut off")
+            return value
+
+        value = read_attribute(inquiry, path, parse)
+        if value is not None:
+            self._last[path] = value
+        return value
+
+
+def parse_state(text: str) -> int:
+    """Number of a port's state.
+
+    >>> parse_state("4: ACTIVE")
+    4
+
+    Raises:
+        ValueError: the text is no state.
+    """
+    match = _STATE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text[:40]!r} is no state of a port")
+    return int(match[1])
+
+
+def parse_rate(text: str) -> float | None:
+    """Bytes a second of a rate; None for the adapter's ``N/A``.
+
+    >>> parse_rate("400 Gb/sec (4X NDR)")
+    50000000000.0
+
+    Raises:
+        ValueError: the text is no rate.
+    """
+    if text.strip() == "" or text.startswith("N/A"):
+        return None
+    match = _RATE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text[:40]!r} is no rate of a port")
+    return float(match[1]) * _BYTES_PER_SECOND_PER_GIGABIT
+
+
+def parse_words(text: str) -> int | None:
+    """A counter's value; None for ``N/A (no PMA)``, what an adapter says that does not count.
+
+    Raises:
+        ValueError: the text is no count, or all ones: the adapter does not answer.
+    """
+    words = None if text.startswith("N/A") else parse_count(text.strip())
+    if words == _NO_ANSWER:
+        raise ValueError("all bits are set: the adapter does not answer")
+    return words

@@ -1,0 +1,217 @@
+"""What the kernel log tells of trouble around the GPUs: killed and hung processes, storage, hardware errors."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.host.kernel_messages import (
+    HostMessage,
+    Trouble,
+    parse_host_message,
+    parse_kill_order,
+    parse_trouble_over,
+)
+from gpu_triage.machine import Moment
+from gpu_triage.processes.pids import Owner
+from gpu_triage.subjects.contract import HostCollector
+from gpu_triage.subjects.metric import ANY, Sample, Tier, host_counter, host_gauge
+from gpu_triage.subjects.rendering import samples
+from gpu_triage.subjects.rounds import HostRound
+from gpu_triage.xid.kernel_log import KernelClock, KernelLog, KernelRecord
+
+_KEPT_SECONDS: Final = 86_400.0
+_LASTING: Final = frozenset({Trouble.FILESYSTEM_READ_ONLY, Trouble.NVME_LOST})
+"""Kinds that go on until somebody ends them, of which the kernel tells."""
+
+_KEPT_SUBJECTS: Final = 8
+"""Of one kind, the latest: a dead server or a bad DIMM is one, and hung tasks come in herds."""
+_KEPT_KILLS: Final = 16
+_KILLED_SECONDS: Final = 3600.0
+_KEPT_ORDERS: Final = 64
+_OUT_OF_REACH: Final = frozenset({"missing", "no_permission"})
+"""Why a kernel log may rightly be out of reach, as in most containers; gpu_exporter_degraded_info says so."""
+
+_KINDS: Final = tuple(trouble.value for trouble in Trouble)
+
+GPU_HOST_KERNEL_EVENTS_TOTAL = host_counter(
+    "gpu_host_kernel_events_total",
+    "Kernel messages about problems on the host, by kind ({kind}); one incident can be several messages. "
+    "Includes messages that the kernel log still holds at startup; every kind starts at 0. Absent while the "
+    "kernel log cannot be read. docs/kernel-events.md describes each kind.",
+    labels={"kind": _KINDS},
+    source="/dev/kmsg",
+)
+GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS = host_gauge(
+    "gpu_host_kernel_event_last_timestamp_seconds",
+    "Unix time of the last such message about this subject: a process as name (pid), a device, a server, a CPU, an "
+    f"address; empty where the message names nothing. The latest {_KEPT_SUBJECTS} subjects of a kind, for a day: "
+    "filesystem_read_only and nvme_lost without a time limit. Removed when the kernel reports recovery (mounted "
+    "again, server OK, connection restored). Alert on its age: the counter restarts with the exporter.",
+    labels={"kind": _KINDS, "subject": ANY},
+    source="/dev/kmsg",
+)
+GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS = host_gauge(
+    "gpu_host_oom_kill_timestamp_seconds",
+    "Unix time at which the kernel killed a process because the host, or the memory cgroup of its job, ran out of "
+    f"memory; the last {_KEPT_KILLS}, for an hour. The owner's labels are those of gpu_process_info, from the cgroup "
+    "that the kernel names (Linux 5.0 or later); empty where it names none.",
+    labels=("pid", "process", "container_id", "pod_uid", "slurm_job_id"),
+    source="/dev/kmsg",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OomKill:
+    """A process that the kernel killed for lack of memory.
+
+    Attributes:
+        pid: as the host counts.
+        process: its name.
+        owner: the container, pod and job that it ran in, as far as the kernel says.
+        wall: when, Unix seconds.
+    """
+
+    pid: int
+    process: str
+    owner: Owner
+    wall: float
+
+
+@dataclass(frozen=True, slots=True)
+class HostKernelLogReading:
+    """What the kernel log has told; empty while it cannot be read, and until it was read to its end once.
+
+    Attributes:
+        events: messages by kind, every kind in it.
+        last: by kind and subject, when the last message came, Unix seconds.
+        kills: processes killed for lack of memory, oldest first.
+    """
+
+    events: Annotated[Mapping[str, int], GPU_HOST_KERNEL_EVENTS_TOTAL]
+    last: Mapping[tuple[Trouble, str], float]
+    kills: tuple[OomKill, ...]
+
+
+_NOTHING: Final = HostKernelLogReading({}, {}, ())
+
+
+@dataclass(frozen=True, slots=True)
+class _Last:
+    """When the last message about a subject came, by both clocks."""
+
+    monotonic: float
+    wall: float
+
+
+class HostKernelLogReader:
+    """Reads on in the kernel log, by a file of its own, and counts what it says of the host.
+
+    Only the kernel's own messages count: any process with the right may write there.
+    """
+
+    def __init__(self) -> None:
+        self._log: KernelLog | None = None
+        self._clock = KernelClock()
+        self._past_told = False
+        self._events: Counter[Trouble] = Counter()
+        self._last: dict[Trouble, dict[str, _Last]] = {}
+        self._kills: deque[tuple[_Last, OomKill]] = deque(maxlen=_KEPT_KILLS)
+        self._orders: dict[int, str] = {}
+
+    def read(self, round_: HostRound) -> HostKernelLogReading:
+        """What was logged up to now (``/dev/kmsg``); never waits.
+
+        Raises:
+            HostReadFailed: the log is there, may be read, and cannot.
+        """
+        if round_.machine.kmsg is None:
+            return _NOTHING
+        if self._log is None:
+            self._log = KernelLog(round_.machine.kmsg)
+        try:
+            records = self._log.read()
+        except HostReadFailed as failed:
+            if failed.reason in _OUT_OF_REACH:
+                return _NOTHING
+            raise
+        self._clock.learn(records, round_.at.monotonic, drained=self._log.drained)
+        for record in records:
+            if record.from_kernel:
+                self._take(record, round_.at)
+        self._past_told |= self._log.drained
+        return self._reading(round_.at.monotonic) if self._past_told else _NOTHING
+
+    def _take(self, record: KernelRecord, now: Moment) -> None:
+        text = record.message
+        if order := parse_kill_order(text):
+            self._orders.pop(order.pid, None)
+            self._orders[order.pid] = order.cgroup
+            for surplus in tuple(self._orders)[:-_KEPT_ORDERS]:
+                del self._orders[surplus]
+        elif message := parse_host_message(text):
+            at = min(self._clock.monotonic(record), now.monotonic)
+            self._note(message, _Last(at, round(now.wall - (now.monotonic - at), 3)))
+        elif over := parse_trouble_over(text):
+            self._last.get(over.trouble, {}).pop(over.subject, None)
+
+    def _note(self, message: HostMessage, at: _Last) -> None:
+        self._events[message.trouble] += 1
+        subjects = self._last.setdefault(message.trouble, {})
+        subjects.pop(message.subject, None)
+        subjects[message.subject] = at
+        for surplus in tuple(subjects)[:-_KEPT_SUBJECTS]:
+            del subjects[surplus]
+        if message.trouble is Trouble.OOM_KILL and message.pid is not None:
+            process = message.subject.removesuffix(f" ({message.pid})")
+            owner = _owner(self._orders.pop(message.pid, ""))
+            self._kills.append((at, OomKill(message.pid, process, owner, at.wall)))
+
+    def _reading(self, now: float) -> HostKernelLogReading:
+        for kind, subjects in self._last.items():
+            ended = [
+                each for each, at in subjects.items() if now - at.monotonic > _KEPT_SECONDS and kind not in _LASTING
+            ]
+            for subject in ended:
+                del subjects[subject]
+        while self._kills and now - self._kills[0][0].monotonic > _KILLED_SECONDS:
+            self._kills.popleft()
+        # A PID can be given out again within the hour: of two kills under one, the later counts.
+        kills = {(kill.pid, kill.process, kill.owner): kill for _, kill in self._kills}
+        return HostKernelLogReading(
+            events={trouble.value: self._events[trouble] for trouble in Trouble},
+            last={
+                (kind, subject): at.wall for kind, subjects in self._last.items() for subject, at in subjects.items()
+            },
+            kills=tuple(kills.values()),
+        )
+
+
+def _owner(cgroup: str) -> Owner:
+    if not cgroup:
+        return Owner()
+    # Only now: it brings psutil, half a megabyte that a host without such a kill does not need.
+    from gpu_triage.processes.facts import parse_cgroup  # noqa: PLC0415
+
+    return parse_cgroup(f"0::{cgroup}\n")
+
+
+def render(reading: HostKernelLogReading) -> Iterator[Sample]:
+    """Samples of one reading."""
+    yield from samples(reading)
+    for (trouble, subject), wall in reading.last.items():
+        yield GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS.sample(wall, trouble.value, subject)
+    for kill in reading.kills:
+        yield GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS.sample(kill.wall, str(kill.pid), kill.process, *kill.owner)
+
+
+HOST_KERNEL_LOG = HostCollector(
+    name="host_kernel_log",
+    about="what the kernel logs of the host: killed and hung processes, storage, hardware errors",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: HostKernelLogReader().read,
+    render=render,
+)

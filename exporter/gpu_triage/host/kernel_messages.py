@@ -1,0 +1,269 @@
+r"""What the kernel logs when the host around the GPUs is in trouble: the one home of these messages.
+
+The wording is that of Linux 5.4 to 6.12, of Lustre's client for its own, without time, level or facility. A message is
+recognised from its first word on: what a process is called, which anybody may choose, is never taken for the kernel's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Final, NamedTuple
+
+_MCI_STATUS_UC: Final = 1 << 61
+"""Bit of a bank's MCi_STATUS register: the processor could not correct the error."""
+
+_LONGEST_SUBJECT: Final = 64
+
+
+class Trouble(Enum):
+    """What a message of the kernel says; the value is the label `kind`."""
+
+    OOM_KILL = "oom_kill"
+    HUNG_TASK = "hung_task"
+    SOFT_LOCKUP = "soft_lockup"
+    HARD_LOCKUP = "hard_lockup"
+    RCU_STALL = "rcu_stall"
+    FILESYSTEM_READ_ONLY = "filesystem_read_only"
+    NVME_TIMEOUT = "nvme_timeout"
+    NVME_RESET = "nvme_reset"
+    NVME_LOST = "nvme_lost"
+    NFS_NOT_RESPONDING = "nfs_not_responding"
+    LUSTRE_LOST = "lustre_lost"
+    HARDWARE_CORRECTED = "hardware_corrected"
+    HARDWARE_UNCORRECTED = "hardware_uncorrected"
+    MEMORY_CORRECTED = "memory_corrected"
+    MEMORY_UNCORRECTED = "memory_uncorrected"
+    PCIE_DPC = "pcie_dpc"
+    CPU_THERMAL = "cpu_thermal"
+
+
+class HostMessage(NamedTuple):
+    """One message of the kernel.
+
+    Attributes:
+        trouble: what it says.
+        subject: what it says that of: a process as ``python3 (4242)``, a device, a server, a CPU, an address; "" where
+            it names nothing.
+        pid: of the process it names, as the host counts; None without one.
+    """
+
+    trouble: Trouble
+    subject: str = ""
+    pid: int | None = None
+
+
+class TroubleOver(NamedTuple):
+    """What the kernel says when such trouble is over; attributes as HostMessage's."""
+
+    trouble: Trouble
+    subject: str
+
+
+class KillOrder(NamedTuple):
+    """What the OOM killer says before it kills: whose process it chose.
+
+    Attributes:
+        pid: of the process, as the host counts.
+        cgroup: the path of its memory cgroup.
+    """
+
+    pid: int
+    cgroup: str
+
+
+MARKERS: Final = (
+    "ut of memory: Kill",
+    "blocked for more than",
+    "blocked in I/O wait for more than",
+    "soft lockup",
+    "hard LOCKUP",
+    "detected stall",
+    "self-detected stall",
+    "detected expedited stall",
+    "Remounting filesystem read-only",
+    "hutting down filesystem",
+    "Filesystem has been shut down",
+    "forced readonly",
+    "nvme nvme",
+    "not responding, ",
+    "was lost; in progress operations",
+    "client was evicted",
+    "[Hardware Error]: ",
+    "EDAC MC",
+    "Memory failure: 0x",
+    "DPC: containment event",
+    "above threshold, cpu clock",
+)
+"""Parts of lines; a line without any of them is no such message."""
+
+OVER_MARKERS: Final = ("nfs: server ", "Connection restored to ", "mounted", "ounting ", ": pci function ")
+"""The same for messages that such trouble is over."""
+
+BEGINNINGS: Final = (
+    r"(?:Memory cgroup o|O)ut of memory: Kill|INFO: (?:task |rcu_)|(?:NMI )?watchdog: |rcu: INFO: |EXT\d-fs \(|XFS \("
+    r"|BTRFS \w{4,8} \(device |nvme nvme\d|(?:nfs|NFS): server |Lustre(?:Error)?: |mce: (?:\[|CPU)"
+    r"|(?:\{\d{1,9}\})?\[Hardware Error\]: |EDAC MC\d|Memory failure: 0x|CPU\d{1,5}: (?:Core|Package) temperature "
+)
+"""How all of them begin, as a pattern that finds one in a line of a log behind its time."""
+
+_ADDRESS: Final = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
+
+# Every comm is 15 bytes of the process's own choice: any character, and those in brackets behind it are the kernel's.
+_OOM: Final = re.compile(r"(?:Memory cgroup o|O)ut of memory: Kill(?:ed)? process (\d{1,9}) \((.{0,40}?)\)")
+_OOM_ORDER: Final = re.compile(r"oom-kill:constraint=.*?,task_memcg=(/.{0,1000}?),task=.{0,40}?,pid=(\d{1,9}),uid=\d+$")
+_HUNG: Final = re.compile(r"INFO: task (.{0,40}):(\d{1,9}) (?:is )?blocked (?:in I/O wait)? *for more than \d+ seconds")
+_SOFT: Final = re.compile(r"(?:NMI )?watchdog: BUG: soft lockup - CPU#(\d{1,5}) stuck for \d+s!")
+_HARD: Final = re.compile(
+    r"(?:NMI )?watchdog: (?:CPU\d{1,5}: )?(?:BUG: )?Watchdog detected hard LOCKUP on cpu (\d{1,5})"
+)
+_STALL: Final = re.compile(r"(?:rcu: )?INFO: (rcu_\w{1,20}) (?:self-)?detected (?:expedited )?stalls? on CPU")
+_EXT4: Final = re.compile(r"EXT\d-fs \(([^)\s]{1,40})\): Remounting filesystem read-only")
+_XFS: Final = re.compile(
+    r"XFS \(([^)\s]{1,40})\): (?!User initiated)(?:.{0,300}[Ss]hutting down filesystem|Filesystem has been shut down)"
+)
+_BTRFS: Final = re.compile(
+    r"BTRFS (?:info|warning|error|critical) \(device ([^):\s]{1,40})[^)]{0,20}\): .{0,200}?forced readonly"
+)
+_NVME_TIMEOUT: Final = re.compile(r"nvme (nvme\d{1,4}): I/O (?:tag )?\d.{0,80}? QID \d{1,5} timeout(?:, (\w{1,12}))?")
+_NVME_RESET: Final = re.compile(
+    r"nvme (nvme\d{1,4}): (?:controller is down; will reset|frozen state error detected, reset controller)"
+)
+_NVME_LOST: Final = re.compile(
+    r"nvme (nvme\d{1,4}): (?:Removing after probe failure|Disabling device after reset failure)"
+)
+_NFS: Final = re.compile(r"(?i:nfs): server (\S{1,255}) not responding, (?:still trying|timed out)")
+_LUSTRE: Final = re.compile(
+    r"Lustre(?:Error)?: (?:\d{1,4}-\d{1,4}: )?\S{1,100}: "
+    r"(?:Connection to (\S{1,100}) \(at .{1,100}?\) was lost; in progress|This client was evicted by ([^\s;]{1,100});)"
+)
+_MCE: Final = re.compile(
+    r"mce: \[Hardware Error\]: CPU (\d{1,5}): Machine Check(?: Exception)?: [0-9a-f]{1,16} Bank \d{1,3}: ([0-9a-f]{16})"
+)
+_AMD: Final = re.compile(r"(?:mce: )?\[Hardware Error\]: (Corrected|Deferred|Uncorrected|System Fatal)(?: error)?[,.]")
+_FIRMWARE: Final = re.compile(r"\{\d{1,9}\}\[Hardware Error\]: event severity: (corrected|recoverable|fatal)$")
+_EDAC: Final = re.compile(r"EDAC (MC\d{1,3}): \d{1,9} (CE|UE) (?:.{0,200}? on (?!unknown|any)([^\s(]{1,64}))?")
+_POISON: Final = re.compile(r"Memory failure: 0x[0-9a-f]{1,16}: recovery action for ")
+_DPC: Final = re.compile(rf"(?:pcieport|pci) ({_ADDRESS}): DPC: containment event, status:")
+_THERMAL: Final = re.compile(
+    r"(?:mce: )?CPU\d{1,5}: (Core|Package) temperature (?:is )?above threshold, cpu clock (?:is )?throttled"
+)
+_OVER: Final = (
+    (Trouble.FILESYSTEM_READ_ONLY, re.compile(r"EXT\d-fs \(([^)\s]{1,40})\): (?:re-)?mounted\b")),
+    (Trouble.FILESYSTEM_READ_ONLY, re.compile(r"XFS \(([^)\s]{1,40})\): (?:Mounting V\d|Unmounting) Filesystem")),
+    (Trouble.FILESYSTEM_READ_ONLY, re.compile(r"BTRFS info \(device ([^):\s]{1,40})\): first mount of filesystem")),
+    (Trouble.NFS_NOT_RESPONDING, re.compile(r"(?i:nfs): server (\S{1,255}) OK$")),
+    (
+        Trouble.LUSTRE_LOST,
+        re.compile(r"Lustre: (\S{1,100}?)(?:-(?:osc|mdc|lwp|mgc)-\S{1,60})?: Connection restored to "),
+    ),
+    (Trouble.NVME_LOST, re.compile(r"nvme (nvme\d{1,4}): pci function ")),
+)
+"""By what a person, or a server that is back, ends trouble that goes on until then."""
+
+_AMD_TROUBLE: Final = {"Corrected": Trouble.HARDWARE_CORRECTED, "Deferred": Trouble.HARDWARE_CORRECTED}
+
+
+def parse_host_message(text: str) -> HostMessage | None:
+    """What a message of the kernel says of the host; None for any other message.
+
+    >>> parse_host_message("EXT4-fs (nvme0n1p2): Remounting filesystem read-only")
+    HostMessage(trouble=<Trouble.FILESYSTEM_READ_ONLY: 'filesystem_read_only'>, subject='nvme0n1p2', pid=None)
+    """
+    if not any(marker in text for marker in MARKERS):
+        return None
+    for pattern, understand in _PATTERNS:
+        match = pattern.match(text)
+        if match is not None:
+            said = understand(match)
+            return said._replace(subject=_plain(said.subject))
+    return None
+
+
+def parse_trouble_over(text: str) -> TroubleOver | None:
+    """Which trouble a message of the kernel says is over; None for any other message.
+
+    >>> parse_trouble_over("nfs: server nas01 OK")
+    TroubleOver(trouble=<Trouble.NFS_NOT_RESPONDING: 'nfs_not_responding'>, subject='nas01')
+    """
+    for trouble, pattern in _OVER:
+        match = pattern.match(text)
+        if match is not None:
+            return TroubleOver(trouble, _plain(match[1]))
+    return None
+
+
+def parse_kill_order(text: str) -> KillOrder | None:
+    """Whose process the OOM killer chose, in a message of Linux 5.0 or later; None for any other message."""
+    match = _OOM_ORDER.match(text) if text.startswith("oom-kill:") else None
+    return None if match is None else KillOrder(int(match[2]), match[1])
+
+
+def _plain(text: str) -> str:
+    return "".join(character for character in text if character.isprintable())[:_LONGEST_SUBJECT]
+
+
+def _of(trouble: Trouble) -> Callable[[re.Match[str]], HostMessage]:
+    """A message whose subject is all of its first group that there is."""
+    return lambda match: HostMessage(trouble, match[1])
+
+
+def _of_cpu(trouble: Trouble) -> Callable[[re.Match[str]], HostMessage]:
+    return lambda match: HostMessage(trouble, f"CPU {match[1]}")
+
+
+def _of_process(trouble: Trouble, name: int, pid: int) -> Callable[[re.Match[str]], HostMessage]:
+    return lambda match: HostMessage(trouble, f"{match[name] or 'process'} ({match[pid]})", int(match[pid]))
+
+
+def _nvme_timeout(match: re.Match[str]) -> HostMessage:
+    ends_in_reset = match[2] in ("reset", "disable")
+    return HostMessage(Trouble.NVME_RESET if ends_in_reset else Trouble.NVME_TIMEOUT, match[1])
+
+
+def _lustre(match: re.Match[str]) -> HostMessage:
+    return HostMessage(Trouble.LUSTRE_LOST, match[1] or match[2])
+
+
+def _machine_check(match: re.Match[str]) -> HostMessage:
+    is_uncorrected = int(match[2], 16) & _MCI_STATUS_UC
+    trouble = Trouble.HARDWARE_UNCORRECTED if is_uncorrected else Trouble.HARDWARE_CORRECTED
+    return HostMessage(trouble, f"CPU {match[1]}")
+
+
+def _decoded(match: re.Match[str]) -> HostMessage:
+    return HostMessage(_AMD_TROUBLE.get(match[1], Trouble.HARDWARE_UNCORRECTED))
+
+
+def _firmware(match: re.Match[str]) -> HostMessage:
+    return HostMessage(Trouble.HARDWARE_CORRECTED if match[1] == "corrected" else Trouble.HARDWARE_UNCORRECTED)
+
+
+def _edac(match: re.Match[str]) -> HostMessage:
+    trouble = Trouble.MEMORY_UNCORRECTED if match[2] == "UE" else Trouble.MEMORY_CORRECTED
+    return HostMessage(trouble, match[3] or match[1])
+
+
+def _patterns() -> Iterator[tuple[re.Pattern[str], Callable[[re.Match[str]], HostMessage]]]:
+    yield _OOM, _of_process(Trouble.OOM_KILL, name=2, pid=1)
+    yield _HUNG, _of_process(Trouble.HUNG_TASK, name=1, pid=2)
+    yield _SOFT, _of_cpu(Trouble.SOFT_LOCKUP)
+    yield _HARD, _of_cpu(Trouble.HARD_LOCKUP)
+    yield _STALL, _of(Trouble.RCU_STALL)
+    yield from ((pattern, _of(Trouble.FILESYSTEM_READ_ONLY)) for pattern in (_EXT4, _XFS, _BTRFS))
+    yield _NVME_TIMEOUT, _nvme_timeout
+    yield _NVME_RESET, _of(Trouble.NVME_RESET)
+    yield _NVME_LOST, _of(Trouble.NVME_LOST)
+    yield _NFS, _of(Trouble.NFS_NOT_RESPONDING)
+    yield _LUSTRE, _lustre
+    yield _MCE, _machine_check
+    yield _AMD, _decoded
+    yield _FIRMWARE, _firmware
+    yield _EDAC, _edac
+    yield _POISON, lambda _: HostMessage(Trouble.MEMORY_UNCORRECTED)
+    yield _DPC, _of(Trouble.PCIE_DPC)
+    yield _THERMAL, lambda match: HostMessage(Trouble.CPU_THERMAL, match[1].lower())
+
+
+_PATTERNS: Final = tuple(_patterns())

@@ -1,0 +1,173 @@
+"""Whether the services run without which GPUs behind NVSwitches cannot be used: fabric manager and IMEX.
+
+systemd keeps the processes of a service in a cgroup of its name, and removes the cgroup with the last of them. That is
+visible without D-Bus and without rights. A fabric manager that runs in a container, as with NVIDIA's GPU operator, has
+no such cgroup; there its process is looked for.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Final
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.kernel.files import read_link, read_names, read_text
+from gpu_triage.processes.pids import names_are_host_pids
+from gpu_triage.subjects.contract import HostCollector
+from gpu_triage.subjects.metric import Tier, host_gauge
+from gpu_triage.subjects.rounds import HostRound
+
+FABRIC_MANAGER: Final = "nvidia-fabricmanager"
+IMEX: Final = "nvidia-imex"
+
+GPU_HOST_SERVICE_RUNNING = host_gauge(
+    "gpu_host_service_running",
+    "1 while the service ({service}) runs, 0 while it does not, although the host needs it. The fabric manager is "
+    "needed if NVSwitches are on the PCI bus, or if it has run since the exporter started. IMEX, which jobs may start "
+    "and stop, is reported only as a systemd service and once it has run. Absent for a service that is not needed, if "
+    "its state is unknown, and in the first five minutes after boot until it runs.",
+    labels={"service": (FABRIC_MANAGER, IMEX)},
+    source="/sys/fs/cgroup/system.slice/*.service/cgroup.procs, /proc/*/comm, /sys/bus/pci/devices/*/class",
+)
+
+_HIERARCHIES: Final = ("", "systemd", "unified")
+"""Where a host has the cgroups of systemd: version 2, version 1, and both at once."""
+
+_COMMAND: Final = "nv-fabricmanager"[:15]
+"""The kernel keeps 15 bytes of a command's name."""
+
+_SWITCH_CLASS: Final = "0x0680"
+_NVIDIA: Final = "0x10de"
+_LENT: Final = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
+_STARTING_SECONDS: Final = 300.0
+_SEARCH_SECONDS: Final = 15.0
+_MOST_PROCESSES: Final = 65_536
+_PID: Final = re.compile(r"[0-9]{1,7}")
+
+
+@dataclass(frozen=True, slots=True)
+class ServicesReading:
+    """Whether each service runs; None where it is not needed, or where that cannot be told."""
+
+    fabric_manager: Annotated[bool | None, GPU_HOST_SERVICE_RUNNING, FABRIC_MANAGER]
+    imex: Annotated[bool | None, GPU_HOST_SERVICE_RUNNING, IMEX]
+
+
+class ServicesReader:
+    """Looks for the services; remembers which ran, and as which process."""
+
+    def __init__(self) -> None:
+        self._switches: bool | None = None
+        self._fabric_manager_ran = False
+        self._imex_ran = False
+        self._process: str | None = None
+        self._searched_at: float | None = None
+
+    def read(self, round_: HostRound) -> ServicesReading:
+        """The services now. Never raises: what cannot be told is not claimed."""
+        machine = round_.machine
+        imex = in_cgroup(machine.sysfs, IMEX)
+        self._imex_ran |= imex
+        if self._switches is None:
+            self._switches = has_switches(machine.sysfs)
+        running = in_cgroup(machine.sysfs, FABRIC_MANAGER)
+        needed = self._switches or self._fabric_manager_ran
+        if not running and needed:
+            running = self._has_process(machine.procfs, round_.at.monotonic)
+        self._fabric_manager_ran |= running
+        fabric_manager = self._stopped(round_) if needed and not running else running or None
+        return ServicesReading(fabric_manager=fabric_manager, imex=imex if self._imex_ran else None)
+
+    def _stopped(self, round_: HostRound) -> bool | None:
+        """False where the fabric manager does not run; None where it may run unseen, or had no time to start."""
+        machine = round_.machine
+        if not sees_processes(machine.procfs):
+            # It may run in a container, or as before in a cgroup that is no longer visible.
+            return False if self._fabric_manager_ran and has_cgroups(machine.sysfs) else None
+        uptime_seconds = _uptime_seconds(machine.procfs)
+        starting = uptime_seconds is not None and uptime_seconds < _STARTING_SECONDS
+        return None if starting and not self._fabric_manager_ran else False
+
+    def _has_process(self, procfs: Path, now: float) -> bool:
+        if self._process is not None and _text(procfs / self._process / "comm").strip() == _COMMAND:
+            return True
+        was_there, self._process = self._process is not None, None
+        due = self._searched_at is None or now - self._searched_at >= _SEARCH_SECONDS
+        if not (due or was_there):
+            return False
+        self._searched_at = now
+        pids = [name for name in _names(procfs) if _PID.fullmatch(name)][:_MOST_PROCESSES]
+        self._process = next((pid for pid in pids if _text(procfs / pid / "comm").strip() == _COMMAND), None)
+        return self._process is not None
+
+
+def in_cgroup(sysfs: Path, service: str) -> bool:
+    """Whether a service of systemd has processes.
+
+    Source: ``/sys/fs/cgroup/system.slice/<service>.service/cgroup.procs``
+    """
+    root = sysfs / "fs" / "cgroup"
+    path = f"system.slice/{service}.service/cgroup.procs"
+    return any(_text(root / hierarchy / path).strip() for hierarchy in _HIERARCHIES)
+
+
+def has_cgroups(sysfs: Path) -> bool:
+    """Whether the cgroups of systemd's services are visible."""
+    root = sysfs / "fs" / "cgroup"
+    return any(_names(root / hierarchy / "system.slice") for hierarchy in _HIERARCHIES)
+
+
+def has_switches(sysfs: Path) -> bool:
+    """Whether NVSwitches are on the PCI bus, other than those that a virtual machine has.
+
+    Those of NVLink 5 are not on the PCI bus of the host.
+    """
+    devices = sysfs / "bus" / "pci" / "devices"
+    return any(_is_switch(devices / name) for name in _names(devices))
+
+
+def sees_processes(procfs: Path) -> bool:
+    """Whether all processes of the host are visible, those of other users too."""
+    return names_are_host_pids(procfs) is not False and bool(_text(procfs / "1" / "comm"))
+
+
+def _is_switch(device: Path) -> bool:
+    if _text(device / "vendor").strip() != _NVIDIA or not _text(device / "class").startswith(_SWITCH_CLASS):
+        return False
+    try:
+        driver = read_link(device / "driver")
+    except HostReadFailed:
+        return False
+    return PurePosixPath(driver or "").name not in _LENT
+
+
+def _uptime_seconds(procfs: Path) -> float | None:
+    first = _text(procfs / "uptime").partition(" ")[0]
+    try:
+        return float(first)
+    except ValueError:
+        return None
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return read_names(directory) or []
+    except HostReadFailed:
+        return []
+
+
+def _text(path: Path) -> str:
+    try:
+        return read_text(path) or ""
+    except HostReadFailed:
+        return ""
+
+
+HOST_SERVICES = HostCollector(
+    name="host_services",
+    about="services of NVIDIA's fabric: fabric manager and IMEX",
+    tier=Tier.MEDIUM,
+    reader=lambda _config: ServicesReader().read,
+)

@@ -1,0 +1,57 @@
+"""The versions of the driver, asked by a process of its own: ``python -m`` this file.
+
+Initialising NVML takes seconds on some hosts and does not come back on others; a command that only tells versions waits
+a short while and no longer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict
+from typing import Final
+
+from gpu_triage.child import ChildNotStarted, ChildProcess
+from gpu_triage.errors import DriverUnavailable
+from gpu_triage.machine import SystemNvml
+from gpu_triage.nvml.session import Session
+
+DEADLINE_SECONDS: Final = 5.0
+
+
+def versions_in_words(deadline_seconds: float = DEADLINE_SECONDS) -> str:
+    """``driver 580.95.05, NVML 13.580.95.05, CUDA 13.0``, or why that is not known; takes no longer than this."""
+    try:
+        written, code = ChildProcess(__spec__.name).run(deadline_seconds)
+    except ChildNotStarted as error:
+        return f"driver not asked: {error}"
+    except subprocess.TimeoutExpired:
+        return f"the driver does not answer within {deadline_seconds:g} s"
+    try:
+        answer = json.loads(written)
+    except ValueError:
+        return f"driver not known: the process that asked it ended with code {code}"
+    if "error" in answer:
+        return f"no driver: {answer['error']}"
+    named = (("driver", answer["driver"]), ("NVML", answer["nvml"]), ("CUDA", answer["cuda"]))
+    return ", ".join(f"{name} {version}" for name, version in named if version) or "a driver that tells no version"
+
+
+def main() -> None:
+    """Ask, write the answer to standard output, and end without shutting NVML down, which may hang as well."""
+    session = Session(SystemNvml())
+    try:
+        session.open()
+        session.read_versions()
+        answer: dict[str, str | None] = asdict(session.versions)
+    except DriverUnavailable as unavailable:
+        answer = {"error": unavailable.reason}
+    sys.stdout.write(json.dumps(answer))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,40 @@
+"""Who was given which GPU, kept from one answer of a scheduler to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Generic, TypeVar
+
+from gpu_triage.machine import Moment
+
+Holder = TypeVar("Holder")
+
+
+class Holdings(Generic[Holder]):
+    """Holders by device, for as long as the last answer counts; may be asked from any thread.
+
+    >>> holdings = Holdings[str](fresh_for_seconds=15.0)
+    >>> holdings.keep({"GPU-1": frozenset({"alice"})}, Moment(monotonic=100.0, wall=0.0))
+    >>> [sorted(holdings.holders({"GPU-1", "GPU-2"}, Moment(at, wall=0.0))) for at in (110.0, 120.0)]
+    [['alice'], []]
+    """
+
+    def __init__(self, fresh_for_seconds: float) -> None:
+        self._fresh_for_seconds = fresh_for_seconds
+        self._latest: tuple[float, Mapping[str, frozenset[Holder]]] | None = None
+
+    def keep(self, holders: Mapping[str, frozenset[Holder]], at: Moment) -> None:
+        """Take a new answer; what it does not name is free."""
+        self._latest = (at.monotonic, holders)  # swapped in whole: readers are on other threads
+
+    def holders(self, devices: Collection[str], at: Moment) -> frozenset[Holder]:
+        """As machine.Holders."""
+        latest = self._latest
+        if latest is None or not self.known(at):
+            return frozenset()
+        return frozenset().union(*(latest[1].get(device, frozenset()) for device in devices))
+
+    def known(self, at: Moment) -> bool:
+        """As machine.Holders."""
+        latest = self._latest
+        return latest is not None and at.monotonic - latest[0] <= self._fresh_for_seconds

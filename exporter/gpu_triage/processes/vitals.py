@@ -1,0 +1,237 @@
+"""How a process on a GPU fares on the host: its CPU time, memory and threads, and whether it hangs in the kernel.
+
+Read from ``/proc/PID/stat`` in one go: psutil would read it once for each of these, and does not count the context
+switches of a thread, by which one that hangs is told from one that waits for a disk again and again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final, NamedTuple
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.host.boot import read_boot
+from gpu_triage.kernel.files import parse_count, read_names
+from gpu_triage.machine import Moment
+from gpu_triage.processes.pids import parse_status, printable, text_of
+from gpu_triage.subjects.metric import Sample, gpu_counter, gpu_gauge, no_sample
+from gpu_triage.subjects.rendering import samples
+
+_UNINTERRUPTIBLE: Final = "D"
+_FIELDS: Final = 22
+"""Fields of /proc/PID/stat behind the name that are read; proc(5) counts them from 3."""
+_STATE, _USER, _SYSTEM, _THREADS, _START, _RESIDENT = 0, 11, 12, 17, 19, 21
+
+_LOOK_SECONDS: Final = 60.0
+"""Between two looks at all threads of a process; its first, and those that hang, are looked at each time."""
+_MOST_THREADS: Final = 512
+_MOST_HANGING: Final = 16
+_BLOCKED_SECONDS: Final = 30.0
+"""For how long a thread must not have run: a slow disk or a file server keeps one for seconds."""
+_SYMBOL: Final = re.compile(r"[A-Za-z_][\w.]{0,63}")
+
+GPU_PROCESS_CPU_SECONDS_TOTAL = gpu_counter(
+    "gpu_process_cpu_seconds_total",
+    "CPU time of the process, user and system, all its threads.",
+    labels=("pid", "process"),
+    source="/proc/PID/stat utime, stime",
+    brief=no_sample,
+)
+GPU_PROCESS_RESIDENT_MEMORY_BYTES = gpu_gauge(
+    "gpu_process_resident_memory_bytes",
+    "Host memory of the process that is in RAM, what it shares with others included.",
+    labels=("pid", "process"),
+    source="/proc/PID/stat rss",
+    brief=no_sample,
+)
+GPU_PROCESS_THREADS = gpu_gauge(
+    "gpu_process_threads",
+    "Threads of the process.",
+    labels=("pid", "process"),
+    source="/proc/PID/stat num_threads",
+    brief=no_sample,
+)
+GPU_PROCESS_START_TIMESTAMP_SECONDS = gpu_gauge(
+    "gpu_process_start_timestamp_seconds",
+    "Unix time at which the process started; time() less this is its age.",
+    labels=("pid", "process"),
+    source="/proc/PID/stat starttime, /proc/stat btime",
+    brief=no_sample,
+)
+GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS = gpu_gauge(
+    "gpu_process_blocked_since_timestamp_seconds",
+    "Unix time since which a thread of the process has waited in the kernel (state D) and has not run once, as far as "
+    "was seen; of several threads the one that waits longest. Absent while none has for "
+    f"{_BLOCKED_SECONDS:.0f} s. `wait_channel` is the function of the kernel that it waits in; empty where the kernel "
+    "does not say, as without CAP_SYS_PTRACE.",
+    labels=("pid", "process", "wait_channel"),
+    source="/proc/PID/task/TID/{stat,status,wchan}",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A thread that hangs in the kernel.
+
+    Attributes:
+        since: Unix seconds at which it was first seen so.
+        wait_channel: the function it waits in; "" where that is not told.
+    """
+
+    since: float
+    wait_channel: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessVitals:
+    """How one process fares.
+
+    Attributes:
+        started_at: None where the boot's time is not known.
+        blocked: its thread that hangs the longest; None while none does.
+    """
+
+    cpu_seconds: Annotated[float, GPU_PROCESS_CPU_SECONDS_TOTAL]
+    resident_bytes: Annotated[int, GPU_PROCESS_RESIDENT_MEMORY_BYTES]
+    threads: Annotated[int, GPU_PROCESS_THREADS]
+    started_at: Annotated[float | None, GPU_PROCESS_START_TIMESTAMP_SECONDS]
+    blocked: Blocked | None
+
+
+class _Stat(NamedTuple):
+    """What is used of /proc/PID/stat; times in ticks."""
+
+    state: str
+    cpu: int
+    threads: int
+    started: int
+    resident_pages: int
+
+
+class _Wait(NamedTuple):
+    """A thread as it was first seen to wait: how often it had been switched, and since when."""
+
+    switches: int
+    since: Moment
+
+
+@dataclass(slots=True)
+class _Known:
+    """A process that was seen before: its start tells it from a later one under its PID."""
+
+    started: int
+    looked_at: float
+    waits: dict[int, _Wait]
+
+
+class ProcessVitalsReader:
+    """Reads how processes fare; remembers which of their threads wait, and since when."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Known] = {}
+        self._boot_at: float | None = None
+
+    def read(self, procfs: Path, pids: Collection[int], at: Moment) -> Mapping[int, ProcessVitals]:
+        """How these processes fare; one that is gone or whose stat cannot be understood is not in it.
+
+        Whoever is not asked for is forgotten. Source: ``/proc/PID/{stat,task,wchan}``.
+        """
+        known, self._known = self._known, {}
+        found: dict[int, ProcessVitals] = {}
+        for pid in pids:
+            stat = _stat(procfs / str(pid))
+            if stat is None:
+                continue
+            before = known.get(pid)
+            if before is None or before.started != stat.started:
+                before = _Known(stat.started, at.monotonic, {})
+            self._known[pid] = before
+            self._note_waits(procfs / str(pid), pid, stat, before, at)
+            found[pid] = self._vitals(procfs, pid, stat, before, at)
+        return found
+
+    def _vitals(self, procfs: Path, pid: int, stat: _Stat, known: _Known, at: Moment) -> ProcessVitals:
+        if self._boot_at is None:
+            # Once: the kernel reckons it anew from a clock that is being set.
+            self._boot_at = read_boot(procfs).began_at
+        hertz = os.sysconf("SC_CLK_TCK")
+        return ProcessVitals(
+            cpu_seconds=stat.cpu / hertz,
+            resident_bytes=stat.resident_pages * os.sysconf("SC_PAGESIZE"),
+            threads=stat.threads,
+            started_at=None if self._boot_at is None else self._boot_at + stat.started / hertz,
+            blocked=_blocked(procfs / str(pid), known.waits, at),
+        )
+
+    def _note_waits(self, folder: Path, pid: int, stat: _Stat, known: _Known, at: Moment) -> None:
+        waiting = {pid} if stat.state == _UNINTERRUPTIBLE else set()
+        others = set(known.waits) - {pid}
+        if at.monotonic - known.looked_at >= _LOOK_SECONDS:
+            known.looked_at = at.monotonic
+            others |= set(_threads(folder)) - {pid}
+        waiting |= {thread for thread in others if _state(folder, thread) == _UNINTERRUPTIBLE}
+        waits: dict[int, _Wait] = {}
+        for thread in sorted(waiting, key=lambda each: (each not in known.waits, each))[:_MOST_HANGING]:
+            switches = _switches(folder, thread)
+            if switches is not None:
+                before = known.waits.get(thread)
+                waits[thread] = before if before and before.switches == switches else _Wait(switches, at)
+        known.waits = waits
+
+
+def _blocked(folder: Path, waits: Mapping[int, _Wait], at: Moment) -> Blocked | None:
+    longest = min(waits.items(), key=lambda each: each[1].since.monotonic, default=None)
+    if longest is None or at.monotonic - longest[1].since.monotonic < _BLOCKED_SECONDS:
+        return None
+    thread, wait = longest
+    channel = printable(text_of(folder / "task" / str(thread) / "wchan"))
+    return Blocked(wait.since.wall, channel if _SYMBOL.fullmatch(channel) else "")
+
+
+def _stat(folder: Path) -> _Stat | None:
+    """What is used of a stat file; None where there is none, or it is not understood."""
+    _, bracket, after = text_of(folder / "stat").rpartition(")")
+    fields = after.split()
+    if not bracket or len(fields) < _FIELDS:
+        return None
+    try:
+        user, system, threads, started, resident = (
+            parse_count(fields[place]) for place in (_USER, _SYSTEM, _THREADS, _START, _RESIDENT)
+        )
+    except ValueError:
+        return None
+    return _Stat(fields[_STATE], user + system, threads, started, resident)
+
+
+def _state(folder: Path, thread: int) -> str:
+    fields = text_of(folder / "task" / str(thread) / "stat").rpartition(")")[2].split(maxsplit=1)
+    return fields[0] if fields else ""
+
+
+def _threads(folder: Path) -> Iterator[int]:
+    try:
+        names = read_names(folder / "task") or ()
+    except HostReadFailed:
+        return
+    yield from (int(name) for name in names[:_MOST_THREADS] if name.isdecimal() and name.isascii())
+
+
+def _switches(folder: Path, thread: int) -> int | None:
+    """How often a thread was given, or gave up, a CPU; None where that is not told."""
+    status = parse_status(text_of(folder / "task" / str(thread) / "status"))
+    try:
+        return parse_count(status["voluntary_ctxt_switches"]) + parse_count(status["nonvoluntary_ctxt_switches"])
+    except (KeyError, ValueError):
+        return None
+
+
+def render(vitals: ProcessVitals, labels: tuple[str, ...]) -> Iterator[Sample]:
+    """Samples of one process, whose labels are its GPU's, its PID and its name."""
+    yield from samples(vitals, labels)
+    if vitals.blocked is not None:
+        since, channel = vitals.blocked.since, vitals.blocked.wait_channel
+        yield GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS.sample(since, *labels, channel)

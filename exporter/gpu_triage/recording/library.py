@@ -1,0 +1,80 @@
+"""The NVML library of a host that is recorded: it does what the host's own does, and notes it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any, Final
+
+from gpu_triage.machine import NvmlLibrary
+from gpu_triage.nvml.library_file import NAME, refuse_cut_short
+from gpu_triage.recording.calls import GPM_ALLOC, CallKeys, content
+
+_PRIVATE_MEMBERS: Final = frozenset({"clusterUuid", "uuid", "serial", "ibGuid", "chassisSerialNumber"})
+
+
+class RecordingNvml:
+    """The NvmlLibrary seam of a machine that is recorded, and the library that it loads.
+
+    Args:
+        base: the machine's own.
+        note: takes each call: its function, key and code, the memory it writes to, and what was in that before.
+
+    Attributes:
+        missing: names of functions that the library does not have.
+    """
+
+    def __init__(self, base: NvmlLibrary, note: Callable[[str, str, int, tuple[Any, ...], list[bytes]], None]) -> None:
+        self.missing: set[str] = set()
+        self._base = base
+        self._note = note
+        self._keys = CallKeys()
+        self._library: object | None = None
+
+    def load(self) -> object | None:
+        """As NvmlLibrary; None, and so nothing recorded, where there is no library."""
+        if self._library is None:
+            self._library = self._base.load()
+        if self._library is None:
+            refuse_cut_short()
+            try:
+                self._library = ctypes.CDLL(NAME)
+            except OSError:
+                return None
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        """The function of this name.
+
+        Raises:
+            AttributeError: the library has none.
+        """
+        if name.startswith("_"):
+            raise AttributeError(name)
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:
+            self.missing.add(name)
+            raise
+        return function if name == "nvmlErrorString" else self._noting(name, function)
+
+    def _noting(self, name: str, function: Callable[..., Any]) -> Callable[..., int]:
+        """A function that does what this one does, and notes it."""
+
+        def call(*arguments: Any) -> int:
+            key, outs = self._keys.describe(name, arguments)
+            before = [content(out) for out in outs]
+            code = int(function(*arguments))
+            if name != GPM_ALLOC:
+                self._note(name, key, code, outs, before)
+            return code
+
+        return call
+
+
+def private_spans(out: Any) -> tuple[tuple[int, int], ...]:
+    """Where a ctypes object holds what names a board or a host without being text: offset and end of each member."""
+    if not isinstance(out, ctypes.Structure):
+        return ()
+    members = [getattr(type(out), name) for name, *_ in out._fields_ if name in _PRIVATE_MEMBERS]
+    return tuple((member.offset, member.offset + member.size) for member in members)

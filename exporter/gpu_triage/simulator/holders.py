@@ -1,0 +1,89 @@
+"""Who holds the GPUs of a simulated host: what its kubelet would say, and its Slurm's prolog have written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from gpu_triage.machine import Moment, SlurmJob, Workload, index_name
+from gpu_triage.simulator.allocation import Allocation, Pod
+from gpu_triage.simulator.host import SimulatedHost
+from gpu_triage.simulator.scenario import Gpu, Scenario
+
+
+class SimulatedPods:
+    """The pods of the scenario's processes and allocations; what is on a MIG instance has no pod here.
+
+    Attributes:
+        any: whether there are any at any time.
+    """
+
+    def __init__(self, host: SimulatedHost) -> None:
+        self._host = host
+        processes = (each for each in host.scenario.processes if each.pod is not None and each.gi is None)
+        self._by_uuid: dict[str, list[Allocation]] = {}
+        for each in (*(Allocation(process.gpu, process.pod) for process in processes), *host.scenario.allocations):
+            if each.pod is not None:
+                for card in _cards(host.scenario, each.gpu):
+                    self._by_uuid.setdefault(card.uuid, []).append(each)
+        self.any = bool(self._by_uuid)
+
+    @classmethod
+    def of(cls, host: SimulatedHost) -> SimulatedPods | None:
+        """The pods of a host; None where it has none, and so is no node of a cluster."""
+        pods = cls(host)
+        return pods if pods.any else None
+
+    def refresh(self, at: Moment) -> None:
+        """As PodNames; nothing changes but with time."""
+
+    def holders(self, devices: Collection[str], at: Moment) -> frozenset[Workload]:  # noqa: ARG002 - PodNames
+        """As PodNames."""
+        seconds = self._host.seconds()
+        given = (each for device in devices for each in self._by_uuid.get(device, ()))
+        return frozenset(_workload(each.pod) for each in given if each.pod is not None and each.active(seconds))
+
+    def known(self, at: Moment) -> bool:  # noqa: ARG002 - PodNames
+        """As PodNames."""
+        return True
+
+
+class SimulatedSlurm:
+    """The jobs of the scenario's allocations; attributes as SimulatedPods."""
+
+    def __init__(self, host: SimulatedHost) -> None:
+        self._host = host
+        self._allocations = tuple(each for each in host.scenario.allocations if each.slurm is not None)
+        self.any = bool(self._allocations)
+
+    @classmethod
+    def of(cls, host: SimulatedHost) -> SimulatedSlurm | None:
+        """The jobs of a host; None where it has none, and so is no node of Slurm's."""
+        jobs = cls(host)
+        return jobs if jobs.any else None
+
+    def refresh(self, at: Moment, booted_at: float | None) -> tuple[str, ...]:  # noqa: ARG002 - SlurmJobs
+        """As SlurmJobs; nothing changes but with time."""
+        return ()
+
+    def holders(self, devices: Collection[str], at: Moment) -> frozenset[SlurmJob]:  # noqa: ARG002 - SlurmJobs
+        """As SlurmJobs."""
+        seconds = self._host.seconds()
+        return frozenset(
+            SlurmJob(each.slurm.job, each.slurm.user, each.slurm.account)
+            for each in self._allocations
+            if each.slurm is not None and each.active(seconds) and index_name(each.gpu) in devices
+        )
+
+    def known(self, at: Moment) -> bool:  # noqa: ARG002 - SlurmJobs
+        """As SlurmJobs."""
+        return True
+
+
+def _workload(pod: Pod) -> Workload:
+    return Workload(pod.name, pod.namespace, pod.container)
+
+
+def _cards(scenario: Scenario, index: int) -> Iterator[Gpu]:
+    """The card in a slot, and those that will be put into it."""
+    yield scenario.gpus[index]
+    yield from (card.gpu for card in scenario.replacements if card.index == index)

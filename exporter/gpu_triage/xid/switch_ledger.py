@@ -1,0 +1,34 @@
+"""SXids by switch and code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gpu_triage.xid.ledger import CODES_PER_GPU, FATAL_LABELS, OTHER, XidCount, XidCounts, XidName
+from gpu_triage.xid.switches import SwitchError
+
+_MOST_SWITCHES: Final = 64
+
+
+class SwitchErrors:
+    """Counts the SXids of each switch by code, and when each was last."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, XidCounts] = {}
+
+    def see(self, error: SwitchError) -> None:
+        """Take in an error."""
+        if error.switch not in self._counts and len(self._counts) >= _MOST_SWITCHES:
+            return
+        counts = self._counts.setdefault(error.switch, {})
+        fatal = FATAL_LABELS[error.fatal]
+        name = XidName(str(error.code), fatal)
+        if name not in counts and len(counts) >= CODES_PER_GPU:
+            name = XidName(OTHER, fatal)
+        before = counts.get(name, XidCount(0, 0.0))
+        counts[name] = XidCount(before.count + 1, max(before.last_at, error.wall))
+
+    def counts(self) -> Mapping[str, XidCounts]:
+        """What every switch had, by its bus id and then by code; a switch without errors is not in it."""
+        return {switch: dict(counts) for switch, counts in self._counts.items()}

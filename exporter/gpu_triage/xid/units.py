@@ -1,0 +1,130 @@
+"""Xids 13 and 31 that name a place on the chip: when they come from one place whatever runs, the board is at fault.
+
+A program with an error fails wherever its blocks run, mostly in many places at once; one that fails in its first block
+does so always in the same place, on whichever GPU it runs. So a place is suspected only after several processes have
+failed there and nowhere else, of different programs or on different days, and none of these programs in the same place
+of another GPU. Places, as the driver names them:
+
+- ``13, pid=…, name=…, Graphics SM Warp Exception on (GPC 10, TPC 1, SM 1): Out Of Range Address``
+- ``31, pid=…, name=…, … MMU Fault: ENGINE GRAPHICS GPC2 GPCCLIENT_T1_7 faulted @ 0x…``; drivers that leave out the GPC
+  name no place
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+ENOUGH_PROCESSES: Final = 3
+"""So many processes have to fail in one place."""
+
+_ENOUGH_PROGRAMS: Final = 2
+_APART_SECONDS: Final = 86_400.0
+_MOSTLY: Final = 0.75
+_TOGETHER_SECONDS: Final = 10.0
+"""The lines of one failure come within less than this."""
+
+_MOST_FAILURES: Final = 64
+_MOST_GPUS: Final = 256
+_UNKNOWN: Final = "<unknown>"
+_PROCESS: Final = re.compile(r", pid='?([^,']{1,20})'?(?:, name=([^,]{1,64}))?,")
+_SM: Final = re.compile(r"Graphics SM (?:Warp|Global) Exception on \(GPC (\d{1,3}), TPC (\d{1,3}), SM \d{1,3}\)")
+_MMU: Final = re.compile(r"MMU Fault: ENGINE GRAPHICS GPC(\d{1,3}) GPCCLIENT_T1_(\d{1,3}) faulted")
+
+
+class XidSite(NamedTuple):
+    """Where on the chip an Xid came from, and whose.
+
+    Attributes:
+        unit: the place, ``GPC 10 TPC 1`` or ``GPC 2 L1 7``.
+        pid: of the process as the driver names it; "" where it names none.
+        program: name of the process; "" where the driver names none.
+    """
+
+    unit: str
+    pid: str
+    program: str
+
+
+@dataclass(slots=True)
+class _Failure:
+    """What one process brought about, line by line."""
+
+    pid: str
+    program: str
+    at: float
+    units: set[str] = field(default_factory=set)
+
+
+class UnitFailures:
+    """Failures by GPU and place on it."""
+
+    def __init__(self) -> None:
+        self._failures: dict[str, deque[_Failure]] = {}
+
+    def see(self, gpu: str, site: XidSite, at: float) -> None:
+        """Take in a line of the kernel log.
+
+        Args:
+            gpu: PCI bus id.
+            site: what it names.
+            at: monotonic second.
+        """
+        if gpu not in self._failures and len(self._failures) >= _MOST_GPUS:
+            return
+        failures = self._failures.setdefault(gpu, deque(maxlen=_MOST_FAILURES))
+        last = failures[-1] if failures else None
+        if last is None or last.pid != site.pid or at - last.at > _TOGETHER_SECONDS:
+            last = _Failure(site.pid, site.program, at)
+            failures.append(last)
+        last.at = at
+        last.units.add(site.unit)
+
+    def forget(self, gpu: str) -> None:
+        """Start anew at an address: another card may be there."""
+        self._failures.pop(gpu, None)
+
+    def suspects(self) -> Mapping[str, tuple[str, int]]:
+        """The place that is suspected, and how many processes failed there, by the bus ids of GPUs that have one."""
+        return {gpu: suspect for gpu in self._failures if (suspect := self._suspect(gpu)) is not None}
+
+    def _suspect(self, gpu: str) -> tuple[str, int] | None:
+        failures = self._failures[gpu]
+        places = Counter(next(iter(failure.units)) for failure in failures if len(failure.units) == 1)
+        if not places:
+            return None
+        (unit, count), *_ = places.most_common(1)
+        if count < _MOSTLY * len(failures):
+            return None
+        here = [failure for failure in failures if failure.units == {unit}]
+        here = [failure for failure in here if not self._fails_elsewhere(gpu, unit, failure.program)]
+        # Where the driver names no process, each failure counts as one.
+        processes = {failure.pid or f"at {failure.at}" for failure in here}
+        programs = {failure.program for failure in here if failure.program}
+        if len(processes) < ENOUGH_PROCESSES:
+            return None
+        span_seconds = here[-1].at - here[0].at
+        if len(programs) < _ENOUGH_PROGRAMS and span_seconds < _APART_SECONDS:
+            return None
+        return unit, len(processes)
+
+    def _fails_elsewhere(self, gpu: str, unit: str, program: str) -> bool:
+        """Whether a program fails in the same place of another GPU too: then it is the program."""
+        others = (failure for other, failures in self._failures.items() if other != gpu for failure in failures)
+        return any(failure.program == program and unit in failure.units for failure in others)
+
+
+def parse_site(text: str) -> XidSite | None:
+    """The place that the message of an Xid 13 or 31 names; None where it names none."""
+    if (sm := _SM.search(text)) is not None:
+        unit = f"GPC {int(sm[1])} TPC {int(sm[2])}"
+    elif (mmu := _MMU.search(text)) is not None:
+        unit = f"GPC {int(mmu[1])} L1 {int(mmu[2])}"
+    else:
+        return None
+    process = _PROCESS.search(text)
+    pid, program = (process[1], process[2] or "") if process is not None else ("", "")
+    return XidSite(unit, "" if pid == _UNKNOWN else pid, "" if program == _UNKNOWN else program)
