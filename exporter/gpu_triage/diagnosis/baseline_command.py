@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -21,16 +22,22 @@ from gpu_triage.baseline.file import Baseline, encode, read_baseline, timestamp,
 from gpu_triage.baseline.meanings import meaning_of
 from gpu_triage.baseline.readings import GPU_SOURCES, HOST_SOURCES
 from gpu_triage.config import Config
+from gpu_triage.diagnosis.findings.table import Severity
+from gpu_triage.diagnosis.measure import measure
 from gpu_triage.errors import BaselineError
 from gpu_triage.log import configure
 from gpu_triage.machine import Machine
 from gpu_triage.options import OptionsCommand, serve_options
 from gpu_triage.options.one_shot import CommandWiring, format_option, scenario_time, simulate_at_option
 from gpu_triage.options.values import duration
+from gpu_triage.progress import ProgressLine
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 
 _OPTIONS: Final = frozenset({"sample.deadline", "path.procfs", "path.sysfs", "replay", "simulate", "config.file"})
+_CHECK_SECONDS: Final = 3.0
+"""How long the host is looked at for critical findings: a few rounds of the counters."""
+_PROGRESS_SECONDS: Final = 0.25
 
 
 class Present(NamedTuple):
@@ -40,8 +47,8 @@ class Present(NamedTuple):
     lacks: str | None
 
 
-def baseline_command(wiring: CommandWiring[Machine]) -> click.Group:
-    """The command ``baseline`` with ``write`` and ``diff``."""
+def baseline_command(wiring: CommandWiring[Machine], checking: CommandWiring[Machine]) -> click.Group:
+    """The command ``baseline`` with ``write`` and ``diff``; `checking` opens the machine for a look at its findings."""
     flags = partial(_flags, wiring)
     observe = partial(_observe, wiring)
 
@@ -54,16 +61,36 @@ def baseline_command(wiring: CommandWiring[Machine]) -> click.Group:
 
     @group.command("write", cls=OptionsCommand)
     @click.argument("file", required=False, type=Path)
+    @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
+    @click.option(
+        "--despite-findings", is_flag=True, help="Record the host as it is, also if check has critical findings."
+    )
     @flags
-    def write(*, config: Config, file: Path | None, within: float, simulate_at: float | None) -> int:
+    def write(
+        *,
+        config: Config,
+        file: Path | None,
+        force: bool,
+        despite_findings: bool,
+        within: float,
+        simulate_at: float | None,
+    ) -> int:
         """Record this host into FILE, or print what would be in it.
 
-        Only a host that is whole and well is recorded: every GPU of its PCI bus answers, every NVLink is up.
+        Only a complete and healthy host is recorded: every GPU of its PCI bus answers, every NVLink is up, and
+        gpu-triage check has no critical finding.
+
+        Exit code 0: recorded. 2: not recorded, since FILE exists, the host is not complete and healthy, or the file or
+        the options cannot be used.
         """
+        if file is not None and file.exists() and not force:
+            raise BaselineError("exists", f"{file}: exists; name another file, or replace it with --force")
         facts, lacks = observe(config, within, simulate_at, well=True)
         if lacks is not None:
             what = f"no baseline of a host that lacks {lacks}; mend that first, then record it"
             raise BaselineError("not_whole", what)
+        if not despite_findings:
+            _refuse_findings(checking, config, simulate_at)
         if file is None:
             click.echo(encode(facts), nl=False)
             return 0
@@ -93,6 +120,24 @@ def baseline_command(wiring: CommandWiring[Machine]) -> click.Group:
         return 1 if found else 0
 
     return group
+
+
+def _refuse_findings(checking: CommandWiring[Machine], config: Config, simulate_at: float | None) -> None:
+    """Look at the host as check does.
+
+    Raises:
+        BaselineError: it has critical findings; names them.
+    """
+    with ExitStack() as stack:
+        machine = checking.open_machine(config, stack, scenario_time(simulate_at, config))
+        report = measure(machine, config, _CHECK_SECONDS).report
+    critical = [f for f in report.findings if f.check.severity is Severity.CRITICAL]
+    if critical:
+        found = "; ".join(f"{f.check.code} {f.subject}, {f.measured}" for f in critical)
+        what = (
+            f"no baseline of a host with critical findings: {found}. Fix them first; see gpu-triage check. If this is"
+        )
+        raise BaselineError("not_well", f"{what} how the host should be, record it with --despite-findings")
 
 
 def _flags(wiring: CommandWiring[Machine], command: Callable[..., int]) -> Callable[..., int]:
@@ -136,8 +181,14 @@ def _observe(
                     ended.set()
 
         runner.start(sampler, look, lambda _cause: ended.set())
-        ended.wait(within_seconds)
-        runner.stop()
+        ends_at = time.monotonic() + within_seconds
+        with ProgressLine() as line:
+            while (left := ends_at - time.monotonic()) > 0 and not ended.wait(min(left, _PROGRESS_SECONDS)):
+                missing = latest[0].lacks if latest else "the first answer of the driver"
+                line.show(
+                    f"reading the host, {within_seconds - left:.0f} of {within_seconds:.0f} s; missing: {missing}"
+                )
+            runner.stop()
     if not latest:
         raise BaselineError("no_answer", f"the host did not answer within {within_seconds:g} s; see gpu-triage check")
     return latest[0]

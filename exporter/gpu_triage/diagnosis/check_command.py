@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from contextlib import ExitStack
 from typing import Protocol
@@ -12,6 +13,7 @@ import click
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.measure import MEASURE, applies, measure
+from gpu_triage.diagnosis.report.lines import render_lines
 from gpu_triage.diagnosis.report.machine_readable import render_json, render_junit
 from gpu_triage.diagnosis.report.report import Report
 from gpu_triage.diagnosis.report.text import render_text
@@ -33,7 +35,18 @@ class FilesCheck(Protocol):
 def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> click.Command:
     """The command, for the group."""
 
-    @click.command("check", cls=OptionsCommand, short_help="Say what is wrong with this host, and what to do.")
+    @click.command(
+        "check",
+        cls=OptionsCommand,
+        short_help="Say what is wrong with this host, and what to do.",
+        examples=(
+            ("gpu-triage check", "what is wrong with this host"),
+            ("gpu-triage check --for 1m --fail-on warning", "look longer, for slow errors; fail on warnings too"),
+            ("gpu-triage check --for 3s --expect.gpu-count 8 --format lines", "in a script, such as a Slurm prolog"),
+            ("gpu-triage check --from nvidia-bug-report.log.gz dmesg.txt", "what somebody else's files say"),
+            ("gpu-triage check --simulate h100-8-bad-night --simulate-at 70m", "see a report without a GPU"),
+        ),
+    )
     @for_option("10s", MEASURE)
     @click.option(
         "--patience",
@@ -43,7 +56,7 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
         show_default=True,
         help="How long to wait for the driver's first answer; opening GPUs takes seconds each without persistence.",
     )
-    @format_option(text="people", json="programs", junit="test reports")
+    @format_option(text="people", json="programs", lines="shell scripts", junit="test reports")
     @click.option(
         "--fail-on",
         type=click.Choice([severity.value for severity in reversed(Severity)]),
@@ -100,17 +113,31 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
         if paths:
             if config.simulate is not None or config.replay is not None:
                 raise ConfigError("--from reads files, --simulate and --replay make up a host; give one of them")
+            if any(map(_given, ("measure_for", "watch_for", "patience"))):
+                raise ConfigError("--from measures nothing: leave out --for and --patience")
             report = check_files((*paths, *more_paths), config, redact=redact)
         else:
             with ExitStack() as stack:
-                report = measure(wiring.open_machine(config, stack, begin), config, seconds, patience).report
+                # The end of a recording is what it was made for.
+                at = begin if config.replay is None else seconds
+                report = measure(wiring.open_machine(config, stack, at), config, seconds, patience).report
         severity = Severity(fail_on)
         if form == "text":
-            # Colours are for a terminal whose user does not mind them (https://no-color.org).
-            coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-            click.echo(render_text(report), nl=False, color=coloured)
+            # A terminal gets colours, if its user does not mind them (https://no-color.org), and lines that fit. What
+            # reads from a pipe gets whole lines, to search in.
+            terminal = sys.stdout.isatty()
+            coloured = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+            columns = shutil.get_terminal_size().columns if terminal else None
+            click.echo(render_text(report, columns), nl=False, color=coloured)
         else:
-            click.echo(render_json(report) if form == "json" else render_junit(report, severity), nl=False)
+            forms = {"json": render_json, "lines": render_lines}
+            click.echo(forms[form](report) if form in forms else render_junit(report, severity), nl=False)
         return report.exit_code(severity)
 
     return check
+
+
+def _given(parameter: str) -> bool:
+    """Whether a parameter of the command that runs is in its command line."""
+    source = click.get_current_context().get_parameter_source(parameter)
+    return source is click.core.ParameterSource.COMMANDLINE

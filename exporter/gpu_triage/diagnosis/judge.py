@@ -18,7 +18,9 @@ from gpu_triage.diagnosis.findings.finding import Finding
 from gpu_triage.diagnosis.findings.table import CHECKS, EXPLAINED_BY
 from gpu_triage.diagnosis.findings.verdicts import Verdict
 from gpu_triage.diagnosis.judges.clocks import judge_clocks
+from gpu_triage.diagnosis.judges.cpu_settings import judge_cpu_settings
 from gpu_triage.diagnosis.judges.health import judge_health
+from gpu_triage.diagnosis.judges.kernel import judge_kernel
 from gpu_triage.diagnosis.judges.links import judge_links
 from gpu_triage.diagnosis.judges.repeat_offenders import judge_repeat_offenders
 from gpu_triage.diagnosis.judges.work import judge_work
@@ -31,7 +33,15 @@ from gpu_triage.subjects.contract import GpuLabels
 from gpu_triage.subjects.judgement import JudgedGpu, JudgementReading, PresentFinding
 from gpu_triage.subjects.metric import Sample
 
-_JUDGES: Final = (judge_health, judge_repeat_offenders, judge_clocks, judge_links, judge_work)
+_JUDGES: Final = (
+    judge_health,
+    judge_repeat_offenders,
+    judge_clocks,
+    judge_links,
+    judge_kernel,
+    judge_cpu_settings,
+    judge_work,
+)
 _ORDER: Final = {check.code: place for place, check in enumerate(CHECKS)}
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
-
-import click
 
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.evidence.history import MetricHistory
@@ -18,6 +15,7 @@ from gpu_triage.diagnosis.judge import HostJudge, Judgement, subject_of
 from gpu_triage.machine import Clock, Machine, Moment, SteppedClock
 from gpu_triage.options import Option
 from gpu_triage.options.values import duration
+from gpu_triage.progress import ProgressLine
 from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.incident_store import path_in
 from gpu_triage.sampler.lanes import InlineLane
@@ -25,7 +23,8 @@ from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 
 MEASURE: Final = duration("2s", "1h")
-_SECTIONS: Final = frozenset({"Expectations", "Collectors", "Kubernetes", "Paths", "Simulation", "Configuration file"})
+_SECTIONS: Final = frozenset({"Expectations", "Collectors", "Schedulers", "Paths", "Simulation", "Configuration file"})
+_FOR_THE_DAEMON: Final = frozenset({"baseline.from-host", "flight-recorder.directory"})
 _UNIT_STATE_DIRECTORY: Final = Path("/var/lib/gpu-triage")
 """Where the exporter keeps its ledger of incidents when systemd runs it as deploy/systemd does."""
 
@@ -37,11 +36,11 @@ _PROGRESS_SECONDS: Final = 0.25
 
 def applies(option: Option) -> bool:
     """Whether an option of the daemon means something to a look at the host."""
-    return (option.section in _SECTIONS or option.key == "sample.deadline") and option.key != "baseline.from-host"
+    return (option.section in _SECTIONS or option.key == "sample.deadline") and option.key not in _FOR_THE_DAEMON
 
 
 def measure(machine: Machine, config: Config, seconds: float, patience_seconds: float = 30.0) -> Judgement:
-    """The judgement of a machine; on a stepped clock as fast as it goes, else with a line of progress on a terminal.
+    """The judgement of a machine; on a stepped clock as fast as it goes; with a line of progress on a terminal.
 
     Args:
         machine: to measure.
@@ -113,16 +112,12 @@ def _watch(machine: Machine, config: Config, seconds: float, patience_seconds: f
     measurement = _Measurement(sampler, machine.clock, seconds, patience_seconds)
     runner.start(sampler, measurement.note, lambda _cause: measurement.done.set())
     ends_at = machine.clock.now().monotonic + patience_seconds + seconds + _GRACE_SECONDS
-    shown = sys.stderr.isatty()
-    try:
-        while not measurement.done.wait(_PROGRESS_SECONDS) and machine.clock.now().monotonic < ends_at:
-            if shown:
-                line = f"\rmeasuring, {measurement.measured_seconds:.0f} of {seconds:.0f} s "
-                click.echo(line, nl=False, err=True)
-    finally:
-        runner.stop()
-    if shown:
-        click.echo("\r\x1b[K", nl=False, err=True)
+    with ProgressLine() as line:
+        try:
+            while not measurement.done.wait(_PROGRESS_SECONDS) and machine.clock.now().monotonic < ends_at:
+                line.show(f"measuring, {int(measurement.measured_seconds)} of {seconds:.0f} s")
+        finally:
+            runner.stop()
     return measurement
 
 
@@ -131,12 +126,14 @@ def _step(machine: Machine, config: Config, seconds: float, patience_seconds: fl
     assert isinstance(clock, SteppedClock)  # noqa: S101 - the caller looked
     sampler = Sampler(machine, config, lambda name: InlineLane(clock, name), GPU_COLLECTORS, HOST_COLLECTORS)
     measurement = _Measurement(sampler, clock, seconds, patience_seconds)
-    while True:
-        sampler.step()
-        sampler.publish()
-        measurement.note()
-        if measurement.done.is_set():
-            break
-        clock.advance(config.sample_fast_seconds)
+    with ProgressLine() as line:
+        while True:
+            sampler.step()
+            sampler.publish()
+            measurement.note()
+            if measurement.done.is_set():
+                break
+            line.show(f"measuring, {int(measurement.measured_seconds)} of {seconds:.0f} s")
+            clock.advance(config.sample_fast_seconds)
     sampler.close(lambda condition: condition())
     return measurement

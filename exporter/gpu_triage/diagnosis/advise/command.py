@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import Final
 
 import click
 
 from gpu_triage.config import Config
-from gpu_triage.diagnosis.advise.recommendation import Job, JobKind, Recommendation, recommend
+from gpu_triage.diagnosis.advise.answer import as_json, as_text
+from gpu_triage.diagnosis.advise.job import Job, JobKind
+from gpu_triage.diagnosis.advise.recommendation import recommend
 from gpu_triage.diagnosis.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_SOUND
 from gpu_triage.diagnosis.measure import MEASURE, applies, measure
 from gpu_triage.diagnosis.report.text import printable
@@ -41,7 +41,7 @@ def advise_command(wiring: CommandWiring[Machine]) -> click.Command:
         "--gpus",
         type=click.IntRange(1, 64),
         metavar="NUMBER",
-        help="GPUs to compare with one; all of one model without it.",
+        help="GPUs to compare with one; without it all usable GPUs of one model.",
     )
     @click.option(
         "--workload",
@@ -67,8 +67,8 @@ def advise_command(wiring: CommandWiring[Machine]) -> click.Command:
     ) -> int:
         """Say whether a job should use one GPU or several on this host, why, and what to fix first.
 
-        Looks at the host for some seconds: paths between GPUs, peer access, NVLink, PCIe links, what the host can feed.
-        Says where its evidence ends.
+        Looks at the host for some seconds: memory of the GPUs, paths between them, peer access, NVLink, PCIe links,
+        what the host can feed. Leaves out GPUs to be drained. Names its rule, its source and the limits of its advice.
 
         Exit code: 0 with a recommendation, 2 the GPUs could not be looked at, or the options cannot be used.
         """
@@ -81,7 +81,7 @@ def advise_command(wiring: CommandWiring[Machine]) -> click.Command:
             click.echo(f"gpu-triage: could not look: {printable(judgement.report.blocked)}", err=True)
             return EXIT_COULD_NOT_LOOK
         answer = recommend(job, judgement.host, judgement.report)
-        lines = [_as_json(job, answer)] if form == "json" else [printable(line) for line in _lines(answer)]
+        lines = [as_json(job, answer)] if form == "json" else [printable(line) for line in as_text(job, answer)]
         click.echo("\n".join(lines))
         return EXIT_SOUND
 
@@ -99,50 +99,3 @@ def parse_count(text: str) -> float:
     if count < 1:
         raise ConfigError(f"--parameters: {text[:60]!r} is no number of parameters; write 258K, 6.9M or 7B")
     return count
-
-
-def _lines(answer: Recommendation) -> Iterator[str]:
-    yield f"recommendation: {answer.headline}"
-    yield from _section("because", answer.reasons)
-    if answer.efficiency is not None:
-        low, high = answer.efficiency
-        yield ""
-        yield f"expected efficiency of {answer.considered} GPUs: {low:.0%} to {high:.0%}"
-        yield f"    a speedup of {low * answer.considered:.2f} to {high * answer.considered:.2f}; {answer.source}"
-    yield from _section(
-        "fix first",
-        (f"{f.check.code} {f.subject}: {f.measured}. {f.advice.decision}" for f in answer.fix_first),
-    )
-    yield from _section("where the evidence ends", answer.evidence_ends)
-
-
-def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
-    lines = tuple(lines)
-    if lines:
-        yield ""
-        yield f"{title}:"
-        yield from (f"    {line}" for line in lines)
-
-
-def _as_json(job: Job, answer: Recommendation) -> str:
-    """The shape that docs/advise.md describes."""
-    document = {
-        "format": "gpu-triage-advice",
-        "version": 1,
-        "parameters": job.parameters,
-        "batch_size": job.batch_size,
-        "workload": job.kind.value,
-        "choice": answer.choice.value,
-        "headline": answer.headline,
-        "considered_gpus": answer.considered,
-        "gpus": answer.gpus,
-        "reasons": answer.reasons,
-        "efficiency": answer.efficiency,
-        "source": answer.source or None,
-        "fix_first": [
-            {"code": f.check.code, "gpu": f.gpu, "measured": f.measured, "decision": f.advice.decision}
-            for f in answer.fix_first
-        ],
-        "evidence_ends": answer.evidence_ends,
-    }
-    return json.dumps(document, indent=2)

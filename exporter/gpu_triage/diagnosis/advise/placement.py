@@ -54,26 +54,20 @@ class Placement(NamedTuple):
 _Paths = dict[frozenset[GpuEvidence], Path]
 
 
-def siblings(host: HostEvidence) -> tuple[GpuEvidence, ...]:
-    """The largest group of whole GPUs of one model that answer."""
+def usable(host: HostEvidence, drained: Collection[str]) -> tuple[GpuEvidence, ...]:
+    """The largest group of GPUs of one model that answer, are not partitioned by MIG and have no index in `drained`."""
     models: dict[str, list[GpuEvidence]] = defaultdict(list)
     for gpu in host.answering:
-        if not gpu.partitioned:
+        if not gpu.partitioned and gpu.gpu not in drained:
             models[gpu.name].append(gpu)
     return max((tuple(group) for group in models.values()), key=len, default=())
 
 
-def nearest(host: HostEvidence, count: int, ailing: Collection[str]) -> Placement | None:
-    """The GPUs of one model with the shortest worst path between them; None where there are not so many.
+def nearest(host: HostEvidence, candidates: tuple[GpuEvidence, ...], count: int) -> Placement:
+    """So many of these GPUs, at least one, with the shortest worst path between them.
 
-    Found by growing a group from each GPU in turn: exact where nearness is a tree, as on a PCI bus. GPUs with the
-    indices in `ailing` are left out while there are enough others.
+    Found by growing a group from each GPU in turn: exact where nearness is a tree, as on a PCI bus.
     """
-    group = siblings(host)
-    well = tuple(gpu for gpu in group if gpu.gpu not in ailing)
-    candidates = well if len(well) >= count else group
-    if len(candidates) < count:
-        return None
     if count == 1:
         return Placement(candidates[:1], None)
     paths = _paths(host, candidates)

@@ -107,7 +107,8 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
         yield "storage", case.storage
         # Saving a checkpoint keeps one CPU busy, and an adapter sending; it neither fills a node nor receives.
         yield "cpu", host.scarce_cpu(gpu.node, ease("cpu"), single=not case.work.paused)
-        yield "network", host.scarce_network(ease("network"), receiving=case.work.paused)
+        full = host.scarce_network(ease("network"), receiving=case.work.paused)
+        yield "network", full or host.broken_network()
         remote = gpu.last(GPU_NUMA_MISMATCHED_PROCESSES) or 0
         yield "numa", f"{remote:.0f} of its processes on the wrong NUMA node" if remote else None
     yield "communication", _communication(case)

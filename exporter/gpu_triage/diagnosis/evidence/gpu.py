@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
+from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.diagnosis.evidence import thresholds
@@ -23,7 +23,6 @@ from gpu_triage.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TO
 from gpu_triage.gpu.topology import GPU_NUMA_NODE
 from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 from gpu_triage.subjects.exporter import GPU_EXPORTER_CALL_INFLIGHT_SECONDS
-from gpu_triage.subjects.metric import MetricSpec
 
 _COMPUTE: Final = ("compute", "mps")
 _SLOWDOWN_CAUSES: Final = ("hw_thermal", "hw_power_brake")
@@ -35,6 +34,14 @@ _READ_FIRST: Final = (
     GPU_MEMORY_USED_BYTES,
 )
 """Of these every GPU has one."""
+
+_NO_ANSWER: Final = MappingProxyType(
+    {
+        "lost": "GPU lost: the driver cannot reach it",
+        "reset_required": "GPU unusable: the driver asks for a reset of it",
+    }
+)
+"""What errors of the driver mean in words; the others say it themselves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +82,7 @@ class GpuEvidence(Evidence):
         error = self.label(GPU_ERROR_INFO, "error") or "unknown"
         call = self.one(GPU_EXPORTER_CALL_INFLIGHT_SECONDS)
         if call is None:
-            return f"does not answer ({error})"
+            return _NO_ANSWER.get(error, f"does not answer ({error})")
         function = call.labels["function"] or call.labels["collector"]
         return f"does not answer ({error}: {function} has not returned for {call.last:.0f} s)"
 
@@ -219,16 +226,3 @@ class GpuEvidence(Evidence):
             return max(0.0, slowdown - polled)
         counted = sum(self.throttled(cause) for cause in _SLOWDOWN_CAUSES)
         return 0.0 if counted >= slowdown / 2 else slowdown - counted
-
-    def rising(self, spec: MetricSpec, most: float, **labels: str) -> float | None:
-        """A counter's increase over the window, if that is more than `most` in the events' window; else None.
-
-        Only series with these labels count; several values of one are separated by ``|``.
-        """
-        choices = product(*(value.split("|") for value in labels.values()))
-        found = [each for values in choices for each in self.series(spec, **dict(zip(labels, values, strict=True)))]
-        increase = sum(each.increase for each in found)
-        seconds = max((each.seconds for each in found), default=0.0)
-        if increase < thresholds.SCALED_EVENTS or seconds <= 0:
-            return None
-        return increase if increase / seconds * thresholds.EVENTS_WINDOW_SECONDS > most else None

@@ -26,6 +26,7 @@ from gpu_triage.gpu.nvlink import (
 from gpu_triage.gpu.pcie import GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU_PCIE_TRANSMIT_BYTES_TOTAL
 from gpu_triage.gpu.pcie_errors import GPU_PCIE_ERRORS_TOTAL
 from gpu_triage.gpu.topology import GPU_P2P_PEERS
+from gpu_triage.host.infiniband import GPU_HOST_INFINIBAND_EVENTS_TOTAL
 from gpu_triage.machine import Moment
 from gpu_triage.processes.on_gpu import GPU_PROCESS_SM_UTILIZATION_RATIO
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
@@ -40,6 +41,7 @@ _NOT_JUDGED: Final = frozenset(
         GPU_NVLINK_LINK_ERRORS_TOTAL,
         GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL,
         GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL,
+        GPU_HOST_INFINIBAND_EVENTS_TOTAL,
         GPU_P2P_PEERS,
         GPU_PCIE_ERRORS_TOTAL,
         GPU_PROCESS_SM_UTILIZATION_RATIO,

@@ -24,10 +24,14 @@ from gpu_triage.host.disk import (
     GPU_HOST_DISK_WRITTEN_BYTES_TOTAL,
 )
 from gpu_triage.host.infiniband import (
+    GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
     GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
     GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
+    GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL,
     GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
 )
+from gpu_triage.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
+from gpu_triage.host.kernel_messages import Trouble
 from gpu_triage.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.host.network import (
     GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
@@ -55,6 +59,12 @@ _ADAPTERS = (
     ),
 )
 """Line rate, bytes received and bytes sent, of either kind."""
+
+_SERVERS = {
+    Trouble.NFS_NOT_RESPONDING: "NFS server {} does not respond",
+    Trouble.LUSTRE_LOST: "the connection to Lustre target {} is lost",
+}
+"""What the kernel says of file servers, until it says that they are back."""
 
 
 def length_of_time(seconds: float) -> str:
@@ -146,9 +156,10 @@ class HostEvidence(Evidence):
             return f"tasks stalled for memory {stalled:.0%} of the time"
         return None
 
-    def scarce_storage(self, ease: float = 1.0) -> str | None:
-        """Why storage is scarce: everything that says so, in one line."""
-        return "; ".join(self._slow_storage(ease)) or None
+    def scarce_storage(self, ease: float = 1.0, *, measured: bool = False) -> str | None:
+        """Why storage is scarce: everything that says so, in one line; `measured`: but for what the kernel log says."""
+        reasons = [*self._slow_storage(ease), *(() if measured else self._silent_servers())]
+        return "; ".join(reasons) or None
 
     def mostly_writes(self) -> bool:
         """Whether more is written to disks and NFS than read from them, as while a checkpoint is saved."""
@@ -181,6 +192,25 @@ class HostEvidence(Evidence):
         ]
         return "; ".join(near) or None
 
+    def broken_network(self) -> str | None:
+        """Which port of the host lost its link or loses packets, so that whoever uses it waits for their return."""
+        downs = (
+            f"{':'.join(each.values)} went down {each.increase:.0f} times"
+            if each.increase > 1
+            else f"{':'.join(each.values)} went down"
+            for each in self.series(GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
+            if each.increase >= 1
+        )
+        lost = (f"{port} had {count:.0f} requests that nobody acknowledged" for port, count in self.timeouts())
+        return "; ".join((*downs, *lost)) or None
+
+    def timeouts(self) -> Iterator[tuple[str, float]]:
+        """Ports with requests of RDMA that nobody acknowledged, more than now and then, and how many in the window."""
+        for each in self.series(GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL):
+            rising = self.rising(GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, thresholds.PORT_TIMEOUTS, **each.labels)
+            if rising is not None:
+                yield ":".join(each.values), rising
+
     def line_rates(self) -> Iterator[tuple[str, str, float]]:
         """Adapter, direction, and traffic as a share of the line rate, of every adapter whose rate is known."""
         for speed_of, received, sent in _ADAPTERS:
@@ -209,6 +239,13 @@ class HostEvidence(Evidence):
         if stalled_tasks := self._io_without_disks():
             silent = (mount for mount, (operations, _) in mounts.items() if operations == 0)
             yield from (f"NFS {mount} answers nothing, {stalled_tasks:.0f} tasks wait for I/O" for mount in silent)
+
+    def _silent_servers(self) -> Iterator[str]:
+        """File servers that do not answer, as the kernel log has it: of Lustre's nothing else tells."""
+        for kind, words in _SERVERS.items():
+            for each in self.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value):
+                if self.at.wall - each.last <= thresholds.KERNEL_RECENT_SECONDS:
+                    yield words.format(each.labels["subject"])
 
     def _nfs_mounts(self) -> dict[str, list[float]]:
         """Operations a second, and seconds spent on them a second, by mount."""

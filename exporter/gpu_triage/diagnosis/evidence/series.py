@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.machine import Moment
 from gpu_triage.subjects.metric import MetricSpec
 
@@ -101,6 +103,19 @@ class Evidence:
         """The rate of all counters with these labels together; None where none was read twice."""
         rates = [rate for each in self.series(spec, **labels) if (rate := each.rate) is not None]
         return sum(rates) if rates else None
+
+    def rising(self, spec: MetricSpec, most: float, **labels: str) -> float | None:
+        """A counter's increase over the window, if that is more than `most` in the events' window; else None.
+
+        Only series with these labels count; several values of one are separated by ``|``.
+        """
+        choices = product(*(value.split("|") for value in labels.values()))
+        found = [each for values in choices for each in self.series(spec, **dict(zip(labels, values, strict=True)))]
+        increase = sum(each.increase for each in found)
+        seconds = max((each.seconds for each in found), default=0.0)
+        if increase < thresholds.SCALED_EVENTS or seconds <= 0:
+            return None
+        return increase if increase / seconds * thresholds.EVENTS_WINDOW_SECONDS > most else None
 
     def _matching(self, spec: MetricSpec, labels: dict[str, str]) -> Collection[tuple[Labels, Points]]:
         groups = self.index.get(spec)

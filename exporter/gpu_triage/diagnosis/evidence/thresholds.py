@@ -81,6 +81,13 @@ XID_DAMAGE_SECONDS: Final = 86_400.0  # while the damage lasts, for this long
 CONTAINED_SECONDS: Final = 60.0  # a double-bit error (Xid 48) was contained if Xid 94 is less than this away from it
 XID_APPLICATION_COUNT: Final = 3  # application Xids up to this many are an application's own business
 
+SLOW_CLOCK_RATIO: Final = 0.45  # a CPU that is busy for SLOW_CLOCK_BUSY_SHARE, and runs below this share of its clock
+SLOW_CLOCK_BUSY_SHARE: Final = 0.9
+KERNEL_RECENT_SECONDS: Final = 600.0  # what the kernel says of the host counts as of now for this long,
+KERNEL_OPEN_SECONDS: Final = 3600.0  # and what points to broken hardware for this long
+BLOCKED_SECONDS: Final = 60.0  # a thread of a process that has not run once for so long hangs in the kernel
+HUNG_TASKS: Final = 2  # tasks that hang, fewer are one's own business
+
 # The window of these counts; a shorter one is scaled to it, and needs SCALED_EVENTS at least.
 EVENTS_WINDOW_SECONDS: Final = 900.0
 SCALED_EVENTS: Final = 2
@@ -89,6 +96,8 @@ CORRECTABLE_AER_ERRORS: Final = 100
 NVLINK_REPLAYS_AND_RECOVERIES: Final = 10
 NVLINK_CRC_ERRORS: Final = 100
 LINK_TRANSITIONS: Final = 10
+PORT_LINK_ERRORS: Final = 30  # of an InfiniBand or RoCE port, and bad packets of an interface
+PORT_TIMEOUTS: Final = 10  # of RDMA requests that nobody acknowledged: class network
 
 STRAGGLER_BELOW_SHARE: Final = 0.10  # its SM clock is lower than the median of its busy peers by more than this share
 STRAGGLER_PEERS: Final = 3

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.baseline.link_advice import IDLE_WIDTH_ADVICE, LINK_ADVICE, Advice, LinkCause
+from gpu_triage.diagnosis.findings.host_advice import HOST_ADVICE
 from gpu_triage.xid.codes import NONFATAL_ACTION, NONFATAL_MEANING, UNLISTED_ACTION, UNLISTED_MEANING, XID_CODES
 
 
@@ -60,12 +61,12 @@ ADVICE: Final = MappingProxyType(
             "An NVSwitch reported an error that is not fatal, or long ago.",
             "Watch for more of them; check the links that it names if they keep coming.",
         ),
-        "memory.oom_killed": Advice(
-            "The host ran out of memory, or a job out of its share, and the kernel killed a process.",
-            "Give the job more memory or let it use less: fewer or smaller data loader workers first.",
-        ),
         "xid.unlisted": _xid(UNLISTED_MEANING, UNLISTED_ACTION),
         "xid.nonfatal": _xid(NONFATAL_MEANING, NONFATAL_ACTION),
+        "xid.same_unit": Advice(
+            "Programs fail on this GPU in one place of the chip, whatever runs: the board is at fault, not they.",
+            "Drain the GPU when its job ends, run dcgmi diag -r 3, and have the board replaced.",
+        ),
         "gpu.repeat_offender": Advice(
             "The same fault came back on this board or in this slot: another reset will not mend it.",
             "If different boards failed in the slot, check the slot, riser and power; otherwise replace the board.",
@@ -117,6 +118,14 @@ ADVICE: Final = MappingProxyType(
         "fabric.unhealthy": Advice(
             "The GPU has not joined the NVSwitch fabric, or its part of it is unhealthy: jobs over several GPUs fail.",
             "Check the fabric manager's service and log; then the switches.",
+        ),
+        "fabric.degraded": Advice(
+            "The GPU's part of the NVSwitch fabric has less bandwidth than it should, or recovers from errors.",
+            "Keep jobs over several GPUs off it; reset it when it is free, and read the log of the fabric manager.",
+        ),
+        "fabric.service_down": Advice(
+            "The fabric manager does not run, and without it no CUDA job can start on GPUs behind NVSwitches.",
+            "Read its log (journalctl -u nvidia-fabricmanager), and start it in exactly the driver's version.",
         ),
         "thermal.hw": Advice(
             "The hardware slows the GPU down to save it from heat; with several GPUs the others wait for it.",
@@ -189,38 +198,6 @@ ADVICE: Final = MappingProxyType(
             "NVLink links count errors.",
             "Watch them; if they go on, check bridges and seating.",
         ),
-        "memory.swapping": Advice(
-            "The host reads memory back from swap while GPUs work: their data waits for a disk.",
-            "Find who uses the memory, and give the job less or the host more.",
-        ),
-        "memory.starved": Advice(
-            "GPUs wait while the host is short of memory.",
-            "Find who uses the memory, and give the job less or the host more.",
-        ),
-        "storage.starved": Advice(
-            "GPUs wait for data that storage does not bring fast enough.",
-            "Keep the data local, cache, prefetch or shard it, before adding GPUs.",
-        ),
-        "storage.saturated": Advice(
-            "Storage is at its limit, though no GPU is seen waiting for it now.",
-            "Expect it to be the next bottleneck; do not add work that reads more.",
-        ),
-        "cpu.starved": Advice(
-            "GPUs wait while the CPUs that feed them have no more to give.",
-            "Tune the number of workers, move decoding to the GPU, or pin processes to the right CPUs.",
-        ),
-        "cpu.saturated": Advice(
-            "The CPUs of a NUMA node are at their limit, though no GPU is seen waiting for them now.",
-            "Expect them to be the next bottleneck.",
-        ),
-        "network.starved": Advice(
-            "GPUs wait while a network adapter is at its line rate.",
-            "Cache locally, compress or shard, or give the host a faster path.",
-        ),
-        "network.saturated": Advice(
-            "A network adapter is at its line rate, though no GPU is seen waiting for it now.",
-            "Expect it to be the next bottleneck.",
-        ),
         "numa.mismatch": Advice(
             "A process is bound to the CPUs of another socket than its GPU's: every transfer crosses between them.",
             "Bind it to the GPU's own node (numactl, the scheduler's affinity settings).",
@@ -241,6 +218,10 @@ ADVICE: Final = MappingProxyType(
             "Device memory is nearly full and still growing.",
             "Expect an out-of-memory error; many frameworks pre-allocate, which is no fault.",
         ),
+        "work.blocked": Advice(
+            "A process on the GPU waits in the kernel and does not run: its job hangs, and cannot be killed meanwhile.",
+            "Read its stack (/proc/PID/task/*/stack), and restore what it waits for: file server, disk or GPU driver.",
+        ),
         "work.hung": Advice(
             "The job worked, then stopped without letting go of the GPU: a dead peer, a deadlock, a lost file system.",
             "Save the stacks of its ranks (py-spy dump), then have its owner restart it.",
@@ -249,10 +230,15 @@ ADVICE: Final = MappingProxyType(
             "A process holds device memory and the GPU rests: it may hang, be starting, or serve nobody now.",
             "Look at its log and stack; only history (GpuHungProcess, GpuAllocatedIdle) can tell which.",
         ),
+        "work.allocated_unused": Advice(
+            "The scheduler gave the GPU away and nobody is on it: the job starts, has left it, or asked for too many.",
+            "If it lasts (GpuAllocatedIdle), ask the owner to free it.",
+        ),
         "policy.persistence": Advice(
             "Without persistence the driver unloads the GPU when its last client leaves: slow starts, lost settings.",
             "Run nvidia-persistenced.",
         ),
+        **HOST_ADVICE,
         **{f"xid.{xid.code}": _xid(xid.meaning, xid.action) for xid in XID_CODES.values()},
     }
 )

@@ -30,6 +30,10 @@ class Verdict(Enum):
         return self.value.replace("_", " ")
 
 
+WORST_FIRST: Final = (Verdict.DRAIN, Verdict.WATCH, Verdict.NOT_READ, Verdict.KEEP)
+"""The order of subjects to look at: of one that was not read nobody knows that it is well."""
+
+
 class Colour(NamedTuple):
     """The colour of a verdict: its name, that in a terminal, and the tone on the page."""
 
@@ -74,6 +78,17 @@ CLASS_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Fill colour of each class, in the order of their ranks; legible on a light and on a dark ground."""
+
+TONE_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "sick": CLASS_COLOURS["sick"],
+        "held": CLASS_COLOURS["power_brake"],
+        "starved": CLASS_COLOURS["storage"],
+        "well": CLASS_COLOURS["compute"],
+        "idle": CLASS_COLOURS["idle"],
+    }
+)
+"""One colour of each tone for both grounds, light and dark: the page's icon, and everything in the dashboards."""
 
 OF_SEVERITY: Final[Mapping[Severity, Verdict]] = MappingProxyType(
     {Severity.CRITICAL: Verdict.DRAIN, Severity.WARNING: Verdict.WATCH, Severity.INFO: Verdict.KEEP}

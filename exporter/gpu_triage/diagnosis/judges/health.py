@@ -20,6 +20,7 @@ from gpu_triage.diagnosis.evidence.series import Series
 from gpu_triage.diagnosis.findings.finding import Finding, of_gpu, of_host, of_slot
 from gpu_triage.diagnosis.findings.table import xid_check
 from gpu_triage.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
+from gpu_triage.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_FAULT
 from gpu_triage.gpu.memory_repair import (
     GPU_ECC_MODE,
     GPU_ECC_MODE_PENDING,
@@ -31,15 +32,19 @@ from gpu_triage.gpu.memory_repair import (
 from gpu_triage.gpu.presence import GPU_DEVICES
 from gpu_triage.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION
 from gpu_triage.host.modules import GPU_KERNEL_MODULE_LOADED
+from gpu_triage.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
 from gpu_triage.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.xid.codes import DOUBLE_BIT_ERROR
 from gpu_triage.xid.metrics import (
     GPU_XID_ERRORS_TOTAL,
     GPU_XID_LAST_TIMESTAMP_SECONDS,
+    GPU_XID_SUSPECT_UNIT_PROCESSES,
     GPU_XID_UNASSIGNED_ERRORS_TOTAL,
     GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS,
 )
 
+_CONFIGURED: Final = GPU_FABRIC_CONFIGURATION.value_of("nothing")
+_NO_PARTITION: Final = GPU_FABRIC_CONFIGURATION.value_of("no partition")  # of a GPU that nobody uses now
 _CUDA_MODULE: Final = "nvidia_uvm"
 _FATAL: Final = {"": "", "true": " (fatal)", "false": " (nonfatal)"}
 _FLAGS: Final = (
@@ -66,6 +71,21 @@ def judge_health(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Find
     if troubles:
         first = next(iter(troubles.values()))
         yield of_host("fabric.unhealthy", f"GPU {', '.join(troubles)}: {first}")
+    for gpu in host.answering:
+        if gpu.gpu not in troubles and (faults := _fabric_faults(gpu)):
+            yield of_gpu("fabric.degraded", gpu, f"the driver reports: {', '.join(faults)}")
+    for stopped in host.series(GPU_HOST_SERVICE_RUNNING, service=FABRIC_MANAGER):
+        if stopped.last == 0:
+            yield of_host("fabric.service_down", f"{FABRIC_MANAGER} does not run")
+
+
+def _fabric_faults(gpu: GpuEvidence) -> list[str]:
+    """What the driver says is wrong with the GPU's part of the NVSwitch fabric."""
+    faults = [each.labels["fault"].replace("_", " ") for each in gpu.series(GPU_FABRIC_FAULT) if each.last]
+    configuration = int(gpu.last(GPU_FABRIC_CONFIGURATION) or _CONFIGURED)
+    if configuration not in (_CONFIGURED, _NO_PARTITION):
+        faults.append(f"configuration: {GPU_FABRIC_CONFIGURATION.states.get(configuration, configuration)}")
+    return faults
 
 
 def _presence(host: HostEvidence) -> Iterator[Finding]:
@@ -88,6 +108,8 @@ def _presence(host: HostEvidence) -> Iterator[Finding]:
 def _xids(host: HostEvidence) -> Iterator[Finding]:
     """Xids of now, and critical ones of earlier."""
     for gpu in host.gpus:
+        for unit in gpu.series(GPU_XID_SUSPECT_UNIT_PROCESSES):
+            yield of_gpu("xid.same_unit", gpu, f"{unit.last:.0f} processes failed at {unit.labels['unit']}")
         contained, damaged = contained_error(gpu), _is_damaged(gpu)
         reset_at = gpu.last(GPU_RESET_TIMESTAMP_SECONDS) or 0.0
         for last in gpu.series(GPU_XID_LAST_TIMESTAMP_SECONDS):

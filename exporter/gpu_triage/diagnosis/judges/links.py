@@ -10,10 +10,10 @@ from typing import Final
 from gpu_triage.baseline.link_advice import LINK_ADVICE, Advice, Attribute, LinkCause, link_cause
 from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
 from gpu_triage.diagnosis.evidence import thresholds
-from gpu_triage.diagnosis.evidence.faults import narrow_link, slow_link
+from gpu_triage.diagnosis.evidence.faults import fabric_trouble, narrow_link, slow_link
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.diagnosis.evidence.host import HostEvidence
-from gpu_triage.diagnosis.findings.finding import Finding, of_gpu
+from gpu_triage.diagnosis.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
 from gpu_triage.gpu.nvlink import GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_UP
 from gpu_triage.gpu.pcie import GPU_PCIE_LINK_TRANSITIONS_TOTAL, GPU_PCIE_REPLAYS_TOTAL
@@ -28,9 +28,25 @@ from gpu_triage.gpu.pcie_limits import (
 )
 from gpu_triage.gpu.presence import GPU_P2P_EXPECTED
 from gpu_triage.gpu.topology import GPU_P2P_STATUS
+from gpu_triage.host.infiniband import (
+    GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
+    GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL,
+    GPU_HOST_INFINIBAND_PHYSICAL_STATE,
+    GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO,
+    GPU_HOST_INFINIBAND_UP,
+    PORT_LINK_UP,
+)
+from gpu_triage.host.network import (
+    GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL,
+    GPU_HOST_NETWORK_ERRORS_TOTAL,
+    GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO,
+)
+from gpu_triage.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.subjects.metric import MetricSpec
+from gpu_triage.xid.metrics import GPU_NVSWITCH_SXID_ERRORS_TOTAL, GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS
 
 _ENOUGH_PEERS: Final = 2
+_SXIDS_SHOWN: Final = 3
 _LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = MappingProxyType(
     {
         "generation": (
@@ -50,7 +66,7 @@ _NVLINK_ERRORS: Final = (
 
 
 def judge_links(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """PCIe links that are short or count errors, slots that give less than others, P2P and NVLink."""
+    """PCIe links that are short or count errors, slots that give less than others, P2P, NVLink, network ports."""
     for gpu in host.gpus:
         if gpu.up:
             yield from _pcie(gpu)
@@ -63,6 +79,8 @@ def judge_links(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Findi
     yield from _slots(host)
     yield from _p2p(host)
     yield from _nvlink(host)
+    yield from _switches(host)
+    yield from _network_ports(host)
 
 
 def _pcie(gpu: GpuEvidence) -> Iterator[Finding]:
@@ -172,3 +190,74 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
         errors = [f"{count:.0f} {kinds.replace('|', ' and ')}" for kinds, count in rising if count is not None]
         if errors:
             yield of_gpu("nvlink.errors", gpu, f"{', '.join(errors)} errors in {gpu.seconds:.0f} s")
+
+
+def _switches(host: HostEvidence) -> Iterator[Finding]:
+    """SXids of NVSwitches: one finding a severity. A reset of the GPUs resets the switches with them."""
+    reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
+    damaged = any(fabric_trouble(gpu) is not None for gpu in host.answering)
+    open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS
+    told: dict[str, list[str]] = defaultdict(list)
+    for last in host.series(GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS):
+        fatal = last.labels["fatal"] == "true"
+        age_seconds = host.at.wall - last.last
+        if age_seconds > (open_seconds if fatal else thresholds.XID_RECENT_SECONDS) or last.last < reset_at:
+            continue
+        count = host.last(GPU_NVSWITCH_SXID_ERRORS_TOTAL, **last.labels) or 1
+        times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"
+        word = "fatal" if fatal else "nonfatal"
+        told["nvswitch.sxid_fatal" if fatal else "nvswitch.sxid"].append(
+            f"SXid {last.labels['sxid']} ({word}) of the switch at {last.labels['pci_bus_id']}, "
+            f"last {host.when(last.last)}{times}"
+        )
+    for code, seen in told.items():
+        more = f"; {len(seen) - _SXIDS_SHOWN} more" if len(seen) > _SXIDS_SHOWN else ""
+        yield of_host(code, "; ".join(seen[:_SXIDS_SHOWN]) + more)
+
+
+def _network_ports(host: HostEvidence) -> Iterator[Finding]:
+    """One finding a kind of trouble, which names the ports that have it."""
+    window = f"in {host.seconds:.0f} s"
+    rising = (
+        ("network.port_flapping", GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, 0, "down"),
+        ("network.port_errors", GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, thresholds.PORT_LINK_ERRORS, "link errors"),
+    )
+    for code, spec, most, what in rising:
+        counts = ((":".join(each.values), host.rising(spec, most, **each.labels)) for each in host.series(spec))
+        if told := ", ".join(f"{port} {count:.0f} {what}" for port, count in counts if count is not None):
+            yield of_host(code, f"{told} {window}")
+    slow = (each for each in host.series(GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO) if each.high < 1)
+    if told := ", ".join(f"{':'.join(each.values)} at {each.last:.0%}" for each in slow):
+        yield of_host("network.port_slow", f"{told} of the rate that it should have")
+    yield from _interfaces(host)
+    if told := ", ".join(f"{port} {count:.0f}" for port, count in host.timeouts()):
+        yield of_host("network.timeouts", f"requests that nobody acknowledged: {told} {window}")
+    linked = (each for each in host.series(GPU_HOST_INFINIBAND_PHYSICAL_STATE) if each.low == PORT_LINK_UP)
+    waiting = (port for port in linked if _never_up(host, port.labels))
+    if told := ", ".join(":".join(each.values) for each in waiting):
+        yield of_host("network.port_waiting", f"link up and port not active: {told}")
+
+
+def _interfaces(host: HostEvidence) -> Iterator[Finding]:
+    """Network interfaces that are no ports: links that come and go or are slow, and bad packets."""
+    window = f"in {host.seconds:.0f} s"
+    degraded: list[str] = []
+    for downs in host.series(GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL):
+        count = host.rising(GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL, 0, **downs.labels)
+        if count is not None:
+            degraded.append(f"{downs.labels['device']} lost its link {count:.0f} times {window}")
+    slow = (ratio for ratio in host.series(GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO) if ratio.high < 1)
+    degraded += [f"{ratio.labels['device']} runs at {ratio.last:.0%} of the speed that it had" for ratio in slow]
+    if degraded:
+        yield of_host("network.link_degraded", "; ".join(degraded))
+    devices = dict.fromkeys(labels["device"] for labels in host.labels_of(GPU_HOST_NETWORK_ERRORS_TOTAL))
+    most = thresholds.PORT_LINK_ERRORS
+    counts = ((device, host.rising(GPU_HOST_NETWORK_ERRORS_TOTAL, most, device=device)) for device in devices)
+    if told := ", ".join(f"{device} {count:.0f}" for device, count in counts if count is not None):
+        yield of_host("network.interface_errors", f"bad packets: {told} {window}")
+
+
+def _never_up(host: HostEvidence, labels: Mapping[str, str]) -> bool:
+    """Whether a port was not active at any time of the window."""
+    up = host.one(GPU_HOST_INFINIBAND_UP, **labels)
+    return up is not None and up.high == 0

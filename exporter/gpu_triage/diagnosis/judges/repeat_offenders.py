@@ -20,6 +20,11 @@ _CODE: Final = "gpu.repeat_offender"
 _NAMES: Final = {"lost": "GPU lost", "uncorrected": "uncorrected memory errors"}
 
 
+def kind_in_words(kind: str) -> str:
+    """A kind of incident, as the label of gpu_incidents_recent has it, in words."""
+    return _NAMES.get(kind, f"Xid {kind}")
+
+
 @dataclass(frozen=True, slots=True)
 class Repetition:
     """A kind of incident that came back."""
@@ -34,7 +39,7 @@ class Repetition:
     @property
     def description(self) -> str:
         """What happened how often, and where."""
-        when = f"{_NAMES.get(self.kind, f'Xid {self.kind}')}, {self.count} times in {self.days} days"
+        when = f"{kind_in_words(self.kind)}, {self.count} times in {self.days} days"
         if self.by == "slot":
             return f"{when} in this slot" + (f", on {self.boards} different boards" if self.boards > 1 else "")
         moved = f", {self.elsewhere} of them in another slot" if self.elsewhere else ""

@@ -9,13 +9,15 @@ from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.faults import held_idle
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
-from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.evidence.holders import given_to, in_words
+from gpu_triage.diagnosis.evidence.host import HostEvidence, length_of_time
 from gpu_triage.diagnosis.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.diagnosis.findings.table import BY_CODE
 from gpu_triage.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.gpu.modes import GPU_PERSISTENCE_MODE
 from gpu_triage.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
-from gpu_triage.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESS_NUMA_LOCAL
+from gpu_triage.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESS_NUMA_LOCAL, GPU_PROCESSES
+from gpu_triage.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS
 from gpu_triage.subjects.baseline import GPU_BASELINE_MISMATCH
 
 _SHARING = 2
@@ -32,6 +34,9 @@ def judge_work(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding
         elif bottleneck.name == "unattributed" and held_idle(gpu):
             yield of_gpu("work.held_idle", gpu, f"{_held(gpu)}, busy {gpu.busy_share or 0:.0%} of the time")
     for gpu in host.answering:
+        yield from _blocked(gpu)
+        if unused := _unused(gpu):
+            yield of_gpu("work.allocated_unused", gpu, unused)
         yield from _locality(gpu)
         yield from _memory_growth(gpu)
         if gpu.last(GPU_PERSISTENCE_MODE) == 0:
@@ -49,7 +54,7 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
     busy_nodes = (host.recent.scarce_cpu(node, single=False) for node in nodes)
     scarce = {
         "memory": None,
-        "storage": host.recent.scarce_storage(),
+        "storage": host.recent.scarce_storage(measured=True),
         "cpu": next((reason for reason in busy_nodes if reason is not None), None),
         "network": host.recent.scarce_network(),
     }
@@ -65,6 +70,25 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
 def _held(gpu: GpuEvidence) -> str:
     held = (gpu.last(GPU_MEMORY_USED_BYTES) or 0.0) / 1024**3
     return f"{held:.1f} GiB held by {gpu.process_names or 'a process'}"
+
+
+def _blocked(gpu: GpuEvidence) -> Iterator[Finding]:
+    """Processes that hang in the kernel."""
+    for since in gpu.series(GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS):
+        seconds, labels = gpu.at.wall - since.last, since.labels
+        if seconds >= thresholds.BLOCKED_SECONDS:
+            where = f" in {labels['wait_channel']}" if labels["wait_channel"] else ""
+            process = f"{labels['process'] or 'process'} ({labels['pid']})"
+            yield of_gpu(
+                "work.blocked", gpu, f"{process} has waited{where} for {length_of_time(seconds)} without running"
+            )
+
+
+def _unused(gpu: GpuEvidence) -> str:
+    """Who was given the GPU and has no process on it; "" where nobody was, or somebody is on it."""
+    given = "" if gpu.partitioned else in_words(sorted(given_to(gpu)))
+    free = gpu.processes_known and not gpu.works and not sum(each.last for each in gpu.series(GPU_PROCESSES))
+    return f"given to {given}, and no process is on it" if given and free else ""
 
 
 def _locality(gpu: GpuEvidence) -> Iterator[Finding]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any, Final
 from xml.etree import ElementTree as ET  # written here, never parsed
 
 from gpu_triage.diagnosis.findings.finding import Finding
 from gpu_triage.diagnosis.findings.table import Severity
+from gpu_triage.diagnosis.report.headline import headline
 from gpu_triage.diagnosis.report.report import GpuVerdict, Report
 from gpu_triage.diagnosis.report.text import printable
 
@@ -23,10 +25,12 @@ def render_json(report: Report) -> str:
         "host": report.host,
         "simulated": report.simulated,
         "recording": report.recording,
+        "judged_at": _seconds(report.judged_at),
         "measured_seconds": round(report.measured_seconds, 3),
         "driver_version": report.driver or None,
         "blocked": report.blocked,
         "verdict": report.verdict.value,
+        "summary": headline(report),
         "gpus": [_gpu(gpu) for gpu in report.gpus],
         "areas": [
             {"area": each.area.value, "severity": each.severity and each.severity.value, "summary": each.summary}
@@ -54,7 +58,16 @@ def _gpu(gpu: GpuVerdict) -> dict[str, Any]:
         "since": _seconds(gpu.since),
         "verdict": gpu.verdict.value,
         "findings": list(gpu.codes),
+        "held_by": [{name: value or None for name, value in holder._asdict().items()} for holder in gpu.holders],
+        "readings": {name: _rounded(value) for name, value in asdict(gpu.readings).items()},
     }
+
+
+def _rounded(value: float | None) -> float | None:
+    """To four digits behind the point; a whole number without one."""
+    if value is None:
+        return None
+    return int(value) if float(value).is_integer() else round(value, 4)
 
 
 def _seconds(time: float | None) -> float | None:

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from gpu_triage.diagnosis.bottleneck.classes import Bottleneck, Bottlenecks
 from gpu_triage.diagnosis.bottleneck.memory import GpuMemory, Stretch
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.diagnosis.evidence.holders import GpuHolder, holders_of
 from gpu_triage.diagnosis.evidence.host import HostEvidence
 from gpu_triage.diagnosis.findings.finding import Finding
 from gpu_triage.diagnosis.findings.table import Area, Severity
 from gpu_triage.diagnosis.findings.verdicts import Verdict, exit_code, verdict_on
 from gpu_triage.diagnosis.report.not_read import not_read, why_blocked
+from gpu_triage.diagnosis.report.readings import GpuReadings, readings_of
 from gpu_triage.diagnosis.report.summaries import summaries
 from gpu_triage.gpu.presence import GPU_DRIVER_INFO
 from gpu_triage.subjects.exporter import GPU_EXPORTER_SIMULATED
@@ -32,6 +34,8 @@ class GpuVerdict:
     strip: tuple[Stretch, ...]  # its classes of the last half hour
     verdict: Verdict  # whether it should go on taking work
     codes: tuple[str, ...]  # of its findings
+    holders: tuple[GpuHolder, ...]  # whose it is, as far as is known
+    readings: GpuReadings
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,7 @@ class Report:
     host: str  # its name, or that of the scenario
     simulated: bool  # whether it is made up
     recording: str | None  # file that is replayed; None on a host of now
+    judged_at: float  # Unix seconds, by the host's clock
     measured_seconds: float
     driver: str  # its version; "" while it is unavailable
     areas: tuple[AreaVerdict, ...]  # in the playbook's order
@@ -107,6 +112,7 @@ def report_of(
         host=subject.name,
         simulated=subject.recording is None and host.last(GPU_EXPORTER_SIMULATED) == 1,
         recording=subject.recording,
+        judged_at=host.at.wall,
         measured_seconds=host.seconds,
         driver=host.label(GPU_DRIVER_INFO, "driver_version"),
         areas=tuple(_area(area, lines[area], found) for area in Area),
@@ -143,4 +149,6 @@ def _gpu(
         strip=memory.strip(gpu.at.monotonic),
         verdict=verdict_on((check.severity for check in own), was_read=gpu.was_read),
         codes=tuple(dict.fromkeys(check.code for check in own)),
+        holders=holders_of(gpu),
+        readings=readings_of(gpu),
     )

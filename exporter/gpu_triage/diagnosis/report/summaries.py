@@ -15,7 +15,7 @@ from gpu_triage.gpu.nvlink import GPU_NVLINK_UP
 from gpu_triage.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
 from gpu_triage.gpu.presence import GPU_DRIVER_INFO
 from gpu_triage.gpu.thermal import GPU_TEMPERATURE_CELSIUS
-from gpu_triage.gpu.topology import GPU_P2P_STATUS, GPU_TOPOLOGY_INFO
+from gpu_triage.gpu.topology import GPU_P2P_STATUS
 from gpu_triage.host.disk import GPU_HOST_DISK_BUSY_SECONDS_TOTAL
 from gpu_triage.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.host.platform import GPU_HOST_IOMMU_ACTIVE
@@ -102,13 +102,15 @@ def _peers(host: HostEvidence) -> str:
         return "no pair of GPUs"
     paths = host.series(GPU_P2P_STATUS, capability="read")
     direct = len(host.series(GPU_P2P_STATUS, capability="read", status="ok"))
-    levels = Counter(labels["level"] for labels in host.labels_of(GPU_TOPOLOGY_INFO))
     links = host.series(GPU_NVLINK_UP)
     return _joined(
-        f"P2P reads between {direct} of {len(paths)} ordered pairs" if paths else "P2P not reported",
-        "paths: " + ", ".join(f"{count} {level}" for level, count in sorted(levels.items())) if levels else "",
+        f"peer access works for {_of_pairs(direct, len(paths))}" if paths else "peer access not reported",
         f"NVLink {sum(1 for link in links if link.last)} of {len(links)} links up" if links else "",
     )
+
+
+def _of_pairs(direct: int, pairs: int) -> str:
+    return f"all {pairs} pairs" if direct == pairs else f"{direct or 'none'} of {pairs} pairs"
 
 
 def _host(host: HostEvidence) -> str:
@@ -133,8 +135,10 @@ def _work(host: HostEvidence) -> str:
         if gpu.processes_known:
             counts[gpu.compute_processes].append(gpu.gpu)
         nodes[gpu.node or "unknown"].append(gpu.gpu)
+    # The count is that of one GPU: a reader of "8 processes on GPU 0-7" would take it for the sum.
     processes = (
-        f"{count or 'no'} compute process{'' if count == 1 else 'es'} on GPU {ranges(gpus)}"
+        f"{count or 'no'} compute process{'' if count == 1 else 'es'} on "
+        f"{'each of ' if count and len(gpus) > 1 else ''}GPU {ranges(gpus)}"
         for count, gpus in counts.items()
     )
     unknown = "processes not reported" if host.answering else ""

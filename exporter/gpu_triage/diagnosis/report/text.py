@@ -1,19 +1,33 @@
-"""The report for people: what was measured, what it means, what to do; then the verdict."""
+"""The report for people: the verdict in one line, what was measured, what it means, what to do; then each GPU."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 import click
 
+from gpu_triage.diagnosis.evidence.holders import in_words
 from gpu_triage.diagnosis.findings.finding import Finding
 from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.findings.verdicts import COLOURS, Verdict
+from gpu_triage.diagnosis.report.headline import headline
 from gpu_triage.diagnosis.report.report import AreaVerdict, GpuVerdict, Report
 
+SEVERITY_COLOURS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+
 _NOT_IN_FILES: Final = "not in these files"
-_SEVERITY_COLOURS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
+_LEAST_TEXT_COLUMNS: Final = 30  # on a narrower terminal the terminal wraps
+_NARROW_INDENT: Final = 8
+
+
+class Line(NamedTuple):
+    """A line of a report, of which the text may be wrapped."""
+
+    start: str  # may be coloured
+    text: str = ""  # may not be
+    indent: int | None = None  # of the lines it goes on in; None: where its text begins
 
 
 def printable(text: str) -> str:
@@ -21,80 +35,116 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
-def render_text(report: Report) -> str:
-    """The report as text with colours, which the writer takes out where they are not wanted."""
-    return "".join(f"{line}\n" for line in _lines(report))
+def render_text(report: Report, columns: int | None = None) -> str:
+    """The report as text with colours, which the writer takes out where they are not wanted.
+
+    Args:
+        report: to write.
+        columns: of the terminal, at which lines are wrapped; None leaves every line whole.
+    """
+    return "".join(f"{line}\n" for each in _lines(report) for line in wrapped(each, columns))
 
 
-def _lines(report: Report) -> Iterator[str]:
-    made_up = " (SIMULATED: everything here is made up)" if report.simulated else ""
+def wrapped(line: Line, columns: int | None) -> Iterator[str]:
+    """The lines of a terminal of so many columns that a line takes; one line if `columns` is None."""
+    text, before = printable(line.text), len(click.unstyle(line.start))
+    indent = before if line.indent is None else line.indent
+    if columns is not None and columns - indent < _LEAST_TEXT_COLUMNS:
+        indent = _NARROW_INDENT
+    if columns is None or columns < _LEAST_TEXT_COLUMNS or not text:
+        yield f"{line.start}{text}".rstrip()
+        return
+    first, *others = textwrap.wrap(
+        text,
+        columns,
+        initial_indent=" " * before,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    yield f"{line.start}{first[before:]}"
+    yield from others
+
+
+def _lines(report: Report) -> Iterator[Line]:
+    made_up = " (SIMULATED)" if report.simulated else ""
     if report.recording is not None:
-        made_up = " (a RECORDING, not this host as it is now)"
+        made_up = " (a RECORDING)"
+    verdict, _, rest = headline(report).partition(".")
+    coloured = click.style(verdict, fg=COLOURS[report.verdict].terminal, bold=True)
+    yield Line(f"{printable(report.host)}{made_up}: {coloured}. ", rest.lstrip(), indent=4)
     if report.files:
         yield from _files(report)
     else:
-        yield f"{printable(report.host)}{made_up}, measured for {report.measured_seconds:.0f} s"
-    yield ""
+        about = "SIMULATED: everything here is made up; " if report.simulated else ""
+        if report.recording is not None:
+            about = "a RECORDING, not this host as it is now; "
+        yield Line(f"{about}measured for {report.measured_seconds:.0f} s")
+    yield Line("")
     if report.blocked is not None:
-        yield f"{click.style('could not look', fg='red', bold=True)}: {printable(report.blocked)}"
+        yield Line(f"{click.style('could not look', fg='red', bold=True)}: ", report.blocked)
+    owners = {(gpu.gpu, gpu.uuid): in_words(gpu.holders) for gpu in report.gpus}
     for area in report.areas:
         if report.blocked is None or area.findings:
-            yield from _area(area, _NOT_IN_FILES if report.files else Verdict.NOT_READ.words)
+            yield from _area(area, _NOT_IN_FILES if report.files else Verdict.NOT_READ.words, owners)
     if report.not_read and (report.blocked is None or report.files):
         yield from (
-            "",
-            "these files cannot say:" if report.files else "not read:",
-            *(f"    {printable(line)}" for line in report.not_read),
+            Line(""),
+            Line("these files cannot say:" if report.files else "not read:"),
+            *(Line("    ", line) for line in report.not_read),
         )
-    yield from ("", "verdict:", *map(_gpu, report.gpus))
-    yield f"    {'host':<6}  {'':<16}{click.style(report.verdict.words, fg=COLOURS[report.verdict].terminal)}"
+    yield from (Line(""), Line("verdict:"), *map(_gpu, report.gpus))
+    yield Line(f"    {'host':<6}  {'':<16}{click.style(report.verdict.words, fg=COLOURS[report.verdict].terminal)}")
 
 
-def _files(report: Report) -> Iterator[str]:
+def _files(report: Report) -> Iterator[Line]:
     """What was read, and of when."""
     moments = ""
     if report.measured_seconds > 0:
         seconds = f"{report.measured_seconds:.0f} s"
         moments = f", {f'two moments {seconds} apart' if report.recording is None else f'measured for {seconds}'}"
-    yield f"FILES, not a host as it is now{moments}:"
+    yield Line(f"FILES, not a host as it is now{moments}:")
     for file in report.files:
         what = ", ".join(file.kinds) or "nothing that gpu-triage reads"
         when = f", of {file.written}" if file.written else ""
         note = f" ({file.note})" if file.note else ""
-        yield f"    {printable(file.name)}: {what}{when}{printable(note)}"
+        yield Line(f"    {printable(file.name)}: ", f"{what}{when}{note}")
 
 
-def _area(area: AreaVerdict, not_read: str) -> Iterator[str]:
+def _area(area: AreaVerdict, not_read: str, owners: Mapping[tuple[str, str], str]) -> Iterator[Line]:
     mark, colour = "ok", "green"
     if area.severity is not None:
-        mark, colour = area.severity.value, _SEVERITY_COLOURS[area.severity]
+        mark, colour = area.severity.value, SEVERITY_COLOURS[area.severity]
     elif area.summary is None:
         mark, colour = "not read", COLOURS[Verdict.NOT_READ].terminal
     summary = area.summary or (not_read if mark == "not read" and not_read != mark else "")
-    yield f"{_padded(mark, 9, colour)} {area.area.value:<20} {printable(summary)}".rstrip()
+    yield Line(f"{_padded(mark, 9, colour)} {area.area.value:<20} ", summary)
     for finding in area.findings:
-        yield from _finding(finding)
+        yield from _finding(finding, owners.get((finding.gpu or "", finding.uuid), ""))
 
 
-def _finding(finding: Finding) -> Iterator[str]:
+def _finding(finding: Finding, owners: str) -> Iterator[Line]:
     check = finding.check
-    severity = click.style(check.severity.value, fg=_SEVERITY_COLOURS[check.severity])
-    because = f", follows from {finding.explained_by}" if finding.explained_by else ""
-    yield f"    {severity} {click.style(check.code, bold=True)}  {printable(finding.subject)}{because}"
-    yield f"        measured  {printable(finding.measured)}"
-    yield f"        means     {printable(finding.advice.meaning)}"
-    yield f"        do        {printable(finding.advice.decision)}"
+    severity = click.style(check.severity.value, fg=SEVERITY_COLOURS[check.severity])
+    because = f" (follows from {finding.explained_by})" if finding.explained_by else ""
+    start = f"    {severity} {click.style(check.code, bold=True)}  "
+    yield Line(start, f"{finding.subject}: {finding.measured}{because}", indent=8)
+    if owners:
+        yield Line("        held by   ", owners)
+    yield Line("        means     ", finding.advice.meaning)
+    yield Line("        do        ", finding.advice.decision)
     if check.runbook:
-        yield f"        runbook   gpu-triage explain {check.code}"
+        yield Line("        runbook   ", f"gpu-triage explain {check.code}")
 
 
-def _gpu(gpu: GpuVerdict) -> str:
+def _gpu(gpu: GpuVerdict) -> Line:
     verdict = _padded(gpu.verdict.words, 10, COLOURS[gpu.verdict].terminal)
-    because = printable(gpu.bottleneck.because)
     unseen = f" ({gpu.bottleneck.unseen})" if gpu.bottleneck.unseen else ""
     codes = f"  [{' '.join(gpu.codes)}]" if gpu.codes else ""
+    held = f"; held by {in_words(gpu.holders)}" if gpu.holders else ""
     # A GPU of which files tell only the address has a long name.
-    return f"    {f'GPU {gpu.gpu}':<6}  {gpu.bottleneck.name:<16}{verdict}{because}{unseen}{codes}"
+    start = f"    {f'GPU {printable(gpu.gpu)}':<6}  {gpu.bottleneck.name:<16}{verdict}"
+    return Line(start, f"{gpu.bottleneck.because}{unseen}{held}{codes}")
 
 
 def _padded(text: str, width: int, colour: str) -> str:

@@ -1,0 +1,29 @@
+"""Is every CPU slow for a setting's sake: a clock that stays low under load, a time that is dear to read?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
+from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.findings.finding import Finding, of_host
+from gpu_triage.host.cpu import GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO, GPU_HOST_CPU_BUSIEST_RATIO
+from gpu_triage.host.cpu_settings import GPU_HOST_CLOCK_SOURCE_INFO, GPU_HOST_CPU_GOVERNOR_POLICIES, SLOW_CLOCK_SOURCES
+
+
+def judge_cpu_settings(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """The clock of the busiest CPUs, and the source of the time."""
+    governors = ", ".join(each["governor"] for each in host.labels_of(GPU_HOST_CPU_GOVERNOR_POLICIES))
+    for clock in host.recent.series(GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO):
+        node = clock.labels["numa_node"]
+        busiest = host.recent.one(GPU_HOST_CPU_BUSIEST_RATIO, numa_node=node)
+        is_busy = busiest is not None and busiest.low >= thresholds.SLOW_CLOCK_BUSY_SHARE
+        if is_busy and clock.high < thresholds.SLOW_CLOCK_RATIO:
+            by = f", governor {governors}" if governors else ""
+            yield of_host(
+                "cpu.slow_clock", f"the busiest CPU of NUMA node {node} runs at {clock.high:.0%} of its clock{by}"
+            )
+    for source in host.labels_of(GPU_HOST_CLOCK_SOURCE_INFO):
+        if source["clock_source"] in SLOW_CLOCK_SOURCES:
+            yield of_host("host.clock_source", f"the kernel takes the time from {source['clock_source']}")

@@ -1,0 +1,120 @@
+"""What the kernel says of the host: storage that fails, tasks and CPUs that hang, hardware errors, killed processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
+from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.findings.finding import Finding, of_host
+from gpu_triage.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS
+from gpu_triage.host.kernel_messages import Trouble
+
+_SHOWN: Final = 3
+_RECENT: Final = thresholds.KERNEL_RECENT_SECONDS
+_OPEN: Final = thresholds.KERNEL_OPEN_SECONDS
+_LASTING: Final = float("inf")
+
+
+class Told(NamedTuple):
+    """How messages become a finding.
+
+    Attributes:
+        code: of the finding.
+        kinds: of messages, with what to say of each subject.
+        seconds: for how long a message counts.
+        least: so many subjects there must be.
+    """
+
+    code: str
+    kinds: dict[Trouble, str]
+    seconds: float
+    least: int = 1
+
+
+TOLD: Final = (
+    Told("pcie.dpc", {Trouble.PCIE_DPC: "port {} shut its link"}, _RECENT),
+    Told(
+        "host.hardware_error",
+        {
+            Trouble.HARDWARE_UNCORRECTED: "uncorrected hardware error of {}",
+            Trouble.MEMORY_UNCORRECTED: "uncorrected memory error of {}",
+        },
+        _OPEN,
+    ),
+    Told(
+        "host.lockup",
+        {
+            Trouble.SOFT_LOCKUP: "soft lockup of {}",
+            Trouble.HARD_LOCKUP: "hard lockup of {}",
+            Trouble.RCU_STALL: "RCU stall of {}",
+        },
+        _RECENT,
+    ),
+    Told("host.hung_task", {Trouble.HUNG_TASK: "{} hung"}, _RECENT, thresholds.HUNG_TASKS),
+    Told("storage.read_only", {Trouble.FILESYSTEM_READ_ONLY: "the filesystem on {} went read-only"}, _LASTING),
+    Told("storage.nvme", {Trouble.NVME_LOST: "{} is gone"}, _LASTING),
+    Told("storage.nvme", {Trouble.NVME_RESET: "{} was reset"}, _OPEN),
+    Told("storage.nvme_timeout", {Trouble.NVME_TIMEOUT: "commands to {} timed out"}, _RECENT),
+    Told(
+        "storage.not_responding",
+        {
+            Trouble.NFS_NOT_RESPONDING: "NFS server {} does not respond",
+            Trouble.LUSTRE_LOST: "connection to Lustre target {} lost",
+        },
+        _RECENT,
+    ),
+    Told("cpu.thermal", {Trouble.CPU_THERMAL: "{} too hot, clock lowered"}, _RECENT),
+)
+"""Every finding that the kernel's messages alone make, in the order of the table of findings."""
+
+UNNAMED: Final = "an unnamed part"
+
+
+def judge_kernel(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """One finding for each kind of trouble, with whom or what the kernel names."""
+    for told in TOLD:
+        said = [
+            f"{words.format(each.labels['subject'] or UNNAMED)}, last {host.when(each.last)}"
+            for kind, words in told.kinds.items()
+            for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value)
+            if host.at.wall - each.last <= told.seconds
+        ]
+        if len(said) >= told.least:
+            yield of_host(told.code, first_of(said))
+    yield from _memory_errors(host)
+    killed = [
+        f"the kernel killed {each.labels['process'] or 'process'} ({each.labels['pid']}){_owner(each.labels)}, "
+        f"{host.when(each.last)}"
+        for each in host.series(GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS)
+        if host.at.wall - each.last <= _RECENT
+    ]
+    if killed:
+        yield of_host("memory.oom_killed", first_of(killed[::-1]))
+
+
+def _memory_errors(host: HostEvidence) -> Iterator[Finding]:
+    """Errors of the host's memory within the window, by what its controllers count."""
+    rising = {
+        severity: [each for each in host.series(GPU_HOST_EDAC_ERRORS_TOTAL, severity=severity) if each.increase > 0]
+        for severity in ("uncorrected", "corrected")
+    }
+    for severity, code in (("uncorrected", "host.hardware_error"), ("corrected", "host.memory_errors")):
+        if found := rising[severity]:
+            count, where = sum(each.increase for each in found), ", ".join(each.labels["controller"] for each in found)
+            yield of_host(code, f"{count:.0f} {severity} memory errors just now, of memory controller {where}")
+
+
+def _owner(labels: Mapping[str, str]) -> str:
+    if labels["slurm_job_id"]:
+        return f" of Slurm job {labels['slurm_job_id']}"
+    return f" of pod {labels['pod_uid']}" if labels["pod_uid"] else ""
+
+
+def first_of(said: Sequence[str]) -> str:
+    """The first of several facts, and how many more there are."""
+    more = f"; {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
+    return "; ".join(said[:_SHOWN]) + more

@@ -1,0 +1,77 @@
+"""The verdict on a host in one line: ``drain. 8 GPUs: 1 sick (GPU 6), 7 busy; critical: gpu.lost, xid.79``."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from types import MappingProxyType
+from typing import Final
+
+from gpu_triage.diagnosis.findings.table import Severity
+from gpu_triage.diagnosis.report.report import Report
+from gpu_triage.diagnosis.report.summaries import ranges
+from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
+
+STATES: Final = MappingProxyType(
+    {
+        "sick": "sick",
+        "thermal": "throttled by heat",
+        "power_brake": "slowed by the power brake",
+        "pcie_link": "on a degraded PCIe link",
+        "power_cap": "held back by a lowered power limit",
+        "clock_cap": "held back by a clock limit",
+        "hung": "hung",
+        "memory": "waiting for host memory",
+        "storage": "waiting for storage",
+        "cpu": "waiting for CPUs",
+        "network": "waiting for the network",
+        "numa": "used from the wrong NUMA node",
+        "communication": "waiting for other GPUs",
+        "compute": "busy",
+        "unattributed": "in use without a known bottleneck",
+        "idle": "idle",
+    }
+)
+"""What a GPU of each class is, in words that follow its number: "2 sick, 1 throttled by heat"."""
+
+UNREMARKABLE: Final = frozenset({"compute", "idle"})
+"""Classes of which nobody needs to know the GPUs, or why they are in them."""
+_NAMED: Final = {Severity.CRITICAL: "critical", Severity.WARNING: "warnings"}
+_MOST_CODES: Final = 4
+
+
+def headline(report: Report) -> str:
+    """The verdict, how many GPUs are in which state, and the codes of what is worst."""
+    if report.blocked is not None:
+        return f"{report.verdict.words}. The GPUs could not be checked{_worst(report)}"
+    count = len(report.gpus)
+    indices: dict[str, list[str]] = defaultdict(list)
+    for gpu in report.gpus:
+        indices[gpu.bottleneck.name].append(gpu.gpu)
+    states = ", ".join(_state(name, indices[name], count) for name in BOTTLENECK_CLASSES if name in indices)
+    return f"{report.verdict.words}. {count or 'no'} GPU{'s' * (count != 1)}{states and ': '}{states}{_worst(report)}"
+
+
+def _state(name: str, indices: list[str], count: int) -> str:
+    if len(indices) == count:
+        return f"{'all ' * (count > 1)}{STATES[name]}"
+    return counted(name, indices)
+
+
+def counted(name: str, indices: list[str]) -> str:
+    """How many GPUs are of a class, and which: ``1 sick (GPU 6)``, ``7 busy``."""
+    which = "" if name in UNREMARKABLE else f" (GPU {listed(indices)})"
+    return f"{len(indices)} {STATES[name]}{which}"
+
+
+def listed(indices: list[str]) -> str:
+    """GPUs as people write them: ``0-3, 6``; files may tell only the addresses."""
+    return ranges(indices) if all(map(str.isdecimal, indices)) else ", ".join(indices)
+
+
+def _worst(report: Report) -> str:
+    for severity, name in _NAMED.items():
+        codes = list(dict.fromkeys(f.check.code for f in report.findings if f.check.severity is severity))
+        if codes:
+            more = len(codes) - _MOST_CODES
+            return f"; {name}: {', '.join(codes[:_MOST_CODES])}" + (f" and {more} more" if more > 0 else "")
+    return ""

@@ -1,0 +1,29 @@
+"""The report for shell scripts: a line for the host, each GPU and each finding, fields parted by tabs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from gpu_triage.diagnosis.report.report import Report
+from gpu_triage.diagnosis.report.text import printable
+
+NOTHING: Final = "-"
+"""What stands where there is nothing to say, so that no field is empty."""
+
+
+def render_lines(report: Report) -> str:
+    """The report as lines; docs/check.md describes them."""
+    return "".join("\t".join(printable(field) or NOTHING for field in fields) + "\n" for fields in _records(report))
+
+
+def _records(report: Report) -> Iterator[tuple[str, ...]]:
+    yield "host", report.verdict.value, report.host, report.blocked or ""
+    slots = {(gpu.gpu, gpu.uuid): gpu.pci_bus_id for gpu in report.gpus}
+    for gpu in report.gpus:
+        yield "gpu", gpu.gpu, gpu.pci_bus_id, gpu.verdict.value, gpu.bottleneck.name, ",".join(gpu.codes)
+    for finding in report.findings:
+        check = finding.check
+        slot = finding.pci_bus_id or slots.get((finding.gpu or "", finding.uuid), "")
+        subject = (finding.gpu or "", slot)
+        yield ("finding", *subject, check.severity.value, check.code, check.action.value, finding.measured)

@@ -1,0 +1,1 @@
+"""``gpu-triage top``: the verdict on a host and its GPUs, live in a terminal."""

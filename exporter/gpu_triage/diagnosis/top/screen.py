@@ -1,0 +1,140 @@
+"""Keeps the terminal current until the user has seen enough."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import termios
+import threading
+import time
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from rich.console import Console
+from rich.live import Live
+
+from gpu_triage.diagnosis.evidence.host import length_of_time
+from gpu_triage.diagnosis.top.exporter_client import NotJudgedYet
+from gpu_triage.diagnosis.top.frame import Frame, render
+from gpu_triage.diagnosis.top.view import HostView
+from gpu_triage.errors import ExporterUnreachable
+
+Look = Callable[[], HostView]
+"""The latest verdict; ExporterUnreachable: there is none now."""
+
+_HINT: Final = "q quits"
+_LOOK_AGAIN_SECONDS: Final = 0.25
+_MOST_KEYS: Final = 64
+_END_OF_INPUT: Final = "\x04"
+_ESCAPE: Final = "\x1b"  # alone; keys such as the arrows begin with it
+_QUIT: Final = frozenset("qQ\x03\x04")
+_EXIT_TERMINATED: Final = 128 + signal.SIGTERM
+
+
+class Watch:
+    """Looks again and again, on a thread of its own: an exporter that hangs must not keep `q` from ending this."""
+
+    def __init__(self, look: Look, source: str, interval_seconds: float) -> None:
+        self._look = look
+        self._source = source
+        self._interval_seconds = interval_seconds
+        self._frame = Frame(None, source, f"waiting for {source}", _HINT)
+        self._seen_at = time.monotonic()
+        self._ended = threading.Event()
+
+    @property
+    def frame(self) -> Frame:
+        """What to show now."""
+        frame = self._frame
+        if frame.view is None or not frame.trouble:
+            return frame
+        age = length_of_time(time.monotonic() - self._seen_at)
+        return frame._replace(trouble=f"{frame.trouble}; what follows is {age} old")
+
+    def look(self) -> None:
+        """Look once; what goes wrong is shown above what was seen last."""
+        try:
+            view = self._look()
+        except ExporterUnreachable as error:
+            self._frame = self._frame._replace(trouble=str(error))
+        else:
+            self._frame, self._seen_at = Frame(view, self._source, "", _HINT), time.monotonic()
+
+    def start(self) -> None:
+        """Look at the interval from now on."""
+        threading.Thread(target=self._run, name="top", daemon=True).start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            self.look()
+            self._ended.wait(self._interval_seconds)
+
+
+def show(watch: Watch) -> None:
+    """Show it until `q`, Escape, Ctrl-C or Ctrl-D."""
+    console = Console()
+
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(_EXIT_TERMINATED))
+    watch.start()
+    try:
+        with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
+            shown = None
+            while True:
+                new = watch.frame, console.size
+                if new != shown:
+                    live.update(render(*new), refresh=True)
+                    shown = new
+                if _quits(pressed(_LOOK_AGAIN_SECONDS)):
+                    break
+    except KeyboardInterrupt:
+        pass
+    finally:
+        watch.stop()
+
+
+def _quits(typed: str) -> bool:
+    return typed == _ESCAPE or not _QUIT.isdisjoint(typed)
+
+
+def first(look: Look, patience_seconds: float) -> HostView:
+    """The first verdict; one that is not there yet is waited for.
+
+    Raises:
+        ExporterUnreachable: there is none.
+    """
+    ends_at = time.monotonic() + patience_seconds
+    while True:
+        try:
+            return look()
+        except NotJudgedYet:
+            if time.monotonic() > ends_at:
+                raise
+            time.sleep(_LOOK_AGAIN_SECONDS)
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], str]]:
+    """What was typed within so many seconds, as it comes and not by the line."""
+    number = sys.stdin.fileno()
+
+    def pressed(seconds: float) -> str:
+        ready, _, _ = select.select([number], [], [], seconds)
+        return (os.read(number, _MOST_KEYS).decode("latin-1") or _END_OF_INPUT) if ready else ""
+
+    if not sys.stdin.isatty():
+        yield pressed
+        return
+    before = termios.tcgetattr(number)
+    try:
+        tty.setcbreak(number)
+        yield pressed
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, before)

@@ -1,0 +1,127 @@
+"""What `top` shows, read from the JSON verdict of an exporter of any version, as an untrusted document."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from gpu_triage.diagnosis.evidence.holders import GpuHolder, in_words
+from gpu_triage.diagnosis.report.machine_readable import FORMAT, VERSION
+from gpu_triage.diagnosis.report.readings import GpuReadings
+from gpu_triage.diagnosis.report.text import printable
+
+
+@dataclass(frozen=True, slots=True)
+class GpuView:
+    """One GPU."""
+
+    gpu: str
+    verdict: str
+    bottleneck: str
+    because: str
+    since: float | None  # Unix seconds at which it came into its class; None where one look cannot tell
+    held_by: str
+    readings: GpuReadings
+
+
+@dataclass(frozen=True, slots=True)
+class FindingView:
+    """One finding."""
+
+    severity: str
+    code: str
+    subject: str
+    measured: str
+    decision: str
+    explained_by: str
+    since: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """A host."""
+
+    host: str
+    note: str  # that it is simulated or a recording; "" of a host of now
+    judged_at: float | None  # Unix seconds by the host's clock; None from an exporter that does not tell
+    driver: str
+    verdict: str
+    summary: str  # the verdict in one line
+    blocked: str  # why its GPUs could not be looked at; "" when they could
+    gpus: tuple[GpuView, ...]
+    findings: tuple[FindingView, ...]
+
+
+def view_of(text: bytes | str) -> HostView:
+    """The view of a verdict as ``gpu-triage check --format json`` and an exporter write it.
+
+    Raises:
+        ValueError: it is no such document.
+    """
+    document = json.loads(text)
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ValueError("it is no verdict of gpu-triage")
+    if document.get("version") != VERSION:
+        raise ValueError(f"it is of format version {document.get('version')!r}; this program reads version {VERSION}")
+    note = "SIMULATED: everything here is made up" if document.get("simulated") else ""
+    if document.get("recording"):
+        note = "a RECORDING, not this host as it is now"
+    return HostView(
+        host=_text(document, "host"),
+        note=note,
+        judged_at=_number(document, "judged_at"),
+        driver=_text(document, "driver_version"),
+        verdict=_text(document, "verdict"),
+        summary=_text(document, "summary") or _text(document, "verdict"),
+        blocked=_text(document, "blocked"),
+        gpus=tuple(map(_gpu, _list(document, "gpus"))),
+        findings=tuple(map(_finding, _list(document, "findings"))),
+    )
+
+
+def _gpu(gpu: dict[str, Any]) -> GpuView:
+    holders = (GpuHolder(*(_text(each, name) for name in GpuHolder._fields)) for each in _list(gpu, "held_by"))
+    readings = gpu.get("readings")
+    known = readings if isinstance(readings, dict) else {}
+    unseen = _text(gpu, "unseen")
+    return GpuView(
+        gpu=_text(gpu, "gpu"),
+        verdict=_text(gpu, "verdict"),
+        bottleneck=_text(gpu, "bottleneck"),
+        because=_text(gpu, "because") + (f" ({unseen})" if unseen else ""),
+        since=_number(gpu, "since"),
+        held_by=in_words(holders),
+        readings=GpuReadings(**{field.name: _number(known, field.name) for field in fields(GpuReadings)}),
+    )
+
+
+def _finding(finding: dict[str, Any]) -> FindingView:
+    index, address = _text(finding, "gpu"), _text(finding, "pci_bus_id")
+    return FindingView(
+        severity=_text(finding, "severity"),
+        code=_text(finding, "code"),
+        subject=f"GPU {index}" if index else f"GPU at {address}" if address else "host",
+        measured=_text(finding, "measured"),
+        decision=_text(finding, "decision"),
+        explained_by=_text(finding, "explained_by"),
+        since=_number(finding, "since"),
+    )
+
+
+def _text(document: dict[str, Any], key: str) -> str:
+    value = document.get(key)
+    return printable(value) if isinstance(value, str) else ""
+
+
+def _number(document: dict[str, Any], key: str) -> float | None:
+    value = document.get(key)
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _list(document: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    value = document.get(key)
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
