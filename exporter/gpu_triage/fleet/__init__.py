@@ -1,0 +1,1 @@
+"""Answers about a whole fleet, from the Prometheus that scrapes its exporters."""

@@ -1,0 +1,271 @@
+"""A capacity review: what a fleet's GPUs did in each of the last days, from the series that the rules record.
+
+Days are those of UTC: the value of a recorded series at midnight is about the day before.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.errors import PrometheusUnavailable
+from gpu_triage.fleet.client import PrometheusClient, Series
+from gpu_triage.fleet.query import Selection
+from gpu_triage.fleet.view import HostKey, Offender, key_of, offender_of
+from gpu_triage.gpu.identity import GPU_INFO
+from gpu_triage.incidents.metrics import GPU_INCIDENTS_RECENT
+from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
+
+DAY_SECONDS: Final = 86_400
+MOST_ROWS: Final = 20
+"""Of a table."""
+_HOURS: Final = 3600
+_JOULES_PER_KWH: Final = 3.6e6
+_OWNER: Final = "workload_namespace, user, account"
+_GPU: Final = "cluster, job, instance, gpu, uuid"
+
+ByDay = tuple[float | None, ...]
+"""A value for each day; None for a day without data."""
+
+
+class Owner(NamedTuple):
+    """A namespace of Kubernetes, or a user and account of Slurm; "" for what does not apply."""
+
+    namespace: str
+    user: str
+    account: str
+
+    def __str__(self) -> str:
+        if self.namespace:
+            return f"namespace {self.namespace}"
+        if self.user or self.account:
+            return f"{self.user or 'unknown user'}{self.account and f' ({self.account})'}"
+        return "unknown"
+
+
+class OwnerHours(NamedTuple):
+    """GPU hours of one owner."""
+
+    owner: Owner
+    allocated: float
+    busy: float
+
+    @property
+    def unused(self) -> float:
+        """Hours in which the GPUs did nothing for their owner."""
+        return max(0.0, self.allocated - self.busy)
+
+
+class ModelHours(NamedTuple):
+    """What the GPUs of one model did; None for what was not recorded."""
+
+    name: str
+    observed: float  # GPU hours, as the next two
+    busy: float
+    lost: float
+    p95: float | None  # mean over GPUs and days of each GPU's 95th percentile of utilization in a day
+
+
+class HostHours(NamedTuple):
+    """GPU hours that one host lost to one class."""
+
+    key: HostKey
+    name: str
+    hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """The review; hours are GPU hours.
+
+    Attributes:
+        end: Unix seconds, the midnight after the last day.
+        gpus: that were seen.
+        observed: hours over which it is known what the GPUs did.
+        busy: the part of them with work.
+        idle: hours in which a GPU was held and not used.
+        energy: in kWh.
+        lost: by class, worst first in the order of the playbook.
+        owners, models, hosts: the largest loss first.
+        offenders: boards with incidents that came back.
+        warnings: of the servers.
+    """
+
+    source: str
+    selection: str
+    end: float
+    gpus: ByDay
+    observed: ByDay
+    busy: ByDay
+    idle: ByDay
+    energy: ByDay
+    lost: Mapping[str, ByDay]
+    owners: tuple[OwnerHours, ...]
+    models: tuple[ModelHours, ...]
+    hosts: tuple[HostHours, ...]
+    offenders: tuple[Offender, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def days(self) -> tuple[float, ...]:
+        """Unix seconds at which each day began."""
+        count = len(self.observed)
+        return tuple(self.end - (count - place) * DAY_SECONDS for place in range(count))
+
+    @property
+    def lost_by_day(self) -> ByDay:
+        """Hours of all classes; 0 where none was met, which is no series."""
+        return tuple(
+            None if seen is None else total(values[place] for values in self.lost.values()) or 0.0
+            for place, seen in enumerate(self.observed)
+        )
+
+    @property
+    def missing(self) -> tuple[float, ...]:
+        """The days of which nothing is known."""
+        return tuple(day for day, value in zip(self.days, self.observed, strict=True) if value is None)
+
+
+def total(values: Iterable[float | None]) -> float | None:
+    """The sum of the days with data; None without one."""
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def last_midnight(seconds: float) -> float:
+    """The midnight of UTC at or before a Unix time."""
+    return seconds // DAY_SECONDS * DAY_SECONDS
+
+
+def daily_queries(selection: Selection) -> Mapping[str, str]:
+    """The queries with one value for each day, by what they are about."""
+    where = str(selection)
+    seen = f"instance_gpu:gpu_observed_seconds:increase1d{where}"
+    busy = f"instance_gpu:gpu_busy:avg1d{where} * {seen}"
+    lost = f"instance_gpu_class:gpu_bottleneck_seconds:increase1d{where}"
+    named = f"* on ({_GPU}) group_left (name) instance_gpu_name:gpu_info:last1d{where}"
+    owned = {
+        # Recorded without the labels of hosts: a selection has to add them up itself.
+        what: f"sum_over_time(instance_gpu_owner:gpu_{what}:share{where}[1d]) / 60"
+        if where
+        else f"owner:gpu_{what}_hours:sum1d"
+        for what in ("allocated", "busy")
+    }
+    return {
+        "gpus": f"count({seen})",
+        "observed": f"sum({seen}) / {_HOURS}",
+        "busy": f"sum({busy}) / {_HOURS}",
+        "idle": f"sum(instance_gpu:gpu_allocated_idle_seconds:increase1d{where}) / {_HOURS}",
+        "energy": f"sum(instance_gpu:gpu_energy_joules:increase1d{where}) / {_JOULES_PER_KWH:.0f}",
+        "lost": f"sum by (class) ({lost}) / {_HOURS}",
+        "allocated by owner": f"sum by ({_OWNER}) ({owned['allocated']})",
+        "busy by owner": f"sum by ({_OWNER}) ({owned['busy']})",
+        "observed by model": f"sum by (name) ({seen} {named}) / {_HOURS}",
+        "busy by model": f"sum by (name) ({busy} {named}) / {_HOURS}",
+        "lost by model": f"sum by (name) ({lost} {named}) / {_HOURS}",
+        "p95 by model": f"avg by (name) (instance_gpu:gpu_utilization:p95_1d{where} {named})",
+    }
+
+
+def host_query(selection: Selection, days: int) -> str:
+    """The hours that hosts lost to a class in all of these days, the largest only."""
+    # A subquery is aligned to midnight; an hour less than the whole period leaves out the midnight before it.
+    window = f"[{days * 24 - 1}h:1d]"
+    recorded = f"instance_class:gpu_hours_lost:sum1d{selection}"
+    return f"topk({MOST_ROWS}, sum by (cluster, job, instance, class) (sum_over_time({recorded}{window})))"
+
+
+def offender_query(selection: Selection, days: int) -> str:
+    """The boards that had incidents of one kind again and again within 30 or 7 days, at some time of the period."""
+
+    def most(within: int) -> str:
+        which = selection.with_matcher(f'by="board",days="{within}",kind!="reset"')
+        return f"max by ({_GPU}, kind) (max_over_time({GPU_INCIDENTS_RECENT.name}{which}[{days}d]))"
+
+    month, week = thresholds.REPEATED_IN_30_DAYS, thresholds.REPEATED_IN_7_DAYS
+    return f"topk({MOST_ROWS}, {most(30)} >= {month} or {most(30)} and {most(7)} >= {week})"
+
+
+def review(client: PrometheusClient, selection: Selection, end: float, days: int) -> Review:
+    """The review of so many days before a midnight.
+
+    Raises:
+        PrometheusUnavailable: the server does not answer, or has no recorded series of the period.
+    """
+    midnights = [end - place * DAY_SECONDS for place in reversed(range(days))]
+    found = {
+        name: client.over(query, midnights[0], end, DAY_SECONDS) for name, query in daily_queries(selection).items()
+    }
+
+    def one(name: str) -> ByDay:
+        return _by_day(found[name][0], midnights) if found[name] else (None,) * days
+
+    if not found["observed"]:
+        raise PrometheusUnavailable(
+            f"{client.url} has no instance_gpu:gpu_observed_seconds:increase1d{selection} in these {days} days; load "
+            "rules/recording.yml, which records it"
+        )
+    lost = {each.labels["class"]: _by_day(each, midnights) for each in found["lost"]}
+    return Review(
+        source=client.url,
+        selection=str(selection),
+        end=end,
+        gpus=one("gpus"),
+        observed=one("observed"),
+        busy=one("busy"),
+        idle=one("idle"),
+        energy=one("energy"),
+        lost={name: lost[name] for name in BOTTLENECK_CLASSES if name in lost},
+        owners=_owners(found["allocated by owner"], found["busy by owner"]),
+        models=_models(*(found[f"{what} by model"] for what in ("observed", "busy", "lost", "p95"))),
+        hosts=tuple(
+            HostHours(key_of(each), each.labels["class"], each.value)
+            for each in client.at(host_query(selection, days), end)
+            if each.value > 0
+        ),
+        offenders=_offenders(client, selection, end, days),
+        warnings=tuple(client.warnings),
+    )
+
+
+def _by_day(series: Series, midnights: Sequence[float]) -> ByDay:
+    values = {round(at): value for at, value in series.samples}
+    return tuple(values.get(round(midnight)) for midnight in midnights)
+
+
+def _sums(found: Iterable[Series], *labels: str) -> defaultdict[tuple[str, ...], float]:
+    sums: defaultdict[tuple[str, ...], float] = defaultdict(float)
+    for each in found:
+        sums[tuple(each.labels[name] for name in labels)] += sum(value for _, value in each.samples)
+    return sums
+
+
+def _owners(allocated: Iterable[Series], busy: Iterable[Series]) -> tuple[OwnerHours, ...]:
+    labels = ("workload_namespace", "user", "account")
+    had, used = _sums(allocated, *labels), _sums(busy, *labels)
+    found = (OwnerHours(Owner(*key), had[key], used[key]) for key in had)
+    return tuple(sorted(found, key=lambda each: (-each.unused, each.owner)))
+
+
+def _models(
+    observed: Iterable[Series], busy: Iterable[Series], lost: Iterable[Series], p95: Iterable[Series]
+) -> tuple[ModelHours, ...]:
+    seen, used, missed = (_sums(each, "name") for each in (observed, busy, lost))
+    means = {each.labels["name"]: sum(value for _, value in each.samples) / len(each.samples) for each in p95}
+    found = (ModelHours(key[0], seen[key], used[key], missed[key], means.get(key[0])) for key in seen)
+    return tuple(sorted(found, key=lambda each: (-each.observed, each.name)))
+
+
+def _offenders(client: PrometheusClient, selection: Selection, end: float, days: int) -> tuple[Offender, ...]:
+    found = client.at(offender_query(selection, days), end)
+    uuids = "|".join(sorted({each.labels["uuid"] for each in found} - {""}))
+    serials: dict[str, str] = {}
+    if uuids:
+        which = selection.with_matcher(f'uuid=~"{uuids}"')
+        known = client.at(f"group by (uuid, serial) (last_over_time({GPU_INFO.name}{which}[{days}d]))", end)
+        serials = {each.labels["uuid"]: each.labels["serial"] for each in known}
+    boards = (offender_of(each, serials.get(each.labels["uuid"], "")) for each in found)
+    return tuple(sorted(boards, key=lambda each: (-each.times, each.key, each.gpu, each.kind)))

@@ -1,0 +1,247 @@
+"""What a fleet's answers mean: its hosts, the worst first, and the boards that fail again and again."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeVar
+
+from gpu_triage.diagnosis.evidence.holders import GpuHolder, holders_among
+from gpu_triage.diagnosis.findings.table import Severity
+from gpu_triage.diagnosis.findings.verdicts import WORST_FIRST, Verdict
+from gpu_triage.fleet.client import Series
+from gpu_triage.fleet.query import Answers
+from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES, GPU_VERDICT
+
+Key = TypeVar("Key", bound=Hashable)
+
+_RANKS: Final[Mapping[str, int]] = {severity.value: severity.rank for severity in Severity}
+_UNREMARKABLE: Final = frozenset({"compute", "idle", "unattributed"})
+
+
+class HostKey(NamedTuple):
+    """A host as Prometheus names it; cluster is "" without that label."""
+
+    cluster: str
+    job: str
+    instance: str
+
+    def __str__(self) -> str:
+        """As people know it: ``east/gpu-07:9836``."""
+        return f"{self.cluster}/{self.instance}" if self.cluster else self.instance
+
+
+class FleetGpu(NamedTuple):
+    """One GPU."""
+
+    gpu: str
+    uuid: str
+    name: str  # as serial: "" where unknown, and on hosts to keep
+    serial: str
+    verdict: Verdict
+    bottleneck: str  # "" where unknown
+    holders: tuple[GpuHolder, ...]  # of hosts to keep: none
+
+
+class FleetFinding(NamedTuple):
+    """One finding."""
+
+    severity: str
+    code: str
+    action: str
+    gpu: str  # index; "" for the host
+    uuid: str
+    since: float  # Unix seconds
+
+
+@dataclass(frozen=True, slots=True)
+class FleetHost:
+    """One host."""
+
+    key: HostKey
+    verdict: Verdict  # NOT_READ too where its exporter does not answer
+    answers: bool  # whether its exporter was scraped
+    simulated: bool
+    gpus: tuple[FleetGpu, ...]  # by index
+    findings: tuple[FleetFinding, ...]  # the most severe first
+
+    @property
+    def holders(self) -> tuple[GpuHolder, ...]:
+        """Who is hit: whose the GPUs with findings are, and all of its GPUs where the host itself has findings."""
+        hit = {(each.gpu, each.uuid) for each in self.findings if each.severity != Severity.INFO.value}
+        everybody = ("", "") in hit
+        found = (each.holders for each in self.gpus if everybody or (each.gpu, each.uuid) in hit)
+        return tuple(dict.fromkeys(holder for holders in found for holder in holders))
+
+    @property
+    def worst(self) -> int:
+        """Rank of its most severe finding; -1 without one. A host that is not read ranks as a warning."""
+        unread = Severity.WARNING.rank if self.verdict is Verdict.NOT_READ else -1
+        return max([unread, *(_RANKS.get(each.severity, 0) for each in self.findings)])
+
+
+class Offender(NamedTuple):
+    """A board with incidents of one kind that came back."""
+
+    key: HostKey
+    gpu: str
+    uuid: str
+    serial: str
+    kind: str  # ``lost``, ``uncorrected`` or the code of an Xid
+    times: int  # in 30 days
+
+    @property
+    def board(self) -> str:
+        """What the board is known by."""
+        return self.serial or self.uuid
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """All hosts that were asked about.
+
+    Attributes:
+        at: Unix seconds that this is true of.
+        hosts: the worst first.
+        offenders: the most frequent first.
+    """
+
+    at: float
+    hosts: tuple[FleetHost, ...]
+    offenders: tuple[Offender, ...]
+
+    def with_verdict(self, verdict: Verdict) -> tuple[FleetHost, ...]:
+        """The hosts that have this verdict."""
+        return tuple(each for each in self.hosts if each.verdict is verdict)
+
+
+def fleet_of(answers: Answers) -> Fleet:
+    """The fleet of the answers."""
+    up = {key_of(each) for each in answers.exporters}
+    down = {key_of(each) for each in answers.down} - up
+    simulated = {key_of(each) for each in answers.simulated}
+    verdicts = _worst(answers.host_verdicts, key_of)
+    gpus, findings = _gpus(answers), _findings(answers)
+    known = up | down | verdicts.keys() | gpus.keys() | findings.keys()
+    hosts = (
+        FleetHost(
+            key=key,
+            verdict=verdicts.get(key, Verdict.NOT_READ),
+            answers=key not in down,
+            simulated=key in simulated,
+            gpus=tuple(sorted(gpus[key], key=lambda each: (_number(each.gpu), each.uuid))),
+            findings=tuple(sorted(findings[key], key=_order)),
+        )
+        for key in known
+    )
+    serials = {(key_of(each), each.labels["uuid"]): each.labels["serial"] for each in answers.gpus}
+    offenders = (offender_of(each, serials.get((key_of(each), each.labels["uuid"]), "")) for each in answers.incidents)
+    return Fleet(
+        answers.at,
+        tuple(sorted(hosts, key=_badness)),
+        tuple(sorted(offenders, key=lambda each: (-each.times, each.key, each.gpu))),
+    )
+
+
+def key_of(series: Series) -> HostKey:
+    """The host of a series."""
+    return HostKey(series.labels["cluster"], series.labels["job"], series.labels["instance"])
+
+
+def _badness(host: FleetHost) -> tuple[object, ...]:
+    """Drain before watch before what is not read before keep; then the number of findings and of GPUs held back."""
+    severities = [each.severity for each in host.findings]
+    held_back = sum(each.bottleneck not in _UNREMARKABLE and each.bottleneck != "" for each in host.gpus)
+    counts = (-severities.count(each.value) for each in reversed(Severity))
+    return (WORST_FIRST.index(host.verdict), *counts, -held_back, host.key)
+
+
+def _order(finding: FleetFinding) -> tuple[object, ...]:
+    return (-_RANKS.get(finding.severity, 0), finding.code, _number(finding.gpu), finding.uuid)
+
+
+def _number(text: str) -> tuple[int, str]:
+    return (int(text) if text.isdecimal() and len(text) < 6 else -1, text)  # noqa: PLR2004 - no index is longer
+
+
+def _verdict(value: float) -> Verdict:
+    state = GPU_VERDICT.states.get(int(value))
+    return Verdict.NOT_READ if state is None else Verdict(state)
+
+
+def _worst(found: Iterable[Series], key: Callable[[Series], Key]) -> dict[Key, Verdict]:
+    """The verdicts by subject; the worst where a server without deduplication has a subject twice."""
+    verdicts: dict[Key, Verdict] = {}
+    for each in found:
+        verdict = _verdict(each.value)
+        verdicts[key(each)] = max(verdicts.get(key(each), verdict), verdict, key=lambda known: known.rank)
+    return verdicts
+
+
+def _gpus(answers: Answers) -> defaultdict[HostKey, list[FleetGpu]]:
+    verdicts = _worst(answers.verdicts, _gpu_key)
+    classes = {_gpu_key(each): int(each.value) for each in answers.bottlenecks}
+    identities = {_gpu_key(each): each.labels for each in answers.gpus}
+    allocated, processes = _by_gpu(answers.allocated), _by_gpu(answers.processes)
+    found: defaultdict[HostKey, list[FleetGpu]] = defaultdict(list)
+    for key in verdicts.keys() | classes.keys() | identities.keys():
+        host, gpu, uuid = key
+        identity = identities.get(key)
+        number = classes.get(key, 0)
+        found[host].append(
+            FleetGpu(
+                gpu=gpu,
+                uuid=uuid,
+                name=identity["name"] if identity else "",
+                serial=identity["serial"] if identity else "",
+                verdict=verdicts.get(key, Verdict.NOT_READ),
+                bottleneck=BOTTLENECK_CLASSES[number - 1] if 1 <= number <= len(BOTTLENECK_CLASSES) else "",
+                holders=holders_among(allocated[key], processes[key]),
+            )
+        )
+    return found
+
+
+def _findings(answers: Answers) -> defaultdict[HostKey, list[FleetFinding]]:
+    first: dict[tuple[HostKey, tuple[str, ...]], FleetFinding] = {}
+    for series in (*answers.findings, *answers.host_findings):
+        labels = series.labels
+        facts = (labels["severity"], labels["code"], labels["action"], labels["gpu"], labels["uuid"])
+        known = first.get((key_of(series), facts))
+        if known is None or series.value < known.since:
+            first[key_of(series), facts] = FleetFinding(*facts, since=series.value)
+    found: defaultdict[HostKey, list[FleetFinding]] = defaultdict(list)
+    for (host, _), finding in first.items():
+        found[host].append(finding)
+    return found
+
+
+def offender_of(series: Series, serial: str) -> Offender:
+    """The board of a series of gpu_incidents_recent."""
+    labels = series.labels
+    return Offender(key_of(series), labels["gpu"], labels["uuid"], serial, labels["kind"], int(series.value))
+
+
+_GpuKey = tuple[HostKey, str, str]
+
+
+def _gpu_key(series: Series) -> _GpuKey:
+    return key_of(series), series.labels["gpu"], series.labels["uuid"]
+
+
+def _by_gpu(found: Iterable[Series]) -> defaultdict[_GpuKey, list[Mapping[str, str]]]:
+    by_gpu: defaultdict[_GpuKey, list[Mapping[str, str]]] = defaultdict(list)
+    for series in found:
+        by_gpu[_gpu_key(series)].append(series.labels)
+    return by_gpu
+
+
+def shared(findings: Iterable[FleetFinding]) -> Iterator[tuple[FleetFinding, tuple[str, ...]]]:
+    """Findings of one code as one, with the GPUs that have it: the one that began first."""
+    by_code: dict[tuple[str, str, bool], list[FleetFinding]] = {}
+    for each in findings:
+        by_code.setdefault((each.severity, each.code, each.gpu == ""), []).append(each)
+    for members in by_code.values():
+        first = min(members, key=lambda each: each.since)
+        yield first, tuple(each.gpu for each in members if each.gpu)
