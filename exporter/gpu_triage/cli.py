@@ -6,10 +6,9 @@ import logging
 import os
 import signal
 import sys
-import time
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,14 +19,18 @@ from gpu_triage.interpreter import answer_promptly
 from gpu_triage.log import configure, fields
 from gpu_triage.machine import real_machine
 from gpu_triage.nvml.probe import ProbeProcess
+from gpu_triage.nvml.versions import versions_in_words
 from gpu_triage.options import OptionsCommand, run_cli, serve_options, version_option
+from gpu_triage.processes.container_names import ContainerLinks
 from gpu_triage.processes.pods import PodDirectory, kubelet
+from gpu_triage.processes.slurm_jobs import JobDirectory
 from gpu_triage.registry import COLLECTOR_SWITCHES, GPU_COLLECTORS, HOST_COLLECTORS, METRICS
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.selection import refuse_unknown_metrics
 from gpu_triage.web.crowd import Limits
 from gpu_triage.web.front import Front
+from gpu_triage.web.listen import browser_url
 from gpu_triage.web.security import SecuritySource
 from gpu_triage.web.server import WebServer
 
@@ -36,7 +39,8 @@ if TYPE_CHECKING:
 
     from gpu_triage.config import Config, Setting
     from gpu_triage.diagnosis.report.report import Report
-    from gpu_triage.machine import Machine, PodNames
+    from gpu_triage.flight.recorder import FlightRecorder
+    from gpu_triage.machine import Machine, PodNames, SlurmJobs
     from gpu_triage.simulator import Scenario
     from gpu_triage.subjects.exporter import WebConfigHealth
 
@@ -48,7 +52,11 @@ EXIT_RESTART_ME = 4
 
 ONE_SHOT = ("advise", "baseline", "check", "record")
 """Commands that look at a host once."""
-OFFLINE = ("explain", "rules", "web-password")
+WATCHING = ("top",)
+"""Commands that draw in the terminal."""
+FLEET = ("fleet", "report")
+"""Commands that ask a Prometheus."""
+OFFLINE = ("config", "explain", "rules", "simulate", "web-password")
 """Commands that look at no host."""
 
 
@@ -57,7 +65,7 @@ class Commands(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands."""
-        return sorted({*super().list_commands(ctx), *ONE_SHOT, *OFFLINE})
+        return sorted({*super().list_commands(ctx), *ONE_SHOT, *WATCHING, *FLEET, *OFFLINE})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of this name; None without one."""
@@ -71,38 +79,74 @@ class Commands(click.Group):
             stepped = CommandWiring(COLLECTOR_SWITCHES, _scenario_options, _stepped_machine)
             live = CommandWiring(COLLECTOR_SWITCHES, _scenario_options, _machine)
             self.add_command(advise_command(stepped))
-            self.add_command(baseline_command(live))
+            self.add_command(baseline_command(live, stepped))
             self.add_command(check_command(stepped, _check_files))
             self.add_command(record_command(live))
+        if cmd_name in WATCHING and cmd_name not in self.commands:
+            from gpu_triage.diagnosis.top.command import top_command  # noqa: PLC0415 - likewise
+            from gpu_triage.options.one_shot import CommandWiring  # noqa: PLC0415 - likewise
+
+            live = CommandWiring(COLLECTOR_SWITCHES, _scenario_options, _machine)
+            stepped = CommandWiring(COLLECTOR_SWITCHES, _scenario_options, _stepped_machine)
+            self.add_command(top_command(live, stepped))
+        if cmd_name in FLEET and cmd_name not in self.commands:
+            from gpu_triage.fleet.command import fleet_command  # noqa: PLC0415 - likewise
+            from gpu_triage.fleet.report_command import report_command  # noqa: PLC0415 - likewise
+
+            self.add_command(fleet_command)
+            self.add_command(report_command)
         if cmd_name in OFFLINE and cmd_name not in self.commands:
             from gpu_triage.alerting.command import rules_command  # noqa: PLC0415 - likewise
             from gpu_triage.handbook.explain_command import explain_command  # noqa: PLC0415 - likewise
+            from gpu_triage.simulator.command import simulate_command  # noqa: PLC0415 - likewise
+            from gpu_triage.web.config_command import config_command  # noqa: PLC0415 - likewise
             from gpu_triage.web.passwords import password_command  # noqa: PLC0415 - likewise
 
+            self.add_command(config_command(COLLECTOR_SWITCHES, _scenario_options))
             self.add_command(explain_command)
             self.add_command(password_command)
             self.add_command(rules_command)
+            self.add_command(simulate_command)
         return super().get_command(ctx, cmd_name)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@version_option()
+@version_option(versions_in_words)
 def group() -> None:
     """Tell why a GPU job is slow or sick: Prometheus metrics of NVIDIA GPUs and of what feeds them."""
 
 
 def _scenario_options(name: str) -> Mapping[str, Setting]:
-    from gpu_triage.simulator import load_scenario  # noqa: PLC0415 - as in `simulate`
+    from gpu_triage.simulator import load_scenario  # noqa: PLC0415 - as in Commands
 
     return load_scenario(name).exporter_options
 
 
-@group.command(cls=OptionsCommand)
+@group.command(
+    cls=OptionsCommand,
+    essential=(
+        *("web.listen-address", "web.config.file", "expect.gpu-count", "metrics.profile"),
+        *("kubernetes.pod-resources-socket", "slurm.jobs-directory", "state.directory", "log.level"),
+        *("simulate", "config.file"),
+    ),
+    examples=(
+        ("gpu-triage serve", "every default: metrics and status page on port 9836 of all interfaces"),
+        ("gpu-triage serve --simulate h100-8-bad-night", "try it on a host without GPUs"),
+        (
+            "gpu-triage serve --web.listen-address 127.0.0.1:9836 --expect.gpu-count 8",
+            "this host only; 8 GPUs are right",
+        ),
+        ("gpu-triage serve --config.file /etc/gpu-triage/config.yml", "options from a file"),
+    ),
+)
 @serve_options(COLLECTOR_SWITCHES, _scenario_options)
 def serve(config: Config) -> int:
     """Run the exporter until it is told to stop (SIGTERM, SIGINT).
 
     It stays up without a driver, without GPUs and while the driver hangs, and says so in its metrics.
+
+    Exit code: 0 after a signal, 2 the options cannot be used, 4 the driver was replaced and the supervisor should
+    restart the exporter, 70 a fault of this program.
     """
     refuse_unknown_metrics(config, METRICS)
     keep_memory_flat()
@@ -112,74 +156,20 @@ def serve(config: Config) -> int:
         return _Daemon(machine, config).run()
 
 
-@group.command(
-    context_settings={"max_content_width": 100}, short_help="Describe simulated hosts, or write their history."
-)
-@click.argument("name", required=False)
-@click.option("--list", "list_all", is_flag=True, help="Describe every scenario that ships with the exporter.")
-@click.option("--history", metavar="DURATION", help="Write what a Prometheus would hold after so long: 6h, 7d.")
-@click.option("--step", metavar="DURATION", help="How often it scrapes.  [default: 15s]")
-@click.option("--output", metavar="FILE", help="Where the history goes.  [default: standard output]")
-@click.option(
-    "--start",
-    metavar="TIME",
-    help="When it starts: Unix seconds, or 2026-01-15T00:00:00Z.  [default: so that it ends now]",
-)
-@click.option("--instance", metavar="NAME", help="The target's label instance.  [default: the scenario's name]")
-@click.option("--job", metavar="NAME", help="The target's label job.  [default: gpu-triage]")
-@click.option("--label", "labels", metavar="NAME=VALUE", multiple=True, help="Another label of it; can be repeated.")
-def simulate(name: str | None, list_all: bool, **history: Any) -> int:  # noqa: FBT001 - click's way
-    """Describe simulated hosts, or write their history for a Prometheus.
+def _stepped_machine(config: Config, stack: ExitStack, seconds: float) -> Machine:
+    """The machine to look at once; one of a scenario or a recording on a virtual clock, so that nobody waits for it.
 
-    NAME is a scenario that --list shows, or the path of a TOML file. To run one live, give it to the exporter:
-
-    \b
-      gpu-triage serve --simulate NAME
-
-    With --history, hours of it are played on a virtual clock in seconds, and written as OpenMetrics with timestamps,
-    which promtool turns into blocks that any Prometheus 2.24 or later serves:
-
-    \b
-      gpu-triage simulate h100-8-bad-night --history 6h --step 15s --output night.om
-      promtool tsdb create-blocks-from openmetrics night.om data
-      prometheus --storage.tsdb.path=data --storage.tsdb.retention.time=10y --query.lookback-delta=20s
-
-    Blocks older than the retention time are deleted, so raise it for a history of long ago. OpenMetrics cannot say
-    that a series has ended, as a scrape does, so queries see it for the lookback time longer: a little more than the
-    step is right. What rules record of the past, promtool tsdb create-blocks-from rules adds; alerts are evaluated
-    for the present only.
-    """  # noqa: D301 - click reads the backspaces: as it stands
-    # Here and not above: the simulator is no part of a daemon on a real host, nor of its memory.
-    from gpu_triage.simulator import describe_scenario, list_scenarios, load_scenario  # noqa: PLC0415
-
-    if (name is None) == (not list_all):
-        raise click.UsageError("give either --list or the NAME of one scenario")
-    if history["history"] is not None:
-        if name is None:
-            raise click.UsageError("--history needs the NAME of one scenario")
-        from gpu_triage.simulator.history_command import HistoryRequest, write_history  # noqa: PLC0415
-
-        write_history(HistoryRequest(name, **{**history, "step": history["step"] or "15s"}), time.time())
-        return 0
-    if idle := [flag for flag, value in history.items() if value]:
-        raise click.UsageError(f"--{idle[0].removesuffix('s')} says nothing without --history")
-    if name is not None:
-        click.echo(describe_scenario(load_scenario(name)))
-        return 0
-    scenarios = list_scenarios()
-    width = max(len(scenario.name) for scenario in scenarios)
-    for scenario in scenarios:
-        click.echo(f"{scenario.name:<{width}}  {scenario.description}")
-    return 0
-
-
-def _stepped_machine(config: Config, stack: ExitStack, scenario_seconds: float) -> Machine:
-    """The machine to look at once; a simulated one on a virtual clock, so that nobody waits for it."""
-    if config.simulate is None:
+    A scenario begins at this time of it, a recording so long before its end, or at its beginning if `seconds` is 0.
+    """
+    if config.simulate is None and config.replay is None:
         return _machine(config, stack)
     from gpu_triage.simulator import VirtualClock, simulated_machine  # noqa: PLC0415 - as in Commands
 
-    simulated = simulated_machine(_scenario(config), clock=VirtualClock(), starting_at=scenario_seconds)
+    if config.replay is not None:
+        from gpu_triage.recording.replay import replayed_machine  # noqa: PLC0415 - likewise
+
+        return stack.enter_context(replayed_machine(config.replay, clock=VirtualClock(), last_seconds=seconds or None))
+    simulated = simulated_machine(_scenario(config), clock=VirtualClock(), starting_at=seconds)
     return stack.enter_context(simulated).machine
 
 
@@ -197,15 +187,18 @@ def main() -> None:
 
 def _machine(config: Config, stack: ExitStack, starting_at: float = 0.0) -> Machine:
     if config.replay is not None:
-        from gpu_triage.recording import replayed_machine  # noqa: PLC0415 - as in `simulate`
+        from gpu_triage.recording.replay import replayed_machine  # noqa: PLC0415 - as in Commands
 
         log.warning("this host is a RECORDING", extra=fields(path=str(config.replay)))
         return stack.enter_context(replayed_machine(config.replay))
     if config.simulate is None:
         visible = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
         machine = real_machine(config.path_sysfs, config.path_procfs, config.path_kmsg, visible)
-        return replace(machine, pods=_pods(config), probe=ProbeProcess())
-    from gpu_triage.simulator import simulated_machine  # noqa: PLC0415 - as in `simulate`
+        logs = config.kubernetes_container_logs
+        containers = None if logs is None else ContainerLinks(logs)
+        pods, slurm = _pods(config), _slurm(config)
+        return replace(machine, pods=pods, containers=containers, slurm=slurm, probe=ProbeProcess())
+    from gpu_triage.simulator import simulated_machine  # noqa: PLC0415 - as in Commands
 
     scenario = _scenario(config)
     log.warning(
@@ -217,7 +210,7 @@ def _machine(config: Config, stack: ExitStack, starting_at: float = 0.0) -> Mach
 
 def _scenario(config: Config) -> Scenario:
     """The scenario of a configuration that names one, at its pace."""
-    from gpu_triage.simulator import at_pace, load_scenario  # noqa: PLC0415 - as in `simulate`
+    from gpu_triage.simulator import at_pace, load_scenario  # noqa: PLC0415 - as in Commands
 
     assert config.simulate is not None  # noqa: S101 - the callers looked
     return at_pace(load_scenario(config.simulate), config.simulate_pace)
@@ -230,16 +223,44 @@ def _pods(config: Config) -> PodNames | None:
     return PodDirectory(kubelet(socket), config.stale_after * config.sample_medium_seconds)
 
 
+def _slurm(config: Config) -> SlurmJobs | None:
+    if config.slurm_jobs_directory is None:
+        return None
+    fresh_for = config.stale_after * config.sample_medium_seconds
+    return JobDirectory(config.slurm_jobs_directory, config.slurm_gpu_numbers, fresh_for)
+
+
+def _flight_recorder(machine: Machine, config: Config) -> FlightRecorder | None:
+    """The flight recorder, if there is to be one. Loaded only then, as in Commands."""
+    if config.flight_recorder_directory is None:
+        return None
+    from gpu_triage.flight.process import WritingProcess  # noqa: PLC0415 - see above
+    from gpu_triage.flight.recorder import FlightRecorder  # noqa: PLC0415 - likewise
+
+    return FlightRecorder(machine, config.flight_recorder_directory, WritingProcess())
+
+
 class _Daemon:
     """The exporter at work: a sampler on its thread, the web server on the main one."""
 
     def __init__(self, machine: Machine, config: Config) -> None:
         self._config = config
+        self._flight = _flight_recorder(machine, config)
+        if self._flight is not None:
+            machine = self._flight.machine
         self._runner = Runner(machine.clock, config)
         judge = DaemonJudge(config)
         self._sampler = Sampler(
-            machine, config, self._runner.lane, GPU_COLLECTORS, HOST_COLLECTORS, judge=judge, writes_state=True
+            machine,
+            config,
+            self._runner.lane,
+            GPU_COLLECTORS,
+            HOST_COLLECTORS,
+            judge=judge,
+            flight=self._flight,
+            writes_state=True,
         )
+        self._judge = judge
         self._front = Front(self._sampler, judge, config, self._runner.alive)
         self._server = WebServer(
             self._front.application(),
@@ -253,18 +274,31 @@ class _Daemon:
         """Serve until a signal; returns the exit code."""
         # First: it is sent to reload, and would end the process.
         signal.signal(signal.SIGHUP, lambda _received, _frame: self._reload())
-        for url in self._server.bind():
+        urls = self._server.bind()
+        for url in urls:
             metrics = url.rstrip("/") + self._config.web_telemetry_path
             log.info("listening", extra=fields(url=metrics, version=__version__))
+        # For a person who starts it by hand; a service's log has the line above.
+        if sys.stderr.isatty() and (page := browser_url(urls)) is not None:
+            click.echo(f"\n  Status page: {page}   Ctrl-C ends the exporter.\n", err=True)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda received, _frame: self._stop(signal.Signals(received).name))
         signal.signal(signal.SIGUSR1, lambda _received, _frame: self._front.release())
         signal.signal(signal.SIGUSR2, lambda _received, _frame: self._front.acquire())
         answer_promptly()
-        self._runner.start(self._sampler, self._front.published, self._end)
+        if self._flight is not None:
+            self._flight.start()
+        self._runner.start(self._sampler, self._published, self._end)
         self._server.run()
+        if self._flight is not None:
+            self._flight.stop()
         self._runner.stop()
         return 0 if self._fatal is None else EXIT_RESTART_ME
+
+    def _published(self) -> None:
+        self._front.published()
+        if self._flight is not None:
+            self._flight.observe(self._judge.latest)
 
     def _web_config_loaded(self, health: WebConfigHealth) -> None:
         self._sampler.status.web_config = health

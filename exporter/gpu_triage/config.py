@@ -33,6 +33,10 @@ RULES, DEFAULT, FULL = PROFILES = ("rules", "default", "full")
 """What ``--metrics.profile`` may be."""
 
 
+INDEX, MINOR = GPU_NUMBERS = ("index", "minor")
+"""What ``--slurm.gpu-numbers`` may be."""
+
+
 @dataclass(frozen=True, slots=True)
 class Config:
     """What the operator asked for, checked; the defaults are the program's.
@@ -65,6 +69,7 @@ class Config:
     baseline_file: Path | None = None
     baseline_from_host: bool = False
     state_directory: Path | None = None
+    flight_recorder_directory: Path | None = None
     metrics_profile: str = "default"
     metrics_include: tuple[str, ...] = ()
     metrics_exclude: tuple[str, ...] = ()
@@ -72,6 +77,9 @@ class Config:
     collectors: Mapping[str, bool] = field(default_factory=dict, hash=False)
     collector_textfile_directory: Path | None = None
     kubernetes_pod_resources_socket: Path | None = None
+    kubernetes_container_logs: Path | None = None
+    slurm_jobs_directory: Path | None = None
+    slurm_gpu_numbers: str = INDEX
     log_level: str = "info"
     log_format: str = "logfmt"
     replay: Path | None = None

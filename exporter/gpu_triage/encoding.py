@@ -1,20 +1,20 @@
 """Outcomes in an exposition format.
 
-From one round to the next only values change, and most of them do not. So each series' line is kept, and written anew
-with another value. Pages are byte for byte what prometheus_client writes of the same families; it is not used, because
-it loads an HTTP server, an HTTP client and TLS along with it.
+From one round to the next only values change, and most of them do not. So a page's lines are kept, and those of the
+samples that are others than before are written anew. Pages are byte for byte what prometheus_client writes of the same
+families; it is not used, because it loads an HTTP server, an HTTP client and TLS along with it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Final
 
-from gpu_triage.selection import EVERYTHING, Selection, Shown
-from gpu_triage.subjects.metric import Kind, MetricSpec
+from gpu_triage.selection import EVERYTHING, Selection
+from gpu_triage.subjects.metric import Kind, MetricSpec, Sample
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -24,12 +24,7 @@ if TYPE_CHECKING:
 END: Final = b"# EOF\n"
 """The last line of OpenMetrics."""
 
-_GONE_SERIES_KEPT: Final = 64
-"""Series of one metric that may be kept beyond twice those that are there, as processes come and go."""
-
 _DIGITS_WITHOUT_EXPONENT: Final = 6
-
-_Values = dict[tuple[str, ...], float]
 
 
 class Format(Enum):
@@ -39,66 +34,65 @@ class Format(Enum):
     OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 
-class _Line(NamedTuple):
-    """A series as written last.
-
-    Attributes:
-        text: the whole line.
-        series: how many characters of it stand before the value.
-        value: that is in it.
-    """
-
-    text: str
-    series: int
-    value: float
-
-
-@dataclass(slots=True)
-class _Lines:
-    """A metric's text.
-
-    Attributes:
-        header: its HELP and TYPE.
-        series: by labels.
-    """
-
-    header: str
-    series: dict[tuple[str, ...], _Line] = field(default_factory=dict)
-
-
 class Encoder:
     """Encodes one collector's outcomes in one format. Not thread-safe."""
 
     def __init__(self, form: Format, selection: Selection = EVERYTHING) -> None:
         self._form = form
         self._selection = selection
-        self._metrics: dict[MetricSpec, _Lines] = {}
+        self._samples: tuple[Sample, ...] = ()
+        self._places: list[int | None] = []
+        self._parts: list[str] = []
+        self._text = b""
         self._foreign: tuple[tuple[Metric, ...], bytes] = ((), b"")
 
     def encode(self, outcomes: Collection[Outcome]) -> bytes:
         """The page of these outcomes."""
-        series = self._series(outcomes)
-        self._metrics = {spec: self._lines_of(spec, values) for spec, values in series.items()}
-        text = "".join([_text(self._metrics[spec], values) for spec, values in series.items()])
-        foreign = tuple([family for outcome in outcomes for family in outcome.foreign])
-        return text.encode() + self._foreign_text(foreign)
+        samples = tuple(chain.from_iterable([outcome.samples for outcome in outcomes]))
+        changed = self._changed(samples)
+        if changed is None or not self._rewrite(samples, changed):
+            self._write(samples)
+        if changed is None or changed:
+            self._samples, self._text = samples, "".join(self._parts).encode()
+        return self._text + self._foreign_text(tuple([family for outcome in outcomes for family in outcome.foreign]))
 
-    def _series(self, outcomes: Collection[Outcome]) -> dict[MetricSpec, _Values]:
-        """Values by metric and labels, each series once: of two subjects that claim one, the first has it."""
-        series: dict[MetricSpec, _Values] = {}
-        for outcome in outcomes:
-            current: MetricSpec | None = None
-            shown: Shown = False
-            values: _Values = {}
-            for sample in outcome.samples:
-                spec, labels, value = sample
-                if spec is not current:
-                    # Samples of one metric mostly stand together.
-                    current, shown = spec, self._selection.shown(spec)
-                    values = series.setdefault(spec, {}) if shown else {}
-                if shown is True or (shown and shown(sample)):
-                    values.setdefault(labels, value)
-        return {spec: values for spec, values in series.items() if values}
+    def _changed(self, samples: tuple[Sample, ...]) -> list[int] | None:
+        """Which samples are others than before; None where there are more, or fewer."""
+        before = self._samples
+        if len(samples) != len(before):
+            return None
+        return [number for number, sample in enumerate(samples) if sample is not before[number]]
+
+    def _rewrite(self, samples: tuple[Sample, ...], changed: list[int]) -> bool:
+        """Write the values of samples into their lines; returns False where the page has other lines now."""
+        for number in changed:
+            sample, before, place = samples[number], self._samples[number], self._places[number]
+            if sample.spec is not before.spec or sample.labels != before.labels:
+                return False
+            shown = self._selection.shown(sample.spec)
+            if not isinstance(shown, bool) and shown(sample) != (place is not None):
+                return False
+            if place is not None and sample.value != before.value:
+                line = self._parts[place]
+                self._parts[place] = f"{line[: line.rindex(' ')]} {go_float(sample.value)}\n"
+        return True
+
+    def _write(self, samples: tuple[Sample, ...]) -> None:
+        """Write the whole page: of two subjects that claim one series, the first has it."""
+        metrics: dict[MetricSpec, dict[tuple[str, ...], int]] = {}
+        for number, sample in enumerate(samples):
+            shown = self._selection.shown(sample.spec)
+            if shown:
+                series = metrics.setdefault(sample.spec, {})
+                if shown is True or shown(sample):
+                    series.setdefault(sample.labels, number)
+        self._places, self._parts = [None] * len(samples), []
+        for spec, series in metrics.items():
+            if series:
+                self._parts.append(_header(spec, self._form))
+            for labels, number in series.items():
+                self._places[number] = len(self._parts)
+                self._parts.append(f"{_series_text(spec, labels)} {go_float(samples[number].value)}\n")
 
     def _foreign_text(self, families: tuple[Metric, ...]) -> bytes:
         """What others made: maybe thousands of series, the same families as long as nothing changes."""
@@ -109,19 +103,6 @@ class Encoder:
             encoded = encode(families, openmetrics=self._form is Format.OPENMETRICS)
             self._foreign = families, encoded
         return encoded
-
-    def _lines_of(self, spec: MetricSpec, values: _Values) -> _Lines:
-        """The text of a metric, with every series that there is, maybe with an earlier value."""
-        lines = self._metrics.get(spec)
-        if lines is None:
-            lines = _Lines(_header(spec, self._form))
-        if not values.keys() <= lines.series.keys():
-            for labels, value in values.items():
-                if labels not in lines.series:
-                    lines.series[labels] = _line(_series_text(spec, labels), value)
-        if len(lines.series) > 2 * len(values) + _GONE_SERIES_KEPT:
-            lines.series = {labels: lines.series[labels] for labels in values}
-        return lines
 
 
 def go_float(value: float) -> str:
@@ -152,26 +133,11 @@ def _header(spec: MetricSpec, form: Format) -> str:
 def _series_text(spec: MetricSpec, labels: tuple[str, ...]) -> str:
     """The name and the labels, these in their alphabetical order."""
     if not labels:
-        return f"{spec.name} "
+        return spec.name
     pairs = sorted(zip(spec.labels, labels, strict=True))
     inside = ",".join([f'{name}="{_escaped(value)}"' for name, value in pairs])
-    return f"{spec.name}{{{inside}}} "
+    return f"{spec.name}{{{inside}}}"
 
 
 def _escaped(label: str) -> str:
     return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-def _line(series: str, value: float) -> _Line:
-    return _Line(f"{series}{go_float(value)}\n", len(series), value)
-
-
-def _text(lines: _Lines, values: _Values) -> str:
-    series = lines.series
-    parts = [lines.header]
-    for labels, value in values.items():
-        line = series[labels]
-        if line.value != value:
-            line = series[labels] = _line(line.text[: line.series], value)
-        parts.append(line.text)
-    return "".join(parts)

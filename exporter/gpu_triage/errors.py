@@ -38,6 +38,14 @@ class HistoryNotWritten(GpuTriageError):
     """A simulated host's history cannot be written where it was asked for; the message names the cause."""
 
 
+class ExporterUnreachable(GpuTriageError):
+    """A running exporter has no verdict to give; the message names it, the cause and the next step."""
+
+
+class PrometheusUnavailable(GpuTriageError):
+    """A Prometheus does not answer, or not with what was asked for; the message says why. Exit code 2."""
+
+
 class RulesNotWritten(GpuTriageError):
     """Alert rules cannot be written where they were asked for; the message names the cause."""
 
@@ -81,6 +89,13 @@ class BaselineError(ReasonedError):
 
 class StateError(ReasonedError):
     """What the exporter keeps in its state directory cannot be read or written."""
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+class FlightRecorderError(ReasonedError):
+    """The flight recorder cannot write a recording."""
 
     def __str__(self) -> str:
         return self.detail

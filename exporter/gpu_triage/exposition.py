@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 _WANTED_FOR_SECONDS: Final = 300.0
 """A format not asked for in so long is no longer kept encoded."""
 
+_AHEAD_SECONDS: Final = 3.0
+"""A format not asked for in so long is encoded when it is, not with each publication: most scrapers come each 15 s."""
+
 _LONGEST_ACCEPT: Final = 2048
 
 _LAST_WORD_SECONDS: Final = 1.0
@@ -125,16 +128,19 @@ class Exposition:
         self._wanted_at: dict[tuple[Format, bool], float] = {}
 
     def refresh(self) -> None:
-        """Encode what changed, in the formats that are scraped.
+        """Encode what changed, in the formats that are scraped every few seconds.
 
-        Called after each publication, on the sampler's thread: scrapes go on with the answer before until the new
+        Called after each publication, on the sampler's thread: such scrapes go on with the answer before until the new
         one is whole, and never wait for an encoding.
         """
-        horizon = time.monotonic() - _WANTED_FOR_SECONDS
+        now = time.monotonic()
         with self._encoding:
             for form, gzipped in sorted(self._wanted_at, key=lambda wanted: wanted[1]):
-                if self._wanted_at[form, gzipped] < horizon:
+                unasked_seconds = now - self._wanted_at[form, gzipped]
+                if unasked_seconds > _WANTED_FOR_SECONDS:
                     self._forget(form, gzipped=gzipped)
+                elif unasked_seconds > _AHEAD_SECONDS:
+                    self._answers.pop((form, gzipped), None)
                 else:
                     self._answers[form, gzipped] = self._encode_answer(form, gzipped=gzipped)
 

@@ -1,4 +1,4 @@
-"""What the kernel log says of GPUs: Xids, SXids, GPUs that cannot be initialised, PCIe errors, killed processes.
+"""What the kernel log says: Xids, SXids, GPUs that cannot be initialised, PCIe errors, and trouble of the host.
 
 Only the kernel's own words count: of a line that names who wrote it, that must be the kernel.
 """
@@ -15,6 +15,8 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from gpu_triage.host import kernel_messages
+from gpu_triage.host.kernel_messages import Trouble, parse_host_message, parse_trouble_over
 from gpu_triage.kernel.pci_bus import normalise_bus_id
 from gpu_triage.offline.times import NO_TIME, LogTime, log_time, written
 from gpu_triage.xid.events import is_driver_loaded, parse_found, parse_xid
@@ -25,10 +27,14 @@ _TAIL: Final = 40  # lines looked through for the last one with a time
 _LONGEST_TEXT: Final = 400
 
 _ADDRESS: Final = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
-MARKERS: Final = ("NVRM:", "SXid", "PCIe Bus Error", "AER:", "nouveau", "ut of memory: Kill", ": [10de:")
+MARKERS: Final = (
+    *("NVRM:", "SXid", "PCIe Bus Error", "AER:", "nouveau", ": [10de:"),
+    *kernel_messages.MARKERS,
+    *kernel_messages.OVER_MARKERS,
+)
 _MESSAGE: Final = re.compile(
     rf"NVRM: |nvidia-nvswitch\d*: |nouveau {_ADDRESS}|pci {_ADDRESS}: \[10de:|(?:pcieport|nvidia) {_ADDRESS}: |"
-    r"(?:Memory cgroup o|O)ut of memory: Kill"
+    rf"{kernel_messages.BEGINNINGS}"
 )
 _CLOCKS: Final = re.compile(r"(?:\[ *[\d.+TC]{1,24}\]\s*)+$")
 _SECONDS_ALONE: Final = re.compile(r"\[ *\d{1,12}\.\d{1,9}\] ")
@@ -57,7 +63,6 @@ _AER: Final = re.compile(
 )
 _RECEIVED: Final = re.compile(rf"pcieport {_ADDRESS}: AER: .{{0,60}}(?:received|message from): {_ADDRESS}")
 _NOUVEAU: Final = re.compile(rf"nouveau {_ADDRESS}: ")
-_OOM: Final = re.compile(r"ut of memory: Kill(?:ed)? process (\d{1,9}) \(([^)]{0,40})\)")
 _SEVERITIES: Final[Mapping[str, str]] = MappingProxyType({"Non-Fatal": "nonfatal", "Fatal": "fatal"})
 
 
@@ -74,6 +79,8 @@ class Kind(Enum):
     NOT_PROBED = "not_probed"
     AER = "aer"
     OUT_OF_MEMORY = "out_of_memory"
+    HOST = "host"
+    HOST_OVER = "host_over"
     OFF_THE_BUS = "off_the_bus"
     LOADED = "loaded"
     FOUND = "found"
@@ -84,8 +91,9 @@ class What(NamedTuple):
 
     Attributes:
         kind: what happened.
-        address: of the GPU, or of whoever reported it; "" where it is not said.
-        code: the Xid or SXid as text ("" for a GPU that fell off the bus without one), a severity, or "".
+        address: of the GPU, or of whoever reported it; of trouble of the host, its subject; "" where it is not said.
+        code: the kind of trouble of the host, the Xid or SXid as text ("" for a GPU that fell off the bus without one),
+            a severity, or "".
         fatal: as XidReport; None for all others.
     """
 
@@ -250,11 +258,16 @@ def _found_in(text: str) -> Iterator[What]:
         yield What(Kind.NOUVEAU, _address(nouveau[1]))
     elif (address := parse_found(text)) is not None:
         yield What(Kind.FOUND, address)
-    elif (killed := _OOM.search(text)) is not None:
-        yield What(Kind.OUT_OF_MEMORY, "", f"{killed[2]} ({killed[1]})")
     elif (error := _AER.match(text)) is not None:
         severity = "correctable" if error[3] == "Corrected" else _SEVERITIES.get(error[4] or "", "nonfatal")
         yield What(Kind.AER, _address(error[2]), severity)
+    elif (said := parse_host_message(text)) is not None:
+        if said.trouble is Trouble.OOM_KILL:
+            yield What(Kind.OUT_OF_MEMORY, "", said.subject)
+        else:
+            yield What(Kind.HOST, said.subject, said.trouble.value)
+    elif (over := parse_trouble_over(text)) is not None:
+        yield What(Kind.HOST_OVER, over.subject, over.trouble.value)
 
 
 def _read_driver(text: str) -> Iterator[What]:

@@ -1,4 +1,4 @@
-"""Findings that only files give: what the kernel log says beside Xids, and links that only lspci shows."""
+"""Findings of files: what the kernel log says beside Xids, and links that only lspci shows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import Final
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.findings.finding import Finding
 from gpu_triage.diagnosis.findings.table import BY_CODE
+from gpu_triage.diagnosis.judges.kernel import TOLD, UNNAMED, first_of
+from gpu_triage.host.kernel_messages import Trouble
 from gpu_triage.offline.evidence import FilesOfHost
 from gpu_triage.offline.kernel import Kind, What
-from gpu_triage.offline.logs import Events, LogReading, when
+from gpu_triage.offline.logs import Events, Happened, LogReading, when
 from gpu_triage.offline.lspci import port_above
 from gpu_triage.subjects.contract import GpuLabels
 from gpu_triage.xid.events import OFF_THE_BUS
@@ -22,13 +24,14 @@ _SHOWN: Final = 3
 
 
 def logged_findings(files: FilesOfHost, *, with_names: bool) -> Iterator[Finding]:
-    """What else is wrong with the host; `with_names`: whether killed processes are told by name."""
+    """What else is wrong with the host; `with_names`: whether processes and servers are told by name."""
     answering = _answering(files)
     if files.log is not None:
         yield from _driver(files.log, files.labels, answering, loaded=bool(answering))
         yield from _off_the_bus(files.log)
         yield from _switches(files.log)
         yield from _pcie(files)
+        yield from _host(files.log, with_names=with_names)
         yield from _killed(files.log, with_names=with_names)
     for index, error in files.unplaced.items():
         yield Finding(BY_CODE["gpu.lost"], f"nvidia-smi could not open it ({error})", index)
@@ -147,15 +150,47 @@ def _pcie(files: FilesOfHost) -> Iterator[Finding]:
         yield _of("pcie.aer", gpu, files.labels, "; ".join(errors))
 
 
+_HIDDEN: Final[Mapping[str, str]] = {
+    Trouble.HUNG_TASK.value: "a process",
+    Trouble.NFS_NOT_RESPONDING.value: "(not named)",
+    Trouble.LUSTRE_LOST.value: "(not named)",
+}
+"""What processes and servers are called where names must not be told."""
+
+
+def _host(log: LogReading, *, with_names: bool) -> Iterator[Finding]:
+    """Trouble of the host within a day, unless the kernel says later that it is over."""
+    for told in TOLD:
+        said = []
+        for what, events in _of_kind(log, Kind.HOST):
+            words = told.kinds.get(Trouble(what.code))
+            if words is not None and _is_recent(events, log) and not _is_over(what, events, log):
+                hidden = "" if with_names else _HIDDEN.get(what.code, "")
+                subject = hidden or what.address or UNNAMED
+                said.append(f"{words.format(subject)}, {_count_and_last(events.count, events, log)}")
+        if len(said) >= told.least:
+            yield Finding(BY_CODE[told.code], first_of(said))
+
+
+def _is_recent(events: Events, log: LogReading) -> bool:
+    last = events.last
+    return last is None or last.wall is None or log.reference - last.wall <= thresholds.XID_DAMAGE_SECONDS
+
+
+def _is_over(what: What, events: Events, log: LogReading) -> bool:
+    over = log.events.get(What(Kind.HOST_OVER, what.address, what.code))
+    if over is None or over.last is None or events.last is None:
+        return False
+    return _moment(over.last) >= _moment(events.last)
+
+
+def _moment(event: Happened) -> float:
+    return event.wall if event.wall is not None else event.seconds or 0.0
+
+
 def _killed(log: LogReading, *, with_names: bool) -> Iterator[Finding]:
     killed = list(_of_kind(log, Kind.OUT_OF_MEMORY))
-    recent = [
-        (what, events)
-        for what, events in killed
-        if (last := events.last) is None
-        or last.wall is None
-        or log.reference - last.wall <= thresholds.XID_DAMAGE_SECONDS
-    ]
+    recent = [(what, events) for what, events in killed if _is_recent(events, log)]
     if recent:
         what, events = recent[-1]
         name = what.code if with_names else "a process"

@@ -11,10 +11,11 @@ from gpu_triage.diagnosis.measure import measure
 from gpu_triage.diagnosis.report.report import FileRead, Report
 from gpu_triage.machine import Moment
 from gpu_triage.offline.times import written
-from gpu_triage.recording import replayed_machine
+from gpu_triage.recording.replay import replayed_machine
 
 _SECONDS: Final = 10.0
-"""As long as ``check`` looks at a host; a recording that is shorter stays as it was at its end."""
+"""As long as ``check`` looks at a host: the end of a recording, where what it was made for is seen. One that is shorter
+stays as it was at its end."""
 
 
 class _SteppedClock:
@@ -38,7 +39,7 @@ def check_recording(path: Path, config: Config) -> Report:
     Raises:
         RecordingError: it cannot be read.
     """
-    with replayed_machine(path, clock=_SteppedClock()) as machine:
+    with replayed_machine(path, clock=_SteppedClock(), last_seconds=_SECONDS) as machine:
         began = machine.clock.now().wall
         report = measure(machine, replace(config, replay=path), _SECONDS).report
     return replace(report, files=(FileRead(str(path), ("recording of gpu-triage",), written(began), ""),))

@@ -124,6 +124,7 @@ def _identity(facts: Facts, bus_id: str) -> IdentityReading:
         compute_capability="",
         vbios_version=facts.text("vbios version", "vbios_version"),
         board_part_number=facts.text("board part number", "board_part_number"),
+        minor_number=facts.text("minor number", "minor_number"),
     )
 
 

@@ -22,7 +22,7 @@ def refuse_useless_combinations(config: Config, sources: Mapping[str, str], opti
         ConfigError: two options contradict each other, or one has no effect beside another.
     """
     origin = defaultdict(lambda: "the default", sources)
-    checks = (_intervals, _addresses, _expectations, _baseline, _simulation, _kubernetes)
+    checks = (_intervals, _addresses, _expectations, _baseline, _simulation, _kubernetes, _slurm)
     for problem in chain(*(check(config, origin) for check in checks), _collectors(config, options)):
         raise ConfigError(problem)
 
@@ -104,7 +104,14 @@ def _simulation(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
         ("path.sysfs", config.path_sysfs, real.path_sysfs),
         ("path.kmsg", config.path_kmsg, real.path_kmsg),
         ("kubernetes.pod-resources-socket", config.kubernetes_pod_resources_socket, None),
+        ("kubernetes.container-logs", config.kubernetes_container_logs, None),
+        ("slurm.jobs-directory", config.slurm_jobs_directory, None),
     )
+    if config.replay is not None and config.flight_recorder_directory is not None:
+        yield (
+            f"flight-recorder.directory ({origin['flight-recorder.directory']}) would record a recording "
+            f"({origin['replay']}); leave one of them out"
+        )
     for name, path, default in paths:
         if path != default:
             yield (
@@ -115,10 +122,32 @@ def _simulation(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
 
 def _kubernetes(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
     names_pods = config.kubernetes_pod_resources_socket is not None
-    if names_pods and not collector_enabled(config, "processes", default=True):
+    told = ("processes", "allocation")
+    if names_pods and not any(collector_enabled(config, name, default=True) for name in told):
         yield (
-            f"kubernetes.pod-resources-socket ({origin['kubernetes.pod-resources-socket']}) names processes, which are "
-            f"not collected ({origin['collector.processes']}); leave one of them out"
+            f"kubernetes.pod-resources-socket ({origin['kubernetes.pod-resources-socket']}) names processes and "
+            f"allocations, which are not collected ({origin['collector.processes']}, "
+            f"{origin['collector.allocation']}); leave one of them out"
+        )
+    names_containers = config.kubernetes_container_logs is not None
+    if names_containers and not collector_enabled(config, "processes", default=True):
+        yield (
+            f"kubernetes.container-logs ({origin['kubernetes.container-logs']}) names processes, which are not "
+            f"collected ({origin['collector.processes']}); leave one of them out"
+        )
+
+
+def _slurm(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
+    directory = config.slurm_jobs_directory
+    if directory is not None and not collector_enabled(config, "allocation", default=True):
+        yield (
+            f"slurm.jobs-directory ({origin['slurm.jobs-directory']}) tells allocations, which are not collected "
+            f"({origin['collector.allocation']}); leave one of them out"
+        )
+    if directory is None and config.slurm_gpu_numbers != Config().slurm_gpu_numbers:
+        yield (
+            f"slurm.gpu-numbers ({origin['slurm.gpu-numbers']}) has no effect without jobs; set "
+            "--slurm.jobs-directory, or leave it out"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from functools import wraps
 from typing import Any, TypeVar
@@ -12,20 +12,51 @@ from typing import Any, TypeVar
 import click
 
 from gpu_triage import __version__
-from gpu_triage.options.option import Option
+from gpu_triage.options.option import VARIABLE_PREFIX, Option
 from gpu_triage.options.sources import ScenarioOptions, config_in, no_options, use_file, use_scenario
 from gpu_triage.options.table import CONFIG_FILE, SIMULATE, CollectorSwitch, all_options
 
 T = TypeVar("T")
 _HELP_COLUMNS = 100
+_ESSENTIAL = ("expect.gpu-count", "simulate", "config.file")
+"""Options that `--help` shows of every command."""
+_HELP_FLAGS = frozenset({"--help", "--help-all"})
+_VARIABLES = (
+    "Every option can also be set by an environment variable (--web.listen-address by "
+    f"{VARIABLE_PREFIX}WEB_LISTEN_ADDRESS) or in the configuration file; a flag beats both. All options:"
+)
+_SOURCES = (
+    "A flag beats its environment variable, which beats the key in the configuration file, which beats what a "
+    "simulated scenario sets, which beats the default. A variable holds several values separated by commas; an empty "
+    "one counts as not set. Durations have a unit: 500ms, 5s, 1m, 1h."
+)
+_SHOW_ALL = "gpu_triage.help_all"
+
+Examples = Sequence[tuple[str, str]]
 
 
 class OptionsCommand(click.Command):
-    """A command whose help groups the options by subject; for commands decorated with `serve_options`."""
+    """A command decorated with `serve_options`: ``--help`` shows its essential options, ``--help-all`` every one.
 
-    def __init__(self, *args: Any, **attributes: Any) -> None:
+    Args:
+        examples: command lines, each with what it is for; the help shows them.
+        essential: keys of the options that ``--help`` shows beside the command's own.
+        args: of click's command.
+        attributes: likewise.
+
+    Attributes:
+        examples: as given.
+        essential: keys of the options that ``--help`` shows beside the command's own.
+    """
+
+    def __init__(
+        self, *args: Any, examples: Examples = (), essential: Sequence[str] = _ESSENTIAL, **attributes: Any
+    ) -> None:
         attributes.setdefault("context_settings", {"max_content_width": _HELP_COLUMNS})
         super().__init__(*args, **attributes)
+        self.examples = examples
+        self.essential = frozenset(essential)
+        self.params.append(_help_all())
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does, and let every complaint know the command it is about."""
@@ -41,7 +72,13 @@ class OptionsCommand(click.Command):
         return sorted(found, key=lambda each: not isinstance(each, Option) or each.key != CONFIG_FILE)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write each option once, under its section; the command's own beside them under "Options"."""
+        """Write each option once, under its section; the command's own beside them under "Options".
+
+        Unless all are asked for: the essential ones, in one section.
+        """
+        if not ctx.meta.get(_SHOW_ALL):
+            self._format_essential_options(ctx, formatter)
+            return
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in super().get_params(ctx):
             # The usage line names the arguments, and newer versions of click give them a record too.
@@ -53,16 +90,47 @@ class OptionsCommand(click.Command):
             with formatter.section(section):
                 formatter.write_dl(records)
 
+    def _format_essential_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The command's own options, then those it shares with others, then those of every command."""
+        own: list[tuple[str, str]] = []
+        shared: list[tuple[str, str]] = []
+        general: list[tuple[str, str]] = []
+        for parameter in super().get_params(ctx):
+            if isinstance(parameter, Option):
+                if parameter.flagged and parameter.key in self.essential:
+                    shared.append(parameter.brief_help_record())
+            elif isinstance(parameter, click.Option) and (record := parameter.get_help_record(ctx)) is not None:
+                (own if _HELP_FLAGS.isdisjoint(parameter.opts) else general).append(record)
+        with formatter.section("Options"):
+            formatter.write_dl([*own, *shared, *general])
+
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Say which source wins."""
+        """Give examples, and say which source wins."""
+        if self.examples:
+            with formatter.section("Examples"):
+                margin = " " * formatter.current_indent
+                for line, purpose in self.examples:
+                    formatter.write(f"{margin}# {purpose}\n{margin}{line}\n")
         formatter.write_paragraph()
-        formatter.write_text(
-            "A flag beats its environment variable, which beats the key in the configuration file, which "
-            "beats what a simulated scenario sets, which beats the default. "
-            "A variable holds several values separated by commas; an empty one counts as "
-            "not set. Durations have a unit: 500ms, 5s, 1m, 1h."
-        )
+        formatter.write_text(_SOURCES if ctx.meta.get(_SHOW_ALL) else f"{_VARIABLES} {ctx.command_path} --help-all")
         super().format_epilog(ctx, formatter)
+
+
+def _help_all() -> click.Option:
+    def show(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's way
+        if wanted and not ctx.resilient_parsing:
+            ctx.meta[_SHOW_ALL] = True
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
+
+    return click.Option(
+        ["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=show,
+        help="Show every option, with its environment variable, and exit.",
+    )
 
 
 def serve_options(
@@ -102,7 +170,15 @@ def serve_options(
     return decorate
 
 
-def version_option() -> Callable[[Callable[..., T]], Callable[..., T]]:
-    """The ``--version`` flag: name, version and the Python it runs on."""
-    message = f"gpu-triage-exporter {__version__} (Python {platform.python_version()})"
-    return click.version_option(__version__, message=message.replace("%", "%%"), help="Show the version and exit.")
+def version_option(of_driver: Callable[[], str]) -> Callable[[Callable[..., T]], Callable[..., T]]:
+    """The ``--version`` flag: name, version and the Python it runs on, then what `of_driver` says of the driver."""
+
+    def show(ctx: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's way
+        if wanted and not ctx.resilient_parsing:
+            # The first line at once: what the driver says may take a while.
+            click.echo(f"gpu-triage-exporter {__version__} (Python {platform.python_version()})")
+            click.echo(of_driver())
+            ctx.exit()
+
+    meaning = "Show the versions of this program, of Python and of the driver, and exit."
+    return click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=show, help=meaning)

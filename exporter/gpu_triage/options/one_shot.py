@@ -26,8 +26,8 @@ _SCENARIO_TIME: Final = duration("0s", "720h")
 class CommandWiring(Generic[OpenedMachine]):
     """What the commands are wired with.
 
-    `open_machine` opens the machine of a configuration for the life of the stack, a simulated one at this scenario time
-    in seconds.
+    `open_machine` opens the machine of a configuration for the life of the stack: a simulated one at this scenario time
+    in seconds, a recorded one so many seconds before its end, if that is not 0.
     """
 
     switches: tuple[CollectorSwitch, ...]

@@ -23,8 +23,10 @@ _SECTIONS = {
     "metrics": "Metrics",
     "process": "Collectors",
     "collector": "Collectors",
-    "kubernetes": "Kubernetes",
+    "kubernetes": "Schedulers",
+    "slurm": "Schedulers",
     "state": "Paths",
+    "flight-recorder": "Paths",
     "path": "Paths",
     "log": "Logging",
     "replay": "Simulation",
@@ -110,6 +112,11 @@ class Option(click.Option):
         if not self.flagged:
             return None
         return self.synopsis, f"{self.help}  [default: {self.shown_default}; env: {self.variable}]"
+
+    def brief_help_record(self) -> tuple[str, str]:
+        """As `get_help_record`, without what can be told of all options at once."""
+        default = "" if self.shown_default == "none" else f"  [default: {self.shown_default}]"
+        return self.synopsis, f"{self.help}{default}"
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """As click, if it has a flag."""

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 import click
 
-from gpu_triage.errors import BaselineError, DocumentError, GpuTriageError
+from gpu_triage.errors import BaselineError, DocumentError, GpuTriageError, PrometheusUnavailable
 from gpu_triage.options.option import Option
 
 PROGRAM = "gpu-triage"
@@ -52,7 +52,8 @@ def _explain(error: Exception) -> int:
     if isinstance(error, DocumentError):
         return max(_report(problem, EXIT_USAGE) for problem in error.problems)
     if isinstance(error, GpuTriageError):
-        return _report(str(error), EXIT_USAGE if isinstance(error, BaselineError) else EXIT_FAILED)
+        could_not_look = isinstance(error, BaselineError | PrometheusUnavailable)
+        return _report(str(error), EXIT_USAGE if could_not_look else EXIT_FAILED)
     if isinstance(error, OSError) and error.filename is None and error.errno in _NO_OUTPUT:
         # What is still buffered would raise again when the interpreter flushes it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -85,7 +86,8 @@ def _explained(error: click.ClickException) -> str:
     help_command = f"{context.command_path if context else PROGRAM} --help"
     flags = _flags(context)
     if isinstance(error, click.NoSuchOption):
-        return f"no such option {error.option_name}; {_nearest(error.option_name, flags, help_command)}"
+        where = f"{help_command}-all" if "--help-all" in flags else help_command
+        return f"no such option {error.option_name}; {_nearest(error.option_name, flags, where)}"
     command = getattr(error, "command_name", None)  # since click 8.4; before, click's own words serve
     if command is not None and context is not None and isinstance(context.command, click.Group):
         return f"no such command {command}; {_nearest(command, context.command.list_commands(context), help_command)}"

@@ -151,7 +151,7 @@ def _refuse_unknown_settings(settings: Mapping[str, Setting], options: Sequence[
     keys = [option.key for option in options if option.field is not None and option.key != SIMULATE]
     for key, setting in settings.items():
         if key not in keys:
-            right = suggestion(key, keys, "gpu-triage serve --help lists them")
+            right = suggestion(key, keys, "gpu-triage serve --help-all lists them")
             raise ConfigError(f"{setting.source}: is not an option that a scenario can set; {right}")
 
 
@@ -160,5 +160,5 @@ def _refuse_unknown_variables(environment: Mapping[str, str], options: Sequence[
     for variable in sorted(environment):
         others = variable.startswith(_OTHERS_PREFIX) or _SERVICE_VARIABLE.fullmatch(variable)
         if variable.startswith(VARIABLE_PREFIX) and variable not in known and not others:
-            right = suggestion(variable, known, "--help lists them")
+            right = suggestion(variable, known, "--help-all lists them")
             raise ConfigError(f"unknown environment variable {variable}; {right}")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import click
 
-from gpu_triage.config import HOST_GROUP, PROFILES
+from gpu_triage.config import GPU_NUMBERS, HOST_GROUP, PROFILES
 from gpu_triage.options import values
 from gpu_triage.options.option import Option
 from gpu_triage.pcie import MOST_GENERATION, WIDTHS
@@ -106,7 +106,7 @@ _LEADING = (
     Option(
         "baseline.from-host",
         values.TRUTH,
-        "Record the baseline from this host as soon as it is whole and well, once, and keep it in the state directory.",
+        "Record the baseline from this host once, when it is complete and healthy, and keep it in the state directory.",
         on_off=True,
     ),
     Option(
@@ -144,9 +144,32 @@ _TRAILING = (
         "needs pip install gpu-triage-exporter[kubernetes].",
     ),
     Option(
+        "kubernetes.container-logs",
+        values.NEW_PATH,
+        "Folder of the links to containers' logs (/var/log/containers), whose names tell the pod of each process "
+        "exactly, also where pods share a GPU. No log is read.",
+    ),
+    Option(
+        "slurm.jobs-directory",
+        values.NEW_PATH,
+        "Folder in which Slurm's prolog says which job has which GPU.",
+    ),
+    Option(
+        "slurm.gpu-numbers",
+        click.Choice(GPU_NUMBERS),
+        "How Slurm numbers GPUs: index if gres.conf lists them in the order of their PCI addresses, as AutoDetect=nvml "
+        "does, minor if in that of their device files. It matters only where gpu and minor_number of gpu_info differ.",
+    ),
+    Option(
         "state.directory",
         values.NEW_PATH,
         "Folder for what must outlive the exporter: its ledger of incidents, and a baseline from the host.",
+    ),
+    Option(
+        "flight-recorder.directory",
+        values.NEW_PATH,
+        "Folder for recordings of the ten minutes before a critical finding, as gpu-triage record makes them; 20 at "
+        "most, 64 MiB in all, the oldest go first.",
     ),
     Option("path.procfs", values.DIRECTORY, "Where the host's procfs is mounted."),
     Option("path.sysfs", values.DIRECTORY, "Where the host's sysfs is mounted."),

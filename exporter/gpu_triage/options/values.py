@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
@@ -29,6 +30,19 @@ _MAX_PORT = 65535
 _UNIX = "unix:"
 _LONGEST_UNIX_PATH = 107
 _LONGEST_SHOWN = 60
+
+
+LATEST_SECONDS: Final = 253_402_300_799.0
+"""The end of the year 9999, in Unix seconds: the last moment that a date can name."""
+
+
+def parse_datetime(text: str) -> datetime:
+    """A time of ISO 8601, such as ``2026-11-22T10:00:00Z``; before Python 3.11 the library does not know the Z.
+
+    Raises:
+        ValueError: it is no such time.
+    """
+    return datetime.fromisoformat(re.sub("[Zz]$", "+00:00", text))
 
 
 class TextType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.3, and not before

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from gpu_triage.errors import ConfigError
@@ -58,6 +59,9 @@ class Source(Protocol):
     def verdict(self) -> Answer:
         """The verdict for programs; as `status_page`."""
 
+    def verdict_lines(self) -> Answer:
+        """The verdict for shell scripts; as `status_page`."""
+
     def release(self) -> None:
         """Let go of every GPU, so that one can be reset or its driver unbound."""
 
@@ -98,11 +102,13 @@ class WebApp:
         self._encoders = ThreadPoolExecutor(max_workers=2, thread_name_prefix="encode")
         # One thread: a page and a verdict take turns, and no flood of them takes a second core from the host's jobs.
         self._judge = ThreadPoolExecutor(max_workers=1, thread_name_prefix="judge")
+        self._verdict_json = _Shared(source.verdict, self._judge)
+        self._verdict_lines = _Shared(source.verdict_lines, self._judge)
         self._routes: dict[str, tuple[tuple[str, ...], _Route]] = {
             "/": (_READ, _Shared(source.status_page, self._judge).answer),
             RUNBOOKS_PATH: (_READ, self._runbook),
             RUNBOOKS_PATH.rstrip("/"): (_READ, _to_runbooks),
-            VERDICT_PATH: (_READ, _Shared(source.verdict, self._judge).answer),
+            VERDICT_PATH: (_READ, self._verdict),
             HEALTHY_PATH: (_READ, _probe(source.alive, "healthy")),
             READY_PATH: (_READ, _probe(source.ready, "ready")),
         }
@@ -167,6 +173,11 @@ class WebApp:
         vary = (b"vary", b"accept, accept-encoding")
         encoding = ((b"content-encoding", b"gzip"),) if page.gzipped else ()
         return Answer(200, page.body, page.content_type, (vary, *encoding))
+
+    async def _verdict(self, request: Request) -> Answer:
+        lines = prefers_text(request.header(b"accept"))
+        answer = await (self._verdict_lines if lines else self._verdict_json).answer(request)
+        return replace(answer, headers=(*answer.headers, (b"vary", b"accept")))
 
     async def _runbook(self, request: Request) -> Answer:
         name, plain = request.path.removeprefix(RUNBOOKS_PATH), prefers_text(request.header(b"accept"))

@@ -75,6 +75,7 @@ class Crowd:
         self.connections: set[Connection] = set()
         self.waiting: dict[Connection, None] = {}
         self.unread: dict[Connection, None] = {}
+        self._tls = tls
         self._most = limits.tls_connections if tls else limits.connections
         # The sampler opens files, too: a crowd must not leave it without.
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -126,19 +127,26 @@ class Crowd:
             self._emptied.set()
 
     def recycle(self) -> None:
-        """End every connection once it is not being answered: clients come back under the rules of now."""
-        for connection in list(self.connections):
-            connection.shutdown()
+        """End every TLS connection once it is not being answered: clients shake hands under the rules of now.
+
+        Over plain HTTP the `Gate` checks every request by the rules of now, and an end could meet a request on its way.
+        """
+        if self._tls:
+            self._shut_down()
 
     async def disperse(self) -> None:
         """End every connection: those in the middle of an answer within `stop_seconds`, then by force."""
-        self.recycle()
+        self._shut_down()
         await self._empty(self.limits.stop_seconds)
         for connection in list(self.connections):
             connection.cut()
         # The transports tell their protocols in the loop's next round; wait for that, so that no answer is
         # still being written when the loop closes.
         await self._empty(self.limits.stop_seconds)
+
+    def _shut_down(self) -> None:
+        for connection in list(self.connections):
+            connection.shutdown()
 
     async def _empty(self, seconds: float) -> None:
         if self.connections:

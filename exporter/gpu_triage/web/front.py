@@ -14,7 +14,7 @@ from gpu_triage.exposition import Exposition
 from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.selection import Selection
 from gpu_triage.web.app import WebApp
-from gpu_triage.web.messages import RETRY, Answer, html
+from gpu_triage.web.messages import RETRY, Answer, html, text
 
 _JSON: Final = "application/json"
 
@@ -85,6 +85,15 @@ class Front:
             judge_failed=self._judge_failed(),
         )
         return html(document(self._judge.latest, facts), POLICY)
+
+    def verdict_lines(self) -> Answer:
+        """As Source: as `gpu-triage check --format lines` writes it; where there is none, a 503 that says why."""
+        from gpu_triage.diagnosis.report.lines import render_lines  # noqa: PLC0415 - see the class
+
+        latest, why_not = self._judge.latest, self._why_no_verdict()
+        if latest is None or why_not is not None:
+            return text(503, why_not or "nothing was judged yet", RETRY)
+        return text(200, render_lines(latest.report).rstrip("\n"))
 
     def verdict(self) -> Answer:
         """As Source: JSON, as `gpu-triage check --format json` writes it; where there is none, a 503 that says why."""

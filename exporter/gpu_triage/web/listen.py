@@ -14,7 +14,7 @@ from gpu_triage.errors import ConfigError
 from gpu_triage.options.values import split_listen_address, unix_socket_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, MutableMapping, Sequence
+    from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 
 _BACKLOG = 512
 _NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
@@ -177,3 +177,11 @@ def _refused(address: str, error: OSError | None) -> ConfigError:
     taken = error is not None and error.errno == errno.EADDRINUSE
     next_step = "end what is served there, or write another" if taken else "write another"
     return ConfigError(f"--web.listen-address {address!r}: {why}; {next_step}")
+
+
+def browser_url(urls: Iterable[str]) -> str | None:
+    """The first of these, as `listener_url` gives them, that a browser of this host opens; None without one."""
+    for url in urls:
+        if not url.startswith("http://unix:"):
+            return url.replace("//[::]:", "//localhost:", 1).replace("//0.0.0.0:", "//localhost:", 1)
+    return None

@@ -8,16 +8,22 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from gpu_triage.diagnosis.findings.table import Severity
-from gpu_triage.diagnosis.findings.verdicts import COLOURS, Verdict
+from gpu_triage.diagnosis.findings.verdicts import COLOURS, WORST_FIRST, Verdict
 from gpu_triage.diagnosis.judge import Judgement
 from gpu_triage.diagnosis.report.report import Report
 from gpu_triage.diagnosis.report.summaries import ranges
 from gpu_triage.web.app import HEALTHY_PATH, READY_PATH, VERDICT_PATH
 from gpu_triage.web.page.collectors import collectors_section
-from gpu_triage.web.page.findings import areas_section, findings_section, repeat_offenders_section
+from gpu_triage.web.page.findings import (
+    areas_section,
+    findings_section,
+    first_steps,
+    recordings_of,
+    repeat_offenders_section,
+)
 from gpu_triage.web.page.gpus import gpus_section
 from gpu_triage.web.page.markup import chip, foreign, safe, section, whole_page
-from gpu_triage.web.page.overview import WORST_FIRST, overview_section
+from gpu_triage.web.page.overview import overview_section
 from gpu_triage.web.page.style import ICONS, SCRIPT, STYLE
 from gpu_triage.web.page.times import date_time, moment, window
 from gpu_triage.web.page.topology import topology_section
@@ -49,12 +55,13 @@ class PageFacts:
 
 
 class _Headline(NamedTuple):
-    """The first line: its state for programs and people, its colour, and what it means, escaped."""
+    """The first lines: the state for programs and people, its colour, what it means and what to do, escaped."""
 
     state: str
     word: str
     tone: str
     lines: tuple[str, ...] = ()
+    steps: str = ""
 
 
 def document(latest: Judgement | None, facts: PageFacts) -> bytes:
@@ -83,7 +90,7 @@ def _sections(latest: Judgement | None) -> str:
     report, now = latest.report, latest.at.wall
     sections = (
         overview_section(report.gpus, now),
-        findings_section(report, now),
+        findings_section(report, now, recordings_of(latest.host)),
         gpus_section(latest),
         repeat_offenders_section(latest.host),
         topology_section(latest.host),
@@ -115,7 +122,7 @@ def _top(latest: Judgement | None, facts: PageFacts, headline: _Headline) -> str
     return f"""<header id="verdict" class="{headline.tone}" data-state="{headline.state}" \
 data-verdict="{safe(verdict.value)}">
 <h1>{chip(headline.word, headline.tone)} {foreign(facts.host)}</h1>
-{lines}<p class="soft">{" · ".join(_circumstances(latest, facts))}</p>
+{lines}{headline.steps}<p class="soft">{" · ".join(_circumstances(latest, facts))}</p>
 </header>"""
 
 
@@ -146,7 +153,8 @@ def _headline(latest: Judgement | None, facts: PageFacts) -> _Headline:
     lines = () if waiting is None else (_waiting(waiting),)
     if waiting is not None and report.verdict in {Verdict.NOT_READ, Verdict.KEEP}:
         return _Headline("starting", "Starting", grey, lines)
-    return _Headline(report.verdict.value, report.verdict.words.capitalize(), tone, (_summary(report), *lines))
+    word = report.verdict.words.capitalize()
+    return _Headline(report.verdict.value, word, tone, (_summary(report), *lines), first_steps(report))
 
 
 def _waiting(what: str) -> str:

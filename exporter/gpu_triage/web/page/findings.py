@@ -2,25 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 from gpu_triage.diagnosis.evidence.host import HostEvidence
 from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.findings.verdicts import Verdict
 from gpu_triage.diagnosis.judges.repeat_offenders import Repetition, repetitions, slots_without_gpu
 from gpu_triage.diagnosis.report.report import AreaVerdict, Report
 from gpu_triage.incidents.metrics import GPU_INCIDENTS_RECENT
+from gpu_triage.subjects.contract import GpuLabels
+from gpu_triage.subjects.flight_recorder import GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS, THE_HOST
 from gpu_triage.web.page.markup import OF_SEVERITY, UNKNOWN, chip, row, safe, section, table, verdict_chip
 from gpu_triage.web.page.times import lasting
 
+_MOST_STEPS: Final = 2
 
-def findings_section(report: Report, now: float) -> str:
-    """Every finding with its numbers, its meaning, the decision and its runbook, as of `now` in Unix seconds."""
+
+def findings_section(report: Report, now: float, recordings: Mapping[GpuLabels, str]) -> str:
+    """Every finding with its numbers, its meaning, the decision and its runbook.
+
+    Args:
+        report: with the findings.
+        now: Unix seconds.
+        recordings: names of the flight recorder's recordings, by GPU.
+    """
     if not report.findings:
         nothing = "Nothing could be checked." if report.verdict is Verdict.NOT_READ else "No findings."
         return section("findings", "Findings", f'<p id="none">{nothing}</p>')
-    items = "\n".join(_item(finding, now) for finding in report.findings)
+    items = "\n".join(_item(number, finding, now, recordings) for number, finding in enumerate(report.findings))
     return section("findings", "Findings", f'<ol class="findings">\n{items}\n</ol>')
+
+
+def first_steps(report: Report) -> str:
+    """What to do before anything else, a line for each decision with those it concerns; "" where nothing presses.
+
+    Of the worst findings those that follow from no other, two decisions at most: more are no first step.
+    """
+    causes = [(number, f) for number, f in enumerate(report.findings) if not f.explained_by]
+    worst = max((f.check.severity for _, f in causes), key=lambda severity: severity.rank, default=Severity.INFO)
+    if worst is Severity.INFO:
+        return ""
+    steps: dict[str, list[str]] = {}
+    for number, finding in causes:
+        if finding.check.severity is worst:
+            whom = f'<a href="#finding-{number}">{safe(finding.subject)}</a>'
+            steps.setdefault(finding.advice.decision, []).append(whom)
+    lines = (f"<li>{', '.join(whom)}: {safe(decision)}</li>" for decision, whom in [*steps.items()][:_MOST_STEPS])
+    return f'<ol class="first" aria-label="What to do first">{"".join(lines)}</ol>\n'
 
 
 def repeat_offenders_section(host: HostEvidence) -> str:
@@ -45,20 +75,32 @@ def areas_section(report: Report) -> str:
     return section("areas", "Areas checked", f"<dl>\n{lines}\n</dl>{not_read}")
 
 
-def _item(finding: Finding, now: float) -> str:
+def recordings_of(host: HostEvidence) -> Mapping[GpuLabels, str]:
+    """The flight recorder's last recording for each GPU, and for THE_HOST."""
+    found = host.labels_of(GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS)
+    return {GpuLabels(labels["gpu"], labels["uuid"]): labels["file"] for labels in found}
+
+
+def _item(number: int, finding: Finding, now: float, recordings: Mapping[GpuLabels, str]) -> str:
     check = finding.check
     tone = OF_SEVERITY[check.severity]
     follows = f" · follows from <code>{safe(finding.explained_by)}</code>" if finding.explained_by else ""
+    recorded = ""
+    if check.severity is Severity.CRITICAL:
+        subject = THE_HOST if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
+        recorded = recordings.get(subject, "")
+    recording = f' · recorded as <code class="recording">{safe(recorded)}</code>' if recorded else ""
     # Relative, so that it holds behind a proxy that puts a prefix before every path.
     runbook = f' · <a href="runbooks/{safe(check.runbook)}">Runbook</a>' if check.runbook else ""
     return (
-        f'<li class="{tone}" data-code="{safe(check.code)}" data-subject="{safe(finding.subject)}" '
+        f'<li id="finding-{number}" class="{tone}" data-code="{safe(check.code)}" '
+        f'data-subject="{safe(finding.subject)}" '
         f'data-severity="{safe(check.severity.value)}">\n'
         f"<p>{chip(check.severity.value, tone)} <strong>{safe(finding.subject)}</strong> "
         f"{lasting(finding.since, now)}</p>\n"
         f'<p class="measured">{safe(finding.measured)}</p>\n'
         f"<p>{safe(finding.advice.meaning)} <strong>{safe(finding.advice.decision)}</strong></p>\n"
-        f'<p class="soft"><code>{safe(check.code)}</code>{follows}{runbook}</p>\n</li>'
+        f'<p class="soft"><code>{safe(check.code)}</code>{follows}{runbook}{recording}</p>\n</li>'
     )
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from gpu_triage.diagnosis.evidence.faults import narrow_link, slow_link
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.diagnosis.evidence.holders import in_words
 from gpu_triage.diagnosis.evidence.series import Series
 from gpu_triage.diagnosis.judge import Judgement
 from gpu_triage.diagnosis.report.report import GpuVerdict
@@ -48,7 +49,7 @@ def gpus_section(latest: Judgement) -> str:
 
 def _row(gpu: GpuEvidence, verdict: GpuVerdict, *, named: bool) -> str:
     name = verdict.bottleneck.name
-    told = soft(gpu.name if named else "") + soft(verdict.pci_bus_id)
+    told = soft(gpu.name if named else "") + soft(verdict.pci_bus_id) + soft(in_words(verdict.holders))
     cells = (
         class_chip(name, verdict.verdict) + soft(verdict.bottleneck.because) + soft(verdict.bottleneck.unseen),
         "<br>".join(f"<code>{safe(code)}</code>" for code in verdict.codes) or UNKNOWN,

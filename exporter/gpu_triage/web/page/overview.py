@@ -10,13 +10,11 @@ from typing import Final
 
 from gpu_triage.diagnosis.bottleneck.memory import STRIP_SECONDS, Stretch
 from gpu_triage.diagnosis.evidence.host import length_of_time
-from gpu_triage.diagnosis.findings.verdicts import Verdict
+from gpu_triage.diagnosis.findings.verdicts import WORST_FIRST
 from gpu_triage.diagnosis.report.report import GpuVerdict
 from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
 from gpu_triage.web.page.markup import class_chip, safe, section, verdict_chip
 from gpu_triage.web.page.times import clock_time, lasting
-
-WORST_FIRST: Final = (Verdict.DRAIN, Verdict.WATCH, Verdict.NOT_READ, Verdict.KEEP)
 
 _TICK_MINUTES: Final = (20, 10)
 _TOLD_STRETCHES: Final = 8

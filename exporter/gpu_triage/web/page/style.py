@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS
+from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS, TONE_COLOURS
 
 _MIDDLE_LUMINANCE: Final = 0.179
 """Black and white have the same contrast on it (https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio)."""
@@ -54,6 +54,8 @@ small { font-size: .8125rem; line-height: 1.35; display: inline-block; }
 .simulated, .recording { --tone: var(--held); --tone-g: var(--held-g); border: 2px dashed var(--tone); }
 header { border-left: .4rem solid var(--tone); padding: .25rem 0 .25rem .9rem; }
 header p { margin: .25rem 0; }
+.first { list-style: none; margin: .4rem 0; padding: 0; font-weight: 600; }
+.findings li:target { outline: 2px solid var(--link); outline-offset: 2px; }
 .findings { list-style: none; margin: 0; padding: 0; display: grid; gap: .6rem;
   grid-template-columns: repeat(auto-fill, minmax(min(100%, 26rem), 1fr)); }
 .findings li { border: 1px solid var(--line); border-left: .3rem solid var(--tone); border-radius: .4rem;
@@ -108,6 +110,7 @@ dd { margin: 0; }
   .banner { font-size: .875rem; line-height: 1.35; padding: .4rem .7rem; margin-bottom: .6rem; }
   header { padding-left: .7rem; font-size: .9375rem; }
   header .soft { font-size: .8125rem; }
+  .first li + li { display: none; }
   .overview li { grid-template-columns: 3.5rem 5.5rem auto 1fr; gap: .2rem .4rem; padding: .3rem 0 .4rem;
     font-size: .9375rem; }
   .overview li > span:nth-last-of-type(1) { justify-self: end; }
@@ -165,13 +168,11 @@ SCRIPT: Final = """
 def _icon(colour: str) -> str:
     return (
         "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 8 8'%3E"
-        f"%3Ccircle cx='4' cy='4' r='4' fill='%23{colour}'/%3E%3C/svg%3E"
+        f"%3Ccircle cx='4' cy='4' r='4' fill='%23{colour.removeprefix('#')}'/%3E%3C/svg%3E"
     )
 
 
-ICONS: Final[Mapping[str, str]] = MappingProxyType(
-    {"sick": _icon("d3303f"), "held": _icon("e08a00"), "well": _icon("2f9e55"), "idle": _icon("8a94a3")}
-)
+ICONS: Final[Mapping[str, str]] = MappingProxyType({tone: _icon(colour) for tone, colour in TONE_COLOURS.items()})
 """A dot for the browser's tab, by the tone of a verdict."""
 
 

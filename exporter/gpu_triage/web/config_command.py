@@ -1,0 +1,96 @@
+"""The command `gpu-triage config check`: reads what the exporter would read at its start, and starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+
+from gpu_triage.baseline.file import read_baseline, timestamp
+from gpu_triage.config import Config
+from gpu_triage.errors import BaselineError, ConfigError, DocumentError
+from gpu_triage.options import Option, OptionsCommand, serve_options
+from gpu_triage.options.sources import ScenarioOptions, use_file
+from gpu_triage.options.table import CONFIG_FILE, CollectorSwitch
+from gpu_triage.registry import METRICS
+from gpu_triage.selection import refuse_unknown_metrics
+from gpu_triage.web.security import SecuritySource
+
+
+def config_command(switches: tuple[CollectorSwitch, ...], of_scenario: ScenarioOptions) -> click.Group:
+    """The command ``config`` with ``check``."""
+
+    @click.group("config", short_help="Check the exporter's configuration.")
+    def group() -> None:
+        """Check the exporter's configuration."""
+
+    @group.command(
+        "check",
+        cls=OptionsCommand,
+        short_help="Say what is wrong with the configuration, or that it is OK.",
+        examples=(
+            ("gpu-triage config check /etc/gpu-triage/config.yml", "a file, before the exporter is restarted with it"),
+            ("gpu-triage config check --web.config.file web.yml", "TLS, passwords and headers"),
+            ("env $(grep -v '^#' /etc/default/gpu-triage-exporter) gpu-triage config check", "variables of the unit"),
+        ),
+        essential=("web.config.file", "baseline.file", "config.file"),
+    )
+    @click.argument("file", required=False, is_eager=True, expose_value=False, callback=_use_file)
+    @serve_options(switches, of_scenario)
+    def check(config: Config) -> int:
+        """Read the options from FILE, the environment and the flags, the web configuration with its certificates, and
+        the baseline, as gpu-triage serve would, and say what is wrong with them, or OK.
+
+        Nothing is started, and no GPU is asked.
+
+        Exit code: 0 all of it can be used, 2 something cannot; each mistake is a line on stderr.
+        """  # noqa: D205 - the help shows it as a paragraph
+        lines: list[str] = []
+        problems: list[str] = []
+        for look in (_metrics, _web, _baseline):
+            try:
+                lines += look(config)
+            except ConfigError as error:
+                problems += error.problems
+        if problems:
+            raise ConfigError(*problems)
+        for line in lines:
+            click.echo(line)
+        click.echo("OK")
+        return 0
+
+    return group
+
+
+def _use_file(ctx: click.Context, _argument: click.Parameter, path: str | None) -> None:
+    if path is None:
+        return
+    option = next(each for each in ctx.command.params if isinstance(each, Option) and each.key == CONFIG_FILE)
+    if ctx.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE:
+        raise click.UsageError("the configuration file is named twice; leave out --config.file")
+    use_file(ctx, option, path)
+
+
+def _metrics(config: Config) -> tuple[()]:
+    refuse_unknown_metrics(config, METRICS)
+    return ()
+
+
+def _web(config: Config) -> Iterator[str]:
+    """A line on the web configuration, if the options name one."""
+    if config.web_config_file is not None:
+        security = SecuritySource(config.web_config_file).current.config
+        tls = "HTTPS" if security.tls is not None else "plain HTTP"
+        users = f"{len(security.users)} user{'s' * (len(security.users) != 1)}" if security.users else "no password"
+        yield f"{config.web_config_file}: {tls}, {users}"
+
+
+def _baseline(config: Config) -> Iterator[str]:
+    """Likewise on the baseline."""
+    if config.baseline_file is not None:
+        try:
+            facts = read_baseline(config.baseline_file).facts
+        except BaselineError as error:
+            cause = error.__cause__
+            raise ConfigError(*(cause.problems if isinstance(cause, DocumentError) else (str(error),))) from error
+        yield f"{config.baseline_file}: {facts.gpu_count} GPUs, recorded {timestamp(facts.at)}"
