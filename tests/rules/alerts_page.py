@@ -33,6 +33,7 @@ severities and labels without editing YAML.
 """
 _RUNBOOKS: Final = "../exporter/gpu_triage/handbook/runbooks"
 _STEP: Final = re.compile(r"Step ([0-9]+)")
+_EXPORTER: Final = "alerts-exporter.yml"
 
 
 def alerts_page(sources: Sequence[RuleSource], told: Mapping[str, Mapping[str, str]]) -> str:
@@ -56,9 +57,10 @@ def _parts(text: str) -> dict[str, str]:
     return {name: value.strip() for name, value in found.items()}
 
 
-def _order(source: RuleSource) -> tuple[int, str]:
+def _order(source: RuleSource) -> tuple[bool, int, str]:
+    """The playbook's steps, then what belongs to several of them, then the exporter itself."""
     step = _STEP.match(source.about)
-    return (int(step[1]) if step else sys.maxsize, source.path)
+    return (source.path == _EXPORTER, int(step[1]) if step else sys.maxsize, source.path)
 
 
 def _title(source: RuleSource) -> str:

@@ -42,6 +42,12 @@ def xid_of_no_gpu(code: int, **labels: str) -> Series:
     return host("gpu_xid_unassigned_last_timestamp_seconds", at, xid=str(code), pci_bus_id=BOARD.address, **labels)
 
 
+def sxid(code: int, switch: str) -> Series:
+    """The last time that an NVSwitch reported this fatal error."""
+    labels = {"sxid": str(code), "pci_bus_id": switch, "fatal": "true"}
+    return host("gpu_nvswitch_sxid_last_timestamp_seconds", [SEEN_AT] * (NOW + 1), **labels)
+
+
 def of_address(alert: str, code: int, **labels: str) -> Exhibit:
     """An alert about a GPU of which only the PCI address is known."""
     return Exhibit(alert, "unassigned-address", xid_of_no_gpu(code, **labels))
@@ -104,6 +110,11 @@ def boards_in_the_slot(kind: str, count: float) -> Series:
     return BOARD.series("gpu_incident_boards_recent", steady(count), **labels)
 
 
+RECORDED = BOARD.series("gpu_flight_recording_timestamp_seconds", steady(1), file="20260314T031207Z-gpu-3-ecc.tar.gz")
+HOST_RECORDED = merged(
+    of_its_host("gpu_flight_recording_timestamp_seconds", 1, file="20260314T021500Z-host-driver.tar.gz"),
+    of_its_host("gpu_flight_recording_timestamp_seconds", 2, file="20260314T031500Z-host-driver.tar.gz"),
+)
 ASKS_FOR = {2: "reboot", 3: "end-of-p2p", 5: "imex", 6: "bus-reset", 7: "system-reboot", 9: "unknown"}
 PROGRAM_ERRORS = tuple(
     merged(
@@ -132,6 +143,7 @@ EXHIBITS: Final = (
     lost("timeout", "timeout"),
     of_address("GpuLost", 79),
     of_gpu("GpuEccUncorrected", uncorrected(1)),
+    of_gpu("GpuEccUncorrected", uncorrected(1), RECORDED, what="recorded"),
     replace(of_gpu("GpuEccUncorrected", uncorrected(3), what="several", owners=(USER,)), cluster="east"),
     of_gpu("GpuRowRemapFailed", BOARD.series("gpu_row_remap_failure", lately(1)), owners=(SLURM,)),
     of_gpu("GpuRecoveryActionNeeded", recovery(1)),
@@ -144,9 +156,24 @@ EXHIBITS: Final = (
     of_address("GpuXidContained", 154),
     of_gpu("GpuXidUnlisted", xid(271)),
     of_address("GpuXidUnlisted", 271),
+    of_gpu("GpuXidSameUnit", BOARD.series("gpu_xid_suspect_unit_processes", lately(3), unit="GPC 10 TPC 1")),
+    of_gpu(
+        "GpuFabricDegraded",
+        *(BOARD.series("gpu_fabric_fault", lately(1), fault=f) for f in ("degraded_bandwidth", "route_recovery")),
+        owners=(SLURM,),
+    ),
+    of_gpu("GpuFabricDegraded", BOARD.series("gpu_fabric_configuration", lately(5, 1)), what="configuration"),
+    of_host("GpuNvswitchFatal", sxid(20034, "0000:c1:00.0"), owners=(SLURM,)),
+    of_host("GpuNvswitchFatal", sxid(20034, "0000:c1:00.0"), sxid(19084, "0000:c2:00.0"), what="two-switches"),
+    of_host(
+        "GpuFabricServiceDown",
+        host("gpu_host_service_running", lately(0, 1), service="nvidia-fabricmanager"),
+        owners=(SLURM,),
+    ),
     without_driver("driver_not_loaded", 8),
     without_driver("version_mismatch", 1, "one-gpu", SLURM),
     of_host("GpuMissing", devices(nvml=7, pci=8, boot=8)),
+    of_host("GpuMissing", devices(nvml=7, pci=8, boot=8), HOST_RECORDED, what="recorded"),
     of_host("GpuMissing", devices(nvml=7, pci=7, expected=8), what="off-the-bus"),
     of_host("GpuMissing", devices(nvml=4, pci=4, expected=8), what="several"),
     of_host("GpuMissing", devices(nvml=1, pci=1, boot=2), what="one-left"),

@@ -148,6 +148,31 @@ PATH: Final = (
         host("gpu_host_infiniband_up", lately(0, 1), device="mlx5_0", port="1"),
         owners=(SLURM,),
     ),
+    of_host(
+        "GpuInfinibandPortFlapping",
+        host("gpu_host_infiniband_link_downs_total", growing(0.1), device="mlx5_0", port="1"),
+        owners=(SLURM,),
+    ),
+    of_host(
+        "GpuInfinibandErrorsRising",
+        host("gpu_host_infiniband_link_errors_total", growing(5), device="mlx5_0", port="1"),
+        owners=(POD,),
+    ),
+    of_host(
+        "GpuInfinibandRateDegraded",
+        host("gpu_host_infiniband_rate_expected_ratio", steady(0.25), device="mlx5_0", port="1"),
+        owners=(SLURM,),
+    ),
+    of_host(
+        "GpuNetworkLinkDegraded",
+        host("gpu_host_network_speed_expected_ratio", steady(0.5), device="bond0"),
+        owners=(SLURM,),
+    ),
+    of_host(
+        "GpuNetworkLinkDegraded",
+        host("gpu_host_network_carrier_downs_total", growing(0.2), device="eno1"),
+        what="flapping",
+    ),
     of_gpu("GpuPcieReplaysRising", BOARD.series("gpu_pcie_replays_total", growing(5))),
     of_gpu("GpuPcieAerErrors", aer("correctable", growing(20)), aer("nonfatal", steady(0))),
     of_gpu("GpuPcieAerErrors", aer("correctable", growing(20)), aer("nonfatal", ONCE), what="uncorrected"),

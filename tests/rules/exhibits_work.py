@@ -60,6 +60,10 @@ def clocked(board: Board, megahertz: float) -> Series:
 
 
 GIB: Final = 2.0**30
+GIVEN: Final = merged(
+    BOARD.series("gpu_allocated", steady(1), workload_namespace="ml", workload_pod="notebook-7"),
+    BOARD.series("gpu_allocated", steady(1), slurm_job_id="4711", user="alice", account="physics"),
+)
 FILLING: Final = merged(
     BOARD.series("gpu_memory_used_bytes", [79 * GIB + minute * 1e7 for minute, _ in enumerate(steady(0))]),
     BOARD.series("gpu_memory_free_bytes", steady(GIB)),
@@ -103,6 +107,14 @@ SOFTWARE: Final = (
         BOARD.series("gpu_processes", steady(1), type="compute"),
         BOARD.series("gpu_busy_seconds_total", growing(0.6)),
         owners=(USER,),
+    ),
+    of_gpu(
+        "GpuAllocatedIdle",
+        BOARD.series("gpu_processes", steady(0), type="compute"),
+        BOARD.series("gpu_busy_seconds_total", growing(0)),
+        GIVEN,
+        what="no-process",
+        owners=(),
     ),
     of_gpu("GpuPersistenceModeOff", BOARD.series("gpu_persistence_mode", steady(0)), owners=()),
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.rules import exhibits_exporter, exhibits_sick, exhibits_speed, exhibits_work
+from tests.rules import exhibits_exporter, exhibits_host, exhibits_sick, exhibits_speed, exhibits_work
 from tests.rules.exhibits import NOW, Exhibit
 from tests.rules.promtool import Alert, Run, ask
 from tests.rules.rulefile import read_rules, rule_files
@@ -17,6 +17,7 @@ from gpu_triage.alerting.rule_source import read_sources
 
 EXHIBITS: Final[tuple[Exhibit, ...]] = (
     *exhibits_sick.EXHIBITS,
+    *exhibits_host.EXHIBITS,
     *exhibits_speed.HELD_BACK,
     *exhibits_speed.PATH,
     *exhibits_work.STARVED,

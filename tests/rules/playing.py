@@ -16,7 +16,7 @@ from tests.rules.verdict import disagreements
 
 from gpu_triage.simulator import Scenario
 
-MOST_GPU_MINUTES = 100
+MOST_GPU_MINUTES = 84
 """A scenario with more takes minutes of a CPU at the shortest scrape interval; ``make long`` plays those too."""
 
 

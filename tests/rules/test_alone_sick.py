@@ -202,3 +202,26 @@ def test_a_slot_that_broke_two_boards_is_blamed_before_the_board(told: Told) -> 
     (alert,) = told("GpuRepeatOffender", series, 20)
     assert "Xid 79 in this slot (3 times" in alert.annotations["description"]
     assert "inspect slot, riser, power and cooling" in alert.annotations["description"]
+
+
+def service(values: list[float]) -> Series:
+    return host("gpu_host_service_running", values, service="nvidia-fabricmanager")
+
+
+def test_a_fabric_manager_that_stops_is_told_of_at_the_next_minute(firing: Firing) -> None:
+    told = firing("GpuFabricServiceDown", service([1.0] * 20 + [0.0] * 20 + [1.0] * 20))
+    assert {21, 39} <= told
+    assert not told & {*range(20), *range(50, 60)}
+
+
+def test_a_host_that_needs_no_fabric_manager_or_has_no_imex_is_not_told_of(firing: Firing) -> None:
+    imex = host("gpu_host_service_running", [1.0] * 20 + [0.0] * 40, service="nvidia-imex")
+    assert firing("GpuFabricServiceDown", {**imex, **host("gpu_driver_up", [1.0] * 60)}) == frozenset()
+
+
+@pytest.mark.parametrize(("configuration", "health", "told"), [(5.0, 1.0, True), (4.0, 1.0, False), (5.0, 2.0, False)])
+def test_a_wrong_configuration_of_the_fabric_is_told_unless_the_gpu_is_unused_or_its_fabric_unhealthy(
+    firing: Firing, configuration: float, health: float, *, told: bool
+) -> None:
+    series = {**gpu("gpu_fabric_configuration", [configuration] * 30), **gpu("gpu_fabric_health", [health] * 30)}
+    assert (20 in firing("GpuFabricDegraded", series, minutes=30)) == told

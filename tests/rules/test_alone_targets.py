@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from tests.rules.handwritten import Firing, Series, Told, host
+from tests.rules.handwritten import MINUTES, Firing, Series, Told, counter, host
 
 HOSTS = 20
 
@@ -120,6 +120,38 @@ def test_a_port_that_was_up_and_is_down_is_told_for_as_long_as_it_is(firing: Fir
 
 def test_a_port_without_a_cable_is_not_told_of(firing: Firing) -> None:
     assert firing("GpuInfinibandPortDown", port([0.0] * 60)) == frozenset()
+
+
+def of_port(what: str, values: Sequence[float]) -> dict[str, Sequence[float]]:
+    return host(f"gpu_host_infiniband_{what}", values, device="mlx5_0", port="1")
+
+
+def test_a_port_that_went_down_twice_does_not_flap_and_one_that_goes_on_does(firing: Firing) -> None:
+    twice = [1.0 if minute in (20, 40) else 0.0 for minute in range(MINUTES)]
+    again = [1.0 if minute % 5 == 0 else 0.0 for minute in range(MINUTES)]
+    assert firing("GpuInfinibandPortFlapping", of_port("link_downs_total", counter(twice))) == frozenset()
+    assert 50 in firing("GpuInfinibandPortFlapping", of_port("link_downs_total", counter(again)))
+
+
+def test_link_errors_that_come_again_rise_and_a_burst_of_some_minutes_does_not(firing: Firing) -> None:
+    burst = [50.0 if 20 <= minute < 26 else 0.0 for minute in range(MINUTES)]
+    again = [50.0 if minute % 12 == 0 else 0.0 for minute in range(MINUTES)]
+    assert firing("GpuInfinibandErrorsRising", of_port("link_errors_total", counter(burst))) == frozenset()
+    assert 55 in firing("GpuInfinibandErrorsRising", of_port("link_errors_total", counter(again)))
+
+
+def test_a_port_that_is_slow_for_some_minutes_or_not_at_all_is_not_told_of(firing: Firing) -> None:
+    for values in ([1.0] * MINUTES, [0.5 if 20 <= minute < 30 else 1.0 for minute in range(MINUTES)]):
+        assert firing("GpuInfinibandRateDegraded", of_port("rate_expected_ratio", values)) == frozenset()
+    assert 50 in firing("GpuInfinibandRateDegraded", of_port("rate_expected_ratio", [0.5] * MINUTES))
+
+
+def test_an_interface_that_flaps_is_told_of_and_one_that_went_down_twice_is_not(firing: Firing) -> None:
+    twice = [1.0 if minute in (20, 25) else 0.0 for minute in range(MINUTES)]
+    again = [1.0 if minute % 5 == 0 else 0.0 for minute in range(MINUTES)]
+    for downs, told in ((twice, False), (again, True)):
+        series = host("gpu_host_network_carrier_downs_total", counter(downs), device="eno1")
+        assert (55 in firing("GpuNetworkLinkDegraded", series)) == told
 
 
 def test_links_that_were_up_and_are_all_down_are_told_for_as_long_as_they_are(firing: Firing) -> None:

@@ -19,6 +19,8 @@ ALLOWED: Mapping[tuple[str, str], str] = {
     ("gpu-triage-software", "instance_gpu:gpu_held:active"): WINDOW,
     ("gpu-triage-capacity", "instance_gpu:gpu_busy:ratio5m"): DAY,
     ("gpu-triage-capacity", "instance_gpu:gpu_allocated_idle:active"): DAY,
+    ("gpu-triage-capacity", "instance_gpu_owner:gpu_allocated:share"): DAY,
+    ("gpu-triage-capacity", "instance_gpu_owner:gpu_busy:share"): DAY,
     ("gpu-triage-capacity", "instance_gpu:gpu_energy_joules:last5m"): DAY,
     ("gpu-triage-capacity", "instance_gpu_class:gpu_bottleneck_seconds:max5m"): DAY,
     ("gpu-triage-capacity", "instance_gpu_name:gpu_info:present"): DAY,

@@ -12,9 +12,9 @@ from tests.rules.verdict import wanted
 from tests.rules.vocabulary import CLASSES
 
 STEPS_SECONDS = (15, 60)
-STEPS_OF_LONG_SECONDS = (30, 60)
-"""Of a scenario that takes half a minute of a CPU; ``make long`` plays it at 15 s too."""
-MOST_GPU_MINUTES = 160
+STEPS_OF_LONG_SECONDS = (60,)
+LONG_GPU_MINUTES = 100
+"""A scenario with more takes half a minute of a CPU; ``make long`` plays it at shorter intervals too."""
 
 EXPECTATIONS = [expectation for scenario in SCENARIOS.values() for expectation in scenario.expectations]
 ELSEWHERE = {
@@ -22,7 +22,6 @@ ELSEWHERE = {
     "GpuExporterAbsent": "test_alone_targets.py: a scenario has a target",
     "GpuExporterXidDeaf": "test_alone_targets.py: the simulated kernel log can be read",
     "GpuExportersDown": "test_alone_targets.py: it takes more than one host",
-    "GpuInfinibandPortDown": "test_alone_targets.py: the simulated ports stay up",
     "GpuDriverVersionDrift": "test_alone.py: it takes two hosts",
     "GpuExporterWebConfigReloadFailed": "test_alone.py: a history has no web server, so no web configuration",
     "GpuTriageWatchdog": "it fires at every step of every scenario, or the scenario fails",
@@ -35,8 +34,8 @@ ELSEWHERE = {
 def test_the_rules_say_of_a_scenario_what_it_expects_and_nothing_else(
     name: str, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
-    steps = STEPS_SECONDS if gpu_minutes(SCENARIOS[name]) <= MOST_GPU_MINUTES else STEPS_OF_LONG_SECONDS
-    play(name, steps, requires_tool, tmp_path)
+    long = gpu_minutes(SCENARIOS[name]) > LONG_GPU_MINUTES
+    play(name, STEPS_OF_LONG_SECONDS if long else STEPS_SECONDS, requires_tool, tmp_path)
 
 
 def test_every_alert_fires_in_some_scenario() -> None:

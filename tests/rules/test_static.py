@@ -22,6 +22,8 @@ RUNBOOKS = "exporter/gpu_triage/handbook/runbooks"
 RECORDED_NAME = re.compile(r"[a-z][a-z0-9_]*:gpu_[a-z0-9_]+:[a-z0-9_]+")
 TEMPLATE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 LABEL = re.compile(r"\$labels\.(\w+)")
+QUERIED = re.compile(r"\| query(?P<sorted> \| sortByLabel)?[^}]*\}\}")
+LISTS = re.compile(r"range \$i, \$\w+ := ")
 DAY = re.compile(r"\[[0-9]*1d[:\]]|1d$")
 ROUTES = {
     "route": {"receiver": "pager", "group_by": ["alertname", "instance"]},
@@ -63,6 +65,16 @@ def test_annotations_talk_of_labels_that_the_alert_has(rule: Rule) -> None:
 @every_alert
 def test_queries_in_annotations_are_as_sound_as_rules(rule: Rule) -> None:
     assert [fault for query in rule.queries() for fault in faults(query, LABELS)] == []
+
+
+@every_alert
+def test_a_list_in_a_text_is_sorted(rule: Rule) -> None:
+    """Prometheus returns series in any order: the text of one alert would change from evaluation to evaluation."""
+    for text in rule.annotations.values():
+        for found in LISTS.finditer(text):
+            here = text.find("}}", found.end()) + 2
+            query = QUERIED.search(text, found.end(), here) or [*QUERIED.finditer(text, 0, found.start())][-1]
+            assert query["sorted"], text[query.start() - 200 : query.end()]
 
 
 @every_alert

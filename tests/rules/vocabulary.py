@@ -33,8 +33,12 @@ ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
     "gpu_job_step_seconds_bucket": (Kind.COUNTER, ("job_name", "le")),
     "gpu_job_step_seconds_sum": (Kind.COUNTER, ("job_name",)),
     "gpu_job_step_seconds_count": (Kind.COUNTER, ("job_name",)),
+    "kube_pod_labels": (Kind.INFO, ("namespace", "pod", "label_team")),
 }
-"""Series that are neither the exporter's nor recorded: Prometheus's own, and those of jobs' files."""
+"""Series that are neither the exporter's nor recorded: of Prometheus, of jobs' files, of kube-state-metrics."""
+
+OF_OTHER_TARGETS: Final = frozenset({"kube_pod_labels"})
+"""Those whose job and instance are not the hosts'."""
 
 _ERRORS = frozenset({*NAMES.values(), STALLED, MISSING, DRIVER_UNAVAILABLE, "library_invalid"})
 _COLLECTORS = frozenset(subject.name for subject in SUBJECTS)

@@ -1,0 +1,101 @@
+"""Whose GPU hours they were: the capacity rules by namespace, user and account, on two hours written by hand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.rules.promtool import Answers, Run, ask, selector
+from tests.rules.rulefile import read_rules, rule_files
+
+if TYPE_CHECKING:
+    from tests.conftest import RequiresTool
+
+MINUTES = 120
+STEP_SECONDS = 60
+ALLOCATED, USED = "owner:gpu_allocated_hours:sum1d", "owner:gpu_busy_hours:sum1d"
+IDLE = "instance_gpu:gpu_allocated_idle_seconds:increase1d"
+
+ZERO = (0.0, 0.0)
+
+Series = dict[str, list[float]]
+
+
+def of_gpu(uuid: str, metric: str, values: tuple[float, float] = (1.0, 0.0), /, **labels: str) -> Series:
+    """A series of a GPU: its first value, and by how much it grows in a minute."""
+    target = {"instance": "host", "job": "gpu-triage", "gpu": uuid, "uuid": uuid}
+    first, growth = values
+    each = [first + growth * minute for minute in range(MINUTES + 1)]
+    return {selector(metric, [*target.items(), *labels.items()]): each}
+
+
+def busy(uuid: str, share: float) -> Series:
+    return of_gpu(uuid, "gpu_busy_seconds_total", (0.0, 60 * share))
+
+
+def pod(uuid: str, namespace: str, name: str, **labels: str) -> Series:
+    return of_gpu(uuid, "gpu_allocated", workload_namespace=namespace, workload_pod=name, **labels)
+
+
+def process(uuid: str, pid: str, user: str, **labels: str) -> Series:
+    return of_gpu(uuid, "gpu_process_info", pid=pid, user=user, **labels)
+
+
+SERIES = {
+    # One pod has it, and uses half of its time; its process runs as root.
+    **(busy("whole", 0.5) | pod("whole", "ml", "train-0")),
+    **process("whole", "1", "root", workload_namespace="ml", workload_pod="train-0"),
+    # Three pods of two namespaces share it.
+    **(busy("sliced", 0.3) | pod("sliced", "ml", "a") | pod("sliced", "dev", "b") | pod("sliced", "dev", "c")),
+    # A job of Slurm has it, and no process is on it.
+    **(busy("empty", 0.0) | of_gpu("empty", "gpu_processes", ZERO, type="compute")),
+    **of_gpu("empty", "gpu_allocated", slurm_job_id="42", user="alice", account="physics"),
+    # Cut into four, of which two are given away.
+    **{key: values for n in range(4) for key, values in of_gpu("cut", "gpu_mig_info", mig_uuid=f"M{n}").items()},
+    **(busy("cut", 0.8) | pod("cut", "mig", "a", mig_uuid="M0") | pod("cut", "mig", "b", mig_uuid="M1")),
+    # No scheduler: two users are on it, one of them twice.
+    **(busy("shared", 1.0) | process("shared", "1", "bob") | process("shared", "2", "bob")),
+    **process("shared", "3", "carol"),
+    # The scheduler says that it is free, and somebody uses it all the same.
+    **(busy("stray", 0.25) | of_gpu("stray", "gpu_allocated", ZERO) | process("stray", "9", "dave")),
+    # Nobody has it.
+    **(busy("free", 0.0) | of_gpu("free", "gpu_allocated", ZERO) | of_gpu("free", "gpu_processes", ZERO)),
+}
+OWNERS = {
+    ("ml", "", ""): (1 + 1 / 3, 0.5 + 0.1),
+    ("dev", "", ""): (2 / 3, 0.2),
+    ("", "alice", "physics"): (1.0, 0.0),
+    ("mig", "", ""): (0.5, 0.4),
+    ("", "bob", ""): (0.5, 0.5),
+    ("", "carol", ""): (0.5, 0.5),
+    ("", "dave", ""): (1.0, 0.25),
+}
+"""GPUs that each owner had, and how much of them it used, by namespace, user and account."""
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory, requires_tool: RequiresTool) -> Answers:
+    rules = tuple(path for path in rule_files() if path.name == "recording.yml")
+    groups = tuple(dict.fromkeys(rule.group for rule in read_rules(rules)))
+    asked = tuple((name, MINUTES * STEP_SECONDS) for name in (ALLOCATED, USED, IDLE))
+    run = Run(rules, groups, STEP_SECONDS, SERIES, asked)
+    return ask(requires_tool("promtool"), run, tmp_path_factory.mktemp("owners"))
+
+
+@pytest.mark.parametrize(("name", "which"), [(ALLOCATED, 0), (USED, 1)])
+def test_hours_go_to_those_who_were_given_the_gpu_else_to_those_who_use_it(
+    answers: Answers, name: str, which: int
+) -> None:
+    found = {
+        tuple(sample.labels.get(label, "") for label in ("workload_namespace", "user", "account")): sample.value
+        for sample in answers.samples[name, MINUTES * STEP_SECONDS]
+    }
+    hours = MINUTES / 60
+    assert found == pytest.approx({owner: shares[which] * hours for owner, shares in OWNERS.items()}, abs=0.05)
+
+
+def test_a_gpu_that_was_given_to_a_job_without_a_process_is_held_and_idle(answers: Answers) -> None:
+    idle = {s.labels["uuid"]: s.value for s in answers.samples[IDLE, MINUTES * STEP_SECONDS]}
+    assert idle["empty"] == pytest.approx(MINUTES * 60, rel=0.05)
+    assert {uuid for uuid, seconds in idle.items() if seconds == 0} >= {"whole", "sliced"}
+    assert idle.get("free", 0) == 0
