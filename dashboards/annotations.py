@@ -9,7 +9,9 @@ from typing import Final
 from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import AnnotationQuery, DataSourceRef
 
+from dashboards.palette import BAD, BETWEEN, INFO
 from dashboards.selectors import gpu, gpu_or_host, host
+from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +59,21 @@ _FIRING = 'alertstate="firing", severity=~"critical|warning"'
 
 ALERTS: Final = Annotation(
     "Alerts",
-    "red",
+    BAD,
     gpu_or_host("ALERTS", _FIRING),
     "{{alertname}} {{instance}} GPU {{gpu}}",
     "severity,action",
 )
 XIDS: Final = Annotation(
     "Xids",
-    "purple",
+    CLASS_COLOURS["hung"],
     f"0 * (time() - {gpu('gpu_xid_last_timestamp_seconds')} < 60) + 1",
     "Xid {{xid}} {{instance}} GPU {{gpu}}",
     "xid",
 )
 DRIVER: Final = Annotation(
     "Driver changes",
-    "blue",
+    INFO,
     (
         f"{host('gpu_driver_info')}\n"
         f"unless on (job, instance, driver_version) {host('gpu_driver_info')} offset 3m\n"
@@ -82,7 +84,7 @@ DRIVER: Final = Annotation(
 )
 RESTARTS: Final = Annotation(
     "Exporter restarts",
-    "yellow",
+    BETWEEN,
     f"resets({host('gpu_exporter_scrapes_total')}[5m]) > 0",
     "Exporter restarted on {{instance}}",
     "instance",

@@ -18,10 +18,17 @@ SCHEMA_VERSION = 39
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row and its panels, laid out from left to right."""
+    """A row and its panels, laid out from left to right.
+
+    Attributes:
+        title: of the row; "" for panels above all rows.
+        panels: in their order.
+        folded: whether the row is collapsed when the dashboard opens, and its panels ask nothing until it is unfolded.
+    """
 
     title: str
     panels: tuple[PanelBuilder, ...]
+    folded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,7 @@ class Board:
         refresh: how often it asks again; "" for never.
         one_gpu: whether it is about a single GPU, not all that the variables choose.
         per_gpu: whether GPUs can be chosen.
+        owners: whether namespaces, pods, Slurm jobs and users can be chosen.
         marks: whether events are marked on the time axis.
         runbooks: whether panels link runbooks, which an exporter serves.
     """
@@ -48,6 +56,7 @@ class Board:
     refresh: str = "30s"
     one_gpu: bool = False
     per_gpu: bool = True
+    owners: bool = False
     marks: bool = True
     runbooks: bool = False
 
@@ -55,19 +64,39 @@ class Board:
 def build(board: Board) -> model.Dashboard:
     """The dashboard as Grafana knows it."""
     builder = sdk.Dashboard(board.title).uid(board.uid).description(board.description).tags([TAG])
-    builder = builder.readonly().tooltip(model.DashboardCursorSync.CROSSHAIR).timezone("browser")
+    builder = builder.editable().tooltip(model.DashboardCursorSync.CROSSHAIR).timezone("browser")
     builder = builder.time(f"now-{board.since}", "now").refresh(board.refresh)
     builder = builder.links([_other_dashboards()]).variables(_variables(board))
     if board.marks:
         builder = builder.annotations(list(ANNOTATIONS))
     for row in board.rows:
-        if row.title:
-            builder = builder.with_row(sdk.Row(row.title).id(panel_id(f"row {row.title}")))
+        head = sdk.Row(row.title).id(panel_id(f"row {row.title}"))
+        if row.folded:
+            for panel in row.panels:
+                head = head.with_panel(panel)
+            builder = builder.with_row(head)
+            continue
+        builder = builder.with_row(head) if row.title else builder
         for panel in row.panels:
             builder = builder.with_panel(panel)
     found = builder.build()
     found.schema_version = SCHEMA_VERSION
+    _close_gaps(found)
     return found
+
+
+def _close_gaps(found: model.Dashboard) -> None:
+    """Move what is below a folded row up to it: its panels take no space until it is unfolded, as Grafana saves it."""
+    gap, below = 0, None
+    for each in found.panels or ():
+        if each.grid_pos is None:
+            continue
+        if below is not None:
+            gap = each.grid_pos.y - below
+        inside = each.panels if isinstance(each, model.RowPanel) else []
+        for place in (each.grid_pos, *(panel.grid_pos for panel in inside if panel.grid_pos is not None)):
+            place.y -= gap
+        below = each.grid_pos.y + 1 if inside else None
 
 
 def _other_dashboards() -> sdk.DashboardLink:
@@ -79,6 +108,18 @@ def _other_dashboards() -> sdk.DashboardLink:
         .include_vars(include_vars=True)
         .keep_time(keep_time=True)
     )
+
+
+POD_LABEL = "pod_label"
+"""Variable with the label of kube_pod_labels by which GPUs are counted."""
+
+_OWNER_LABELS = {
+    "namespace": ("Namespace", "workload_namespace"),
+    "pod": ("Pod", "workload_pod"),
+    "slurm_job": ("Slurm job", "slurm_job_id"),
+    "user": ("User", "user"),
+}
+"""Heading and label of the variables by which `selectors.OWNER` chooses."""
 
 
 def _variables(board: Board) -> list[Builder[model.VariableModel]]:
@@ -94,6 +135,14 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
         found.append(_labels("instance", "Host", instances, ".+"))
         # Alerts about a host have no GPU: "all GPUs" includes them.
         found += [_labels("gpu", "GPU", gpus, ".*")] if board.per_gpu else []
+    if board.owners:
+        owned = '{__name__=~"gpu_allocated|gpu_process_info", job=~"$job", instance=~"$instance"}'
+        # What has no pod, and what is in no job, counts as well while all are chosen.
+        found += [
+            _labels(name, label, f"label_values({owned}, {of})", ".*") for name, (label, of) in _OWNER_LABELS.items()
+        ]
+        pod_label = sdk.TextBoxVariable(POD_LABEL).label("Label of pods").default_value("label_team")
+        found.append(pod_label)
     # Every exporter serves all runbooks: if this one is down, choose another.
     return [*found, _one_label("exporter", "Runbooks from", instances)] if board.runbooks else found
 

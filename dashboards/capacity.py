@@ -39,6 +39,7 @@ def board() -> Board:
             Row("", _tiles()),
             Row("By model", (_busy_by_model(), _lost_by_class(), _lost_by_model(), _devices())),
             Row("By workload", (_busy_by_workload(), _idle_by_workload(), _energy_by_workload())),
+            Row("By namespace, user and account", (_had_by_owner(), _lost_by_owner(), _owners())),
             Row("By host and GPU", (_least_busy(), _most_lost(), _headroom(), _throttled())),
         ),
     )
@@ -62,7 +63,7 @@ def _tiles() -> tuple[PanelBuilder, ...]:
             size=TILE,
         ),
         tile(
-            "GPU hours held and idle, last day",
+            "GPU hours allocated but idle, last day",
             "Hours in which a process held a GPU and hardly used it: capacity paid for and wasted.",
             f"sum({_IDLE}) / 3600",
             unit="h",
@@ -140,7 +141,7 @@ def _busy_by_workload() -> PanelBuilder:
 
 def _idle_by_workload() -> PanelBuilder:
     return lines(
-        "GPU hours held and idle per day, by workload",
+        "GPU hours allocated but idle per day, by workload",
         "GPUs held without being used, usually by notebooks and forgotten sessions: a limit on their lifetime pays "
         "off.",
         [Query("workload:gpu_allocated_idle_seconds:sum1d / 3600", "workload {{workload}}")],
@@ -157,6 +158,53 @@ def _energy_by_workload() -> PanelBuilder:
         unit="joule",
         every=STEP,
     )
+
+
+def _had_by_owner() -> PanelBuilder:
+    return lines(
+        "GPU hours allocated per day, by owner",
+        "Hours for which each namespace, or user and account of Slurm, had a GPU: given by the scheduler, else held by "
+        "its processes.",
+        [Query("owner:gpu_allocated_hours:sum1d", _OWNER)],
+        unit="h",
+        size=Size(12, 8),
+        every=STEP,
+        stacked=True,
+    )
+
+
+def _lost_by_owner() -> PanelBuilder:
+    return lines(
+        "GPU hours allocated but unused per day, by owner",
+        "The part of these hours in which the GPU did nothing for them. Talk to the largest first.",
+        [Query("owner:gpu_allocated_hours:sum1d - owner:gpu_busy_hours:sum1d", _OWNER)],
+        unit="h",
+        size=Size(12, 8),
+        every=STEP,
+        stacked=True,
+    )
+
+
+def _owners() -> PanelBuilder:
+    by = "workload_namespace, user, account"
+    had, used = (f"sum by ({by}) (owner:gpu_{what}_hours:sum1d)" for what in ("allocated", "busy"))
+    return table_of(
+        "GPU hours by owner, last day",
+        "What each namespace, or user and account, had, used and left unused. A shared GPU counts by shares.",
+        (
+            Column("Namespace", label="workload_namespace"),
+            Column("User", label="user"),
+            Column("Account", label="account"),
+            Column("Had", expr=f"topk({MOST_ROWS}, {had})", unit="h", decimals=1),
+            Column("Used", expr=used, unit="h", decimals=1),
+            Column("Lost", expr=f"{had} - {used}", unit="h", decimals=1),
+        ),
+        sort="-Lost",
+        size=Size(24, 8),
+    )
+
+
+_OWNER = "{{workload_namespace}} {{user}} {{account}}"
 
 
 def _least_busy() -> PanelBuilder:

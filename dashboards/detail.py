@@ -5,7 +5,7 @@ from __future__ import annotations
 from dashboards.board import Board, Row
 from dashboards.detail_health import health, host_beside, power
 from dashboards.detail_links import links
-from dashboards.detail_processes import instances, processes
+from dashboards.detail_processes import instances, process_profiles, processes
 from dashboards.judgement import findings
 from dashboards.panels import PanelBuilder, Query, Size, lines, tile, timeline
 from dashboards.selectors import bottleneck, by_gpu, by_host, gpu, host, legend, rate
@@ -28,7 +28,17 @@ def board() -> Board:
         since="3h",
         runbooks=True,
         one_gpu=True,
-        rows=(_now(), _activity(), power(), links(), health(), processes(), instances(), host_beside()),
+        rows=(
+            _now(),
+            _activity(),
+            power(),
+            links(),
+            health(),
+            processes(),
+            process_profiles(),
+            instances(),
+            host_beside(),
+        ),
     )
 
 
@@ -59,7 +69,7 @@ def _now() -> Row:
             findings(Size(14, 7)),
             _time_in_each_class(),
             table_of(
-                "What it is",
+                "Identity",
                 "Model, firmware and location. GPUs of one job that differ here may differ in speed.",
                 (
                     HOST,
@@ -70,7 +80,7 @@ def _now() -> Row:
                 size=Size(24, 4),
             ),
             table_of(
-                "How it is set",
+                "Settings",
                 "Modes and settings. N/A: this model does not have it. Without persistence mode, each process takes "
                 "seconds longer to start; a compute mode other than default keeps further processes out.",
                 (
@@ -108,6 +118,7 @@ def _now() -> Row:
 _IDENTITY = {
     "name": "Model",
     "pci_bus_id": "PCI address",
+    "minor_number": "Device file number",
     "serial": "Serial",
     "uuid": "UUID",
     "architecture": "Architecture",
@@ -156,7 +167,7 @@ def _value(title: str, meaning: str, expr: str, unit: str) -> PanelBuilder:
 
 def _activity() -> Row:
     return Row(
-        "What it does",
+        "Activity",
         (
             lines(
                 "Utilisation",
@@ -173,7 +184,7 @@ def _activity() -> Row:
                 top=1,
             ),
             lines(
-                "Inside the SMs",
+                "SM and pipeline activity",
                 "From GPM, Hopper and later: SMs with work, resident warps, tensor cores, memory, and the arithmetic "
                 "pipes. The highest one is what limits the job.",
                 [

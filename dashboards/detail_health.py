@@ -7,7 +7,7 @@ from dashboards.panels import Query, Size, lines
 from dashboards.selectors import by_gpu, gpu, host, in_15m, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
-from dashboards.words import FABRIC_HEALTH, FABRIC_STATE, NO_FAULT, RECOVERY
+from dashboards.words import FABRIC_CONFIGURATION, FABRIC_HEALTH, FABRIC_STATE, NO_FAULT, PORT_STATE, RECOVERY
 
 
 def power() -> Row:
@@ -47,7 +47,7 @@ def power() -> Row:
                 top=1,
             ),
             lines(
-                "Time held back, by reason",
+                "Throttling time by reason",
                 "Share of time in which each reason lowered the clocks. Idle is normal, and so is the power cap at "
                 "full load.",
                 [Query(rate(gpu("gpu_throttle_seconds_total")), legend("{{reason}}"))],
@@ -105,12 +105,34 @@ def health() -> Row:
                     Column("Fabric", expr=by_gpu(gpu("gpu_fabric_state")), words=FABRIC_STATE),
                     Column("Fabric's health", expr=by_gpu(gpu("gpu_fabric_health")), words=FABRIC_HEALTH),
                     Column(
+                        "Fabric's configuration",
+                        expr=by_gpu(gpu("gpu_fabric_configuration")),
+                        words=FABRIC_CONFIGURATION,
+                    ),
+                    Column("Failures in one unit", expr=by_gpu(gpu("gpu_xid_suspect_unit_processes"))),
+                    Column("Fabric's faults", expr=f"sum by (job, instance, gpu) ({gpu('gpu_fabric_fault')})"),
+                    Column(
                         "Last reset",
                         expr=f"1000 * {by_gpu(gpu('gpu_reset_timestamp_seconds'))}",
                         unit="dateTimeFromNow",
                     ),
                     Column("Error", label="error"),
                     Column("Fails", expr=f"max by (job, instance, gpu, error) ({gpu('gpu_error_info')})"),
+                ),
+                size=Size(24, 4),
+            ),
+            table_of(
+                "Fabric over several hosts",
+                "GPUs of one clique reach each other's memory through the switches, also on other hosts. No data: the "
+                "fabric ends at the host, or there is none.",
+                (
+                    HOST,
+                    GPU_COLUMN,
+                    Column("Fabric", label="cluster_uuid"),
+                    Column("Clique", label="clique"),
+                    Column(
+                        "Joined", expr=f"max by (job, instance, gpu, cluster_uuid, clique) ({gpu('gpu_fabric_info')})"
+                    ),
                 ),
                 size=Size(24, 4),
             ),
@@ -204,7 +226,7 @@ def health() -> Row:
 def host_beside() -> Row:
     """What its host does at the same time."""
     return Row(
-        "The host around it",
+        "Host resources",
         (
             lines(
                 "CPU time, by NUMA node",
@@ -251,6 +273,41 @@ def host_beside() -> Row:
                 unit="Bps",
             ),
             lines(
+                "Network port utilisation",
+                "Shown while a port or an interface runs below the speed that it had, or that its like have: cable, "
+                "transceiver or switch port.",
+                [
+                    Query(host("gpu_host_infiniband_rate_expected_ratio") + " < 1", _PORT),
+                    Query(host("gpu_host_network_speed_expected_ratio") + " < 1", "{{instance}} {{device}}"),
+                ],
+                unit="percentunit",
+                top=1,
+            ),
+            lines(
+                "Network port events in 15 minutes",
+                "Link errors, downs and timeouts; each event of its own where the exporter runs with "
+                "--metrics.profile full.",
+                [
+                    Query(in_15m(host("gpu_host_infiniband_link_errors_total")), _PORT + " link errors"),
+                    Query(in_15m(host("gpu_host_infiniband_link_downs_total")), _PORT + " went down"),
+                    Query(in_15m(host("gpu_host_infiniband_timeouts_total")), _PORT + " timeouts"),
+                    Query(in_15m(host("gpu_host_infiniband_events_total")) + " > 0", _PORT + " {{event}}"),
+                    Query(in_15m(host("gpu_host_network_carrier_downs_total")), "{{instance}} {{device}} went down"),
+                ],
+                unit="short",
+            ),
+            table_of(
+                "Ports without a link",
+                "Their physical state. Polling or disabled: no signal, or no cable.",
+                (
+                    HOST,
+                    Column("Port of", label="device"),
+                    Column("Port", label="port"),
+                    Column("State", expr=_port_state(), words=PORT_STATE),
+                ),
+                size=Size(8, 7),
+            ),
+            lines(
                 "Memory of the host",
                 "Available and total, and swap in use.",
                 [
@@ -265,6 +322,10 @@ def host_beside() -> Row:
 
 
 _PORT = "{{instance}} {{device}} port {{port}}"
+
+
+def _port_state() -> str:
+    return f"max by (job, instance, device, port) ({host('gpu_host_infiniband_physical_state')} != 5)"
 
 
 def _working() -> str:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dashboards.board import Row
 from dashboards.panels import Query, Size, lines
-from dashboards.selectors import gpu, legend
+from dashboards.selectors import gpu, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
 
 
 def processes() -> Row:
     """Processes and pods on it."""
-    per_process = "{{process}} {{pid}} on {{instance}} GPU {{gpu}}"
     return Row(
-        "Who uses it",
+        "Workloads",
         (
             table_of(
                 "Processes and pods",
@@ -28,6 +27,16 @@ def processes() -> Row:
                     ),
                     Column("Memory", expr=_of_process("gpu_process_memory_bytes"), unit="bytes"),
                     Column("SM use", expr=_of_process("gpu_process_sm_utilization_ratio"), unit="percentunit"),
+                    Column(
+                        "Started",
+                        expr=f"1000 * {_of_process('gpu_process_start_timestamp_seconds')}",
+                        unit="dateTimeFromNow",
+                    ),
+                    Column(
+                        "Hangs since",
+                        expr=f"1000 * {_of_process('gpu_process_blocked_since_timestamp_seconds')}",
+                        unit="dateTimeFromNow",
+                    ),
                     Column("CPUs on its node", expr=_of_process("gpu_process_numa_local")),
                     Column(
                         "Memory on its node",
@@ -37,16 +46,30 @@ def processes() -> Row:
                 ),
                 size=Size(24, 7),
             ),
+            table_of(
+                "Allocations",
+                "Pods and Slurm jobs that the GPU, or a MIG device of it, was given to, whether or not they use it. "
+                "Has it 0: it is free. No data: nobody tells, see docs/jobs.md of the exporter.",
+                (
+                    HOST,
+                    GPU_COLUMN,
+                    *(Column(title, label=label) for label, title in _HOLDER.items()),
+                    Column(
+                        "Has it", expr=f"max by (job, instance, gpu, {', '.join(_HOLDER)}) ({gpu('gpu_allocated')})"
+                    ),
+                ),
+                size=Size(24, 5),
+            ),
             lines(
                 "Memory of each process",
                 "A process that keeps growing leaks.",
-                [Query(gpu("gpu_process_memory_bytes"), per_process)],
+                [Query(gpu("gpu_process_memory_bytes"), _PER_PROCESS)],
                 unit="bytes",
             ),
             lines(
                 "SM use of each process",
                 "Which of several processes uses the GPU.",
-                [Query(gpu("gpu_process_sm_utilization_ratio"), per_process)],
+                [Query(gpu("gpu_process_sm_utilization_ratio"), _PER_PROCESS)],
                 unit="percentunit",
             ),
             lines(
@@ -65,6 +88,36 @@ def processes() -> Row:
     )
 
 
+def process_profiles() -> Row:
+    """What the processes on it take from the host: the exporter publishes it only with ``--metrics.profile full``."""
+    return Row(
+        "Host use of each process, with --metrics.profile full",
+        (
+            lines(
+                "CPU use of each process",
+                "How many CPUs' time it takes, all its threads. At 1 for long: a single thread does all the work.",
+                [Query(rate(gpu("gpu_process_cpu_seconds_total")), _PER_PROCESS)],
+                unit="short",
+            ),
+            lines(
+                "Host memory of each process",
+                "What it has in RAM. One that keeps growing ends in the OOM killer.",
+                [Query(gpu("gpu_process_resident_memory_bytes"), _PER_PROCESS)],
+                unit="bytes",
+            ),
+            lines(
+                "Threads of each process",
+                "One that keeps growing leaks threads.",
+                [Query(gpu("gpu_process_threads"), _PER_PROCESS)],
+                unit="short",
+            ),
+        ),
+        folded=True,
+    )
+
+
+_PER_PROCESS = "{{process}} {{pid}} on {{instance}} GPU {{gpu}}"
+
 _OWNER = {
     "process": "Process",
     "pid": "PID",
@@ -75,6 +128,16 @@ _OWNER = {
     "workload_pod": "Pod",
     "workload_container": "Pod's container",
     "slurm_job_id": "Slurm job",
+}
+
+
+_HOLDER = {
+    "workload_namespace": "Namespace",
+    "workload_pod": "Pod",
+    "workload_container": "Pod's container",
+    "slurm_job_id": "Slurm job",
+    "user": "User",
+    "account": "Account",
 }
 
 

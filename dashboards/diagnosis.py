@@ -1,4 +1,4 @@
-"""GPU fast diagnosis, for incidents: a verdict per step, bottleneck and findings per GPU, then a row per step."""
+"""GPU fast diagnosis, for incidents: a verdict per step, bottleneck and findings per GPU, a folded row per step."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from dashboards.board import Board, Row
 from dashboards.diagnosis_host import software, starved, tune
 from dashboards.diagnosis_machine import held_back, path, sick
 from dashboards.judgement import findings, gpus_lost, time_lost
+from dashboards.palette import BAD, GOOD, GREY, INFO, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, panel_id, tile, timeline
 from dashboards.selectors import MOST_SERIES, bottleneck, bottleneck_in, gpu, gpu_or_host, host, worst
 from dashboards.steps import COUNTED, RUNBOOKS_URL, SEEN, STEPS, TUNE, Step, alerts_of
-from dashboards.tables import HOST, Column, detail_link, table_of
+from dashboards.tables import GPU, NARROW_HOST, Column, table_of
 from dashboards.words import BOTTLENECK, SEVERITY, STEP, UP
 
 UID = "gpu-triage-diagnosis"
@@ -20,31 +21,31 @@ RULES_ANSWER = 'ALERTS{alertname="GpuTriageWatchdog", alertstate="firing"}'
 
 
 def board() -> Board:
-    """The dashboard; its first rows of panels fill a screen of 1080 lines."""
+    """The dashboard: a first screen of 1080 lines that loads at once, and a folded row for each step."""
     return Board(
         uid=UID,
         title="GPU fast diagnosis",
         description="Why is this GPU job slow or sick? Read the verdicts from left to right; the first that is not OK "
-        "is where to start. The rows below follow the playbook's order.",
+        "is where to start: click it, or unfold the row of its number below.",
         since="3h",
         runbooks=True,
         rows=(
             Row("", _first_screen()),
+            _watched(),
             sick(),
             held_back(),
             path(),
             starved(),
             software(),
             tune(),
-            Row("What it cost", (gpus_lost(Size(12, 9)), time_lost(Size(12, 9)))),
-            _watched(),
+            Row("Cost of the incident", (gpus_lost(Size(12, 9)), time_lost(Size(12, 9))), folded=True),
         ),
     )
 
 
 def _first_screen() -> tuple[PanelBuilder, ...]:
     verdicts = (_verdict(step) for step in STEPS)
-    return (*verdicts, _pace(), _bottleneck(), findings(Size(10, 10)), _alerts(), *_work())
+    return (*verdicts, _pace(), _bottleneck(), findings(Size(11, 10)), _alerts(), *_work())
 
 
 def verdict_query(step: Step) -> str:
@@ -91,8 +92,8 @@ def _verdict(step: Step) -> PanelBuilder:
         verdict_query(step),
         unit="none" if step is TUNE else "suffix: suspect",
         size=Size(3, 4),
-        words=((-1, "N/A", "#808080"), (0, "none", "#808080")) if step is TUNE else STEP,
-        steps=limits((1, "blue")) if step is TUNE else limits((1, "orange" if step is SEEN else "dark-red")),
+        words=((-1, "N/A", GREY), (0, "none", GREY)) if step is TUNE else STEP,
+        steps=limits((1, INFO)) if step is TUNE else limits((1, WATCH if step is SEEN else BAD)),
         links=(
             ("Look at it", f"/d/{UID}?viewPanel={panel_id(step.key_panel)}&${{__url_time_range}}&${{__all_variables}}"),
             ("What the playbook says", step.url),
@@ -131,7 +132,7 @@ def _bottleneck() -> PanelBuilder:
         f"time. With more than {MOST_SERIES} GPUs: the worst.",
         worst(bottleneck()),
         BOTTLENECK,
-        size=Size(14, 10),
+        size=Size(13, 10),
         show_value=VisibilityMode.AUTO,
     )
 
@@ -147,11 +148,11 @@ def _alerts() -> PanelBuilder:
         "Alerts firing now, the most severe first; click a name to open its runbook. The watchdog always fires: an "
         "empty table means that the rules do not run.",
         (
-            Column("Severity", expr=f"{severity}\nor\n{watchdog}", words=SEVERITY, width=80),
-            Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=220),
-            HOST,
-            Column("GPU", label="gpu", link=detail_link(), width=50),
-            Column("Action", label="action", width=120),
+            Column("Severity", expr=f"{severity}\nor\n{watchdog}", words=SEVERITY, width=96),
+            Column("Alert", label="alertname", link=("Runbook", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=200),
+            NARROW_HOST,
+            GPU,
+            Column("Action", label="action", width=128),
         ),
         sort="Severity",
         size=Size(9, 7),
@@ -167,7 +168,7 @@ def _work() -> tuple[PanelBuilder, ...]:
     size = Size(5, 7)
     return (
         lines(
-            "Steps of each job",
+            "Step rate of each job",
             "Step rate as each job reports it. Find the moment at which it drops, and see which colour above changes "
             "just before. A job at its usual pace is not slow, whatever else shows.",
             [Query(host("instance_job_name:gpu_job_steps:rate5m"), "{{instance}} {{job_name}}")],
@@ -182,10 +183,10 @@ def _work() -> tuple[PanelBuilder, ...]:
             unit="percentunit",
             size=size,
             top=1,
-            line_at=(0.8, "green"),
+            line_at=(0.8, GOOD),
         ),
         lines(
-            "GPU power, as a share of the limit",
+            "GPU power relative to limit",
             "Power tells real work from busy waiting. Busy but low power: ranks wait for each other. One GPU below its "
             "peers at the same load: look for throttling.",
             worst(gpu("instance_gpu:gpu_power:ratio_to_limit")),
@@ -198,7 +199,7 @@ def _work() -> tuple[PanelBuilder, ...]:
 def _watched() -> Row:
     published = host("gpu_exporter_last_publication_timestamp_seconds")
     return Row(
-        f"{SEEN.title} The exporter itself",
+        SEEN.row,
         (
             timeline(
                 SEEN.key_panel,
@@ -221,9 +222,10 @@ def _watched() -> Row:
                 ],
                 unit="s",
                 size=Size(12, 7),
-                line_at=(45, "orange"),
+                line_at=(45, WATCH),
             ),
         ),
+        folded=True,
     )
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards.board import Row
+from dashboards.palette import GOOD, GREY, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines, timeline
 from dashboards.selectors import bottleneck, bottleneck_in, by_gpu, gpu, host, rate, worst
 from dashboards.steps import SOFTWARE, STARVED, TUNE
 from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.words import BOTTLENECK, Words
 
-_WAITING: Final[Words] = ((0, "not waiting", "#808080"), *BOTTLENECK)
+_WAITING: Final[Words] = ((0, "not waiting", GREY), *BOTTLENECK)
 
 
 def starved() -> Row:
     """Is it starved?"""
     return Row(
-        STARVED.title,
+        STARVED.row,
         (
             timeline(
                 STARVED.key_panel,
@@ -34,15 +35,15 @@ def starved() -> Row:
                 unit="percentunit",
                 size=Size(12, 8),
                 top=1,
-                line_at=(0.9, "orange"),
+                line_at=(0.9, WATCH),
             ),
             lines(
-                "I/O wait, as a share of CPU time",
+                "I/O wait share of CPU time",
                 "Above a tenth while GPUs wait: storage. The kernel counts it only while CPUs are idle, so a busy host "
                 "hides it.",
                 [Query(f"{_cpu('iowait', _BY_HOST)} / {_cpu('.+', _BY_HOST)}", "{{instance}}")],
                 unit="percentunit",
-                line_at=(0.1, "orange"),
+                line_at=(0.1, WATCH),
             ),
             lines(
                 "Pressure",
@@ -51,7 +52,7 @@ def starved() -> Row:
                 [Query(_rate("gpu_host_pressure_seconds_total"), "{{instance}} {{resource}} {{kind}}")],
                 unit="percentunit",
                 top=1,
-                line_at=(0.2, "orange"),
+                line_at=(0.2, WATCH),
             ),
             _nfs(),
             lines(
@@ -66,7 +67,7 @@ def starved() -> Row:
                 ],
                 unit="percentunit",
                 top=1,
-                line_at=(0.9, "orange"),
+                line_at=(0.9, WATCH),
             ),
             lines(
                 "Busiest CPU, by NUMA node",
@@ -74,7 +75,16 @@ def starved() -> Row:
                 [Query(host("gpu_host_cpu_busiest_ratio"), "{{instance}} node {{numa_node}}")],
                 unit="percentunit",
                 top=1,
-                line_at=(0.98, "orange"),
+                line_at=(0.98, WATCH),
+            ),
+            lines(
+                "Clock of the busiest CPU, by NUMA node",
+                "As a share of its highest. Below 0.45 while it is busy: a governor, a power cap or heat holds it "
+                "back. No data: no CPU is busy, or the host does not tell, as most virtual machines.",
+                [Query(host("gpu_host_cpu_busiest_frequency_ratio"), "{{instance}} node {{numa_node}}")],
+                unit="percentunit",
+                top=1,
+                line_at=(0.45, WATCH),
             ),
             _network(),
             lines(
@@ -83,7 +93,7 @@ def starved() -> Row:
                 "every step of the job pays for it. Swap in use alone means nothing.",
                 [Query(_rate("gpu_host_swap_in_bytes_total"), "{{instance}}")],
                 unit="Bps",
-                line_at=(1048576, "orange"),
+                line_at=(1048576, WATCH),
             ),
             lines(
                 "Network errors and drops",
@@ -96,6 +106,7 @@ def starved() -> Row:
                 unit="pps",
             ),
         ),
+        folded=True,
     )
 
 
@@ -122,7 +133,7 @@ def _nfs() -> PanelBuilder:
         "it, is slow: ask whoever runs it. No data: no NFS mount in use.",
         [Query(f"{seconds} / ({operations} >= 10)", "{{instance}} {{mount}}")],
         unit="s",
-        line_at=(0.05, "orange"),
+        line_at=(0.05, WATCH),
     )
 
 
@@ -130,7 +141,7 @@ def _network() -> PanelBuilder:
     ethernet = f"on (job, instance, device) ({host('gpu_host_network_speed_bytes_per_second')} > 0)"
     infiniband = f"on (job, instance, device, port) ({host('gpu_host_infiniband_rate_bytes_per_second')} > 0)"
     return lines(
-        "Network traffic, as a share of line rate",
+        "Network utilisation",
         "Each adapter, both directions. Near 1 while GPUs wait: the network is the limit. Far below it with slow "
         "collectives: look for a bad link or a wrong route.",
         [
@@ -140,7 +151,7 @@ def _network() -> PanelBuilder:
             Query(f"{_rate('gpu_host_infiniband_transmit_bytes_total')} / {infiniband}", f"{_PORT} sent"),
         ],
         unit="percentunit",
-        line_at=(0.85, "orange"),
+        line_at=(0.85, WATCH),
     )
 
 
@@ -151,7 +162,7 @@ _PORT = f"{_ADAPTER} port {{{{port}}}}"
 def software() -> Row:
     """Is the software in the way?"""
     return Row(
-        SOFTWARE.title,
+        SOFTWARE.row,
         (
             table_of(
                 SOFTWARE.key_panel,
@@ -192,7 +203,7 @@ def software() -> Row:
                 ),
                 unit="percentunit",
                 floor=None,
-                line_at=(0.9, "orange"),
+                line_at=(0.9, WATCH),
             ),
             lines(
                 "GPU memory in use",
@@ -200,18 +211,55 @@ def software() -> Row:
                 worst(f"{gpu('gpu_memory_used_bytes')} / {gpu('gpu_memory_total_bytes')}"),
                 unit="percentunit",
                 top=1,
-                line_at=(0.97, "orange"),
+                line_at=(0.97, WATCH),
             ),
             timeline(
-                "Held and idle",
+                "Allocated but idle GPUs",
                 "A process holds the GPU and uses less than 0.05 of it. For hours: free it, or find out what the job "
                 "waits for.",
                 worst(gpu("instance_gpu:gpu_allocated_idle:active")),
-                ((0, "no", "green"), (1, "idle", "orange")),
+                ((0, "no", GOOD), (1, "idle", WATCH)),
                 size=Size(8, 7),
             ),
+            table_of(
+                "Kernel log events",
+                "Trouble that the kernel log tells of, within a day: killed and hung processes, storage that does not "
+                "answer, hardware errors. The subject is what the message names. docs/kernel-events.md explains the "
+                "kinds. No data: nothing was logged, or the kernel log cannot be read.",
+                (
+                    HOST,
+                    Column("Kind", label="kind"),
+                    Column("Subject", label="subject"),
+                    Column("Last", expr=f"1000 * {_BY_SUBJECT} ({host(_LAST_EVENT)})", unit="dateTimeFromNow"),
+                ),
+                sort="-Last",
+                size=Size(16, 7),
+            ),
+            lines(
+                "Kernel log events in 5 minutes",
+                "By kind, in five minutes. One incident can be several messages.",
+                [Query(f"increase({host('gpu_host_kernel_events_total')}[5m]) > 0", "{{instance}} {{kind}}")],
+                unit="short",
+                size=Size(8, 7),
+            ),
+            lines(
+                "Processes blocked in the kernel",
+                "For how long a thread of the process has waited in the kernel without running once. It cannot be "
+                "killed meanwhile. No data: none does.",
+                [Query(worst(f"time() - {_BY_PROCESS} ({gpu(_BLOCKED_SINCE)})"), _BLOCKED)],
+                unit="s",
+                line_at=(300, WATCH),
+            ),
         ),
+        folded=True,
     )
+
+
+_LAST_EVENT = "gpu_host_kernel_event_last_timestamp_seconds"
+_BY_SUBJECT = "max by (job, instance, kind, subject)"
+_BLOCKED_SINCE = "gpu_process_blocked_since_timestamp_seconds"
+_BY_PROCESS = "min by (job, instance, gpu, pid, process, wait_channel)"
+_BLOCKED = "{{instance}} GPU {{gpu}} {{process}} ({{pid}}) {{wait_channel}}"
 
 
 _COMPUTE = 'type=~"compute|mps"'
@@ -220,7 +268,7 @@ _COMPUTE = 'type=~"compute|mps"'
 def tune() -> Row:
     """Only then tune."""
     return Row(
-        TUNE.title,
+        TUNE.row,
         (
             lines(
                 TUNE.key_panel,
@@ -245,6 +293,7 @@ def tune() -> Row:
                 top=1,
             ),
         ),
+        folded=True,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dashboards.board import Row
+from dashboards.palette import BAD, GOOD, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, timeline
 from dashboards.selectors import by_gpu, gpu, host, in_15m, legend, rate, worst
 from dashboards.steps import HELD_BACK, PATH, SICK
@@ -10,13 +11,13 @@ from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.words import NO_FAULT, REACHED, RECOVERY, SUSPECT, UP
 
 XID_CATALOGUE = ("What NVIDIA says of this Xid", "https://docs.nvidia.com/deploy/xid-errors/index.html")
-FAULT = limits((1, "dark-red"))
+FAULT = limits((1, BAD))
 
 
 def sick() -> Row:
     """Is it sick?"""
     return Row(
-        SICK.title,
+        SICK.row,
         (
             table_of(
                 SICK.key_panel,
@@ -43,7 +44,7 @@ def sick() -> Row:
                 size=Size(14, 9),
             ),
             table_of(
-                "Xids, latest first",
+                "Recent Xids",
                 "Errors that the driver reported for each GPU, and when. 79: the GPU fell off the bus. 48, 94, 95: "
                 "memory. 13, 31, 43: usually the program. No data: none since the start of the host's kernel log.",
                 (
@@ -85,13 +86,14 @@ def sick() -> Row:
                 size=Size(8, 8),
             ),
         ),
+        folded=True,
     )
 
 
 def held_back() -> Row:
     """Is it held back?"""
     return Row(
-        HELD_BACK.title,
+        HELD_BACK.row,
         (
             _throttled(
                 HELD_BACK.key_panel,
@@ -101,25 +103,25 @@ def held_back() -> Row:
                 0.1,
             ),
             _throttled(
-                "Time held back by the power brake or an unexplained slowdown",
+                "Power brake and unexplained slowdown",
                 "The board slows itself down: power supply, or a signal from the chassis. A share that stays above the "
                 "line goes to whoever runs the hardware.",
                 "hw_power_brake|hw_slowdown",
                 0.05,
             ),
             _throttled(
-                "Time held back by the power cap",
+                "Power cap throttling",
                 "Near 1 for hours is normal at full load. It is a finding only if the power limit, in the next panel, "
                 "is below its default.",
                 "sw_power_cap",
                 0.5,
             ),
             lines(
-                "Power limit, as a share of its default",
+                "Power limit relative to default",
                 "Below 1: somebody or something lowered the limit. Find out who, and reset it with nvidia-smi -pl.",
                 worst(power_limit()),
                 unit="percentunit",
-                line_at=(1, "orange"),
+                line_at=(1, WATCH),
             ),
             lines(
                 "Temperature",
@@ -136,16 +138,16 @@ def held_back() -> Row:
                 unit="hertz",
             ),
             lines(
-                "Margin before thermal slowdown",
+                "Thermal margin",
                 "How far each GPU is below the temperature at which the hardware slows it down. Below 5 degrees it "
                 "will throttle in the next warm hour: cool it first.",
                 worst(gpu("gpu_temperature_margin_celsius")),
                 unit="celsius",
                 floor=None,
-                line_at=(5, "orange"),
+                line_at=(5, WATCH),
             ),
             lines(
-                "Application clocks, as a share of their default",
+                "Application clocks relative to default",
                 "Below 1: somebody lowered the application clocks; nvidia-smi -rac resets them. No data: this driver "
                 "does not report them.",
                 [
@@ -155,16 +157,17 @@ def held_back() -> Row:
                     )
                 ],
                 unit="percentunit",
-                line_at=(1, "orange"),
+                line_at=(1, WATCH),
             ),
         ),
+        folded=True,
     )
 
 
 def path() -> Row:
     """Is the path to it broken?"""
     return Row(
-        PATH.title,
+        PATH.row,
         (
             lines(
                 PATH.key_panel,
@@ -175,7 +178,7 @@ def path() -> Row:
                 size=Size(12, 8),
             ),
             table_of(
-                "PCIe links, actual and expected",
+                "PCIe links: actual and expected",
                 "Width and generation now, what they should be, and what the slot supports. Slot below the card: the "
                 "card is in the wrong slot. Link below the slot: a fault. A lower generation while idle is normal.",
                 link_columns(),
@@ -194,7 +197,7 @@ def path() -> Row:
                     ),
                 ],
                 unit="short",
-                line_at=(30, "orange"),
+                line_at=(30, WATCH),
             ),
             lines(
                 "NVLink links down",
@@ -212,6 +215,35 @@ def path() -> Row:
                         worst(f"sum by (job, instance, gpu, type) (increase({gpu('gpu_nvlink_errors_total')}[15m]))"),
                         legend("{{type}}"),
                     )
+                ],
+                unit="short",
+            ),
+            lines(
+                "Network port errors in 15 minutes",
+                "Errors of the links of InfiniBand and RoCE ports, links that went down, and RDMA requests that nobody "
+                "acknowledged. Link errors on one port: its cable or transceiver. Timeouts alone: look at the other "
+                "hosts of the job and at the switches. No data: nothing of it.",
+                [
+                    Query(in_15m(host("gpu_host_infiniband_link_errors_total")) + " > 0", f"{_PORT} link errors"),
+                    Query(in_15m(host("gpu_host_infiniband_link_downs_total")) + " > 0", f"{_PORT} went down"),
+                    Query(in_15m(host("gpu_host_infiniband_timeouts_total")) + " > 0", f"{_PORT} timeouts"),
+                    Query(in_15m(host("gpu_host_network_carrier_downs_total")) + " > 0", f"{_ADAPTER} went down"),
+                ],
+                unit="short",
+                line_at=(30, WATCH),
+            ),
+            lines(
+                "NVSwitch fabric faults",
+                "Shown only while something is: faults that the driver reports of a GPU's part of the NVSwitch fabric, "
+                "services that do not run, errors of switches in the last 15 minutes (SXid). A fatal SXid or a service "
+                "that does not run: drain the host.",
+                [
+                    Query(worst(gpu("gpu_fabric_fault") + " > 0"), legend("{{fault}}")),
+                    Query(f"1 - {host('gpu_host_service_running')} > 0", "{{instance}} {{service}} does not run"),
+                    Query(
+                        f"(time() - {host('gpu_nvswitch_sxid_last_timestamp_seconds')} < bool 900) > 0",
+                        "{{instance}} {{pci_bus_id}} SXid {{sxid}}, fatal: {{fatal}}",
+                    ),
                 ],
                 unit="short",
             ),
@@ -243,7 +275,12 @@ def path() -> Row:
                 unit="Bps",
             ),
         ),
+        folded=True,
     )
+
+
+_ADAPTER = "{{instance}} {{device}}"
+_PORT = f"{_ADAPTER} port {{{{port}}}}"
 
 
 def power_limit() -> str:
@@ -260,7 +297,7 @@ def link_columns() -> tuple[Column, ...]:
             "Share",
             expr=by_gpu(gpu("instance_gpu:gpu_pcie_link:ratio_to_expected")),
             unit="percentunit",
-            steps=limits((0.99, "green"), base="orange"),
+            steps=limits((0.99, GOOD), base=WATCH),
         ),
         Column("Width", expr=by_gpu(gpu("gpu_pcie_link_width"))),
         Column("Expected width", expr=by_gpu(gpu("gpu_pcie_link_expected_width"))),
@@ -285,7 +322,7 @@ def _throttled(title: str, description: str, reasons: str, from_share: float) ->
         [Query(worst(share), legend("{{reason}}"))],
         unit="percentunit",
         top=1,
-        line_at=(from_share, "dark-red"),
+        line_at=(from_share, BAD),
     )
 
 

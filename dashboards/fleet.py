@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dashboards.board import Board, Row
 from dashboards.fleet_differences import differences
+from dashboards.fleet_jobs import jobs
 from dashboards.fleet_links import links
 from dashboards.judgement import BOTTLENECK_COLUMN, HOST_VERDICT_COLUMN, VERDICT_COLUMN
+from dashboards.palette import BAD, GOOD, INFO, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, tile
 from dashboards.selectors import bottleneck, by_gpu, by_host, gpu, gpu_or_host, host
 from dashboards.tables import GPU, HOST, Column, table_of
@@ -29,11 +31,14 @@ def board() -> Board:
     return Board(
         uid="gpu-triage-fleet",
         title="GPU fleet & topology",
-        description="All GPU hosts, the worst first; how their GPUs are linked, and which differ from their peers.",
+        description="All GPU hosts, the worst first; whose their GPUs are, how they are linked, and which differ from "
+        "their peers.",
         since="6h",
         refresh="1m",
+        owners=True,
         rows=(
             Row("", (*_tiles(), _classes(), _worst_hosts(), _worst_gpus(), _repeat_offenders())),
+            jobs(),
             links(),
             differences(),
             Row("Exporters", (_exporters(), _collectors())),
@@ -47,16 +52,16 @@ def _tiles() -> tuple[PanelBuilder, ...]:
              unit="none", size=TILE),
         tile("GPUs", "GPUs that answer the driver.", f"count({gpu('gpu_up')} == 1)", unit="none", size=TILE),
         tile("GPUs not answering", "Lost or stalled. Above 0: see the worst GPUs below.",
-             _count(f"{gpu('gpu_up')} == 0", gpu("gpu_up")), unit="none", size=TILE, steps=limits((1, "dark-red"))),
+             _count(f"{gpu('gpu_up')} == 0", gpu("gpu_up")), unit="none", size=TILE, steps=limits((1, BAD))),
         tile("GPUs missing", "GPUs on the PCI bus that the driver does not list, all selected hosts.",
              f"sum(clamp_min({by_host(host('gpu_devices', _PCI))} - {by_host(host('gpu_devices', _NVML))}, 0))",
-             unit="none", size=TILE, steps=limits((1, "dark-red"))),
+             unit="none", size=TILE, steps=limits((1, BAD))),
         tile("GPUs to drain", "GPUs with a critical finding: take them, or their hosts, out of service.",
-             _with_verdict("drain"), unit="none", size=TILE, steps=limits((1, "dark-red"))),
+             _with_verdict("drain"), unit="none", size=TILE, steps=limits((1, BAD))),
         tile("GPUs to watch", "GPUs with a warning: worth a ticket, not a page.", _with_verdict("watch"), unit="none",
-             size=TILE, steps=limits((1, "orange"))),
+             size=TILE, steps=limits((1, WATCH))),
         tile("GPUs held up", "GPUs limited by heat, power, clocks, their link, a hang or their host.",
-             _count(f"{bottleneck()} {_LIMITED}", bottleneck()), unit="none", size=TILE, steps=limits((1, "orange"))),
+             _count(f"{bottleneck()} {_LIMITED}", bottleneck()), unit="none", size=TILE, steps=limits((1, WATCH))),
         tile("Busy GPUs", "Mean busy share of all selected GPUs.", f"avg({gpu('instance_gpu:gpu_busy:ratio5m')})",
              unit="percentunit", size=TILE, decimals=0, graph=True),
     )  # fmt: skip
@@ -106,13 +111,13 @@ def _worst_hosts() -> PanelBuilder:
                 "GPUs held up",
                 expr=f"count by (job, instance) ({bottleneck()} {_LIMITED})\n"
                 f"or 0 * count by (job, instance) ({bottleneck()})",
-                steps=limits((1, "orange")),
+                steps=limits((1, WATCH)),
             ),
             Column(
                 "Critical alerts",
                 expr=f"count by (job, instance) ({gpu_or_host('ALERTS', _CRITICAL)})\n"
                 f"or 0 * count by (job, instance) ({host('gpu_exporter_build_info')})",
-                steps=limits((1, "dark-red")),
+                steps=limits((1, BAD)),
             ),
             Column(
                 "Hours lost, last day",
@@ -166,12 +171,12 @@ def _repeat_offenders() -> PanelBuilder:
             GPU,
             Column("Slot", label="pci_bus_id"),
             Column("Fault", label="kind"),
-            Column("On this board", expr=_incidents('by="board"'), steps=limits((2, "orange"))),
-            Column("In this slot", expr=_incidents('by="slot"'), steps=limits((2, "orange"))),
+            Column("On this board", expr=_incidents('by="board"'), steps=limits((2, WATCH))),
+            Column("In this slot", expr=_incidents('by="slot"'), steps=limits((2, WATCH))),
             Column(
                 "Boards in this slot",
                 expr=f"max by (job, instance, gpu, pci_bus_id, kind) ({gpu('gpu_incident_boards_recent', _MONTH)})",
-                steps=limits((2, "dark-red")),
+                steps=limits((2, BAD)),
             ),
         ),
         sort=("-On this board", "-In this slot"),
@@ -200,19 +205,19 @@ def _exporters() -> PanelBuilder:
             Column(
                 "Simulated",
                 expr=by_host(host("gpu_exporter_simulated")),
-                words=((0, "no", "green"), (1, "yes", "blue")),
+                words=((0, "no", GOOD), (1, "yes", INFO)),
             ),
             Column(
                 "Released",
                 expr=by_host(host("gpu_exporter_gpus_released")),
-                words=((0, "no", "green"), (1, "yes", "orange")),
+                words=((0, "no", GOOD), (1, "yes", WATCH)),
             ),
             Column("Xid sources", expr=f"sum by (job, instance) ({host('gpu_exporter_xid_source_up')})"),
             Column(
                 "Failing collectors",
                 expr=f"count by (job, instance) ({host('gpu_exporter_collector_success')} == 0)\n"
                 f"or 0 * count by (job, instance) ({host('gpu_exporter_collector_success')})",
-                steps=limits((1, "orange")),
+                steps=limits((1, WATCH)),
             ),
         ),
         sort="Status",

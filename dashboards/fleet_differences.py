@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Row
 from dashboards.diagnosis_machine import power_limit
+from dashboards.palette import GOOD, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import by_gpu, by_host, gpu, gpu_or_host, host
 from dashboards.tables import GPU, HOST, Column, table_of
@@ -12,7 +13,7 @@ from dashboards.words import ON
 
 def differences() -> Row:
     """What differs."""
-    return Row("What differs", (_drift(), _baseline(), _settings(), _versions(), _drivers(), _alerts_by_name()))
+    return Row("Differences", (_drift(), _baseline(), _settings(), _versions(), _drivers(), _alerts_by_name()))
 
 
 def _drift() -> PanelBuilder:
@@ -50,7 +51,7 @@ def _baseline() -> PanelBuilder:
             Column(
                 "Differs",
                 expr=f"max by (job, instance, gpu, field) ({gpu_or_host('gpu_baseline_mismatch')})",
-                words=((0, "no", "green"), (1, "yes", "orange")),
+                words=((0, "no", GOOD), (1, "yes", WATCH)),
             ),
         ),
         sort="-Differs",

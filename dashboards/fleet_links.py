@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Row
 from dashboards.diagnosis_machine import link_columns
+from dashboards.palette import BAD, BETWEEN, GOOD, WATCH
 from dashboards.panels import PanelBuilder, Size
 from dashboards.selectors import both_ways, by_gpu, gpu
 from dashboards.tables import GPU, HOST, Column, matrix, table_of
@@ -64,7 +65,7 @@ def _levels() -> PanelBuilder:
     )
 
 
-_LEVEL_COLOURS = ("green", "green", "light-green", "yellow", "orange", "red")
+_LEVEL_COLOURS = (GOOD, GOOD, GOOD, BETWEEN, WATCH, BAD)
 _LEVELS = tuple(
     (rank, name, colour)
     for rank, (name, colour) in enumerate(zip(GPU_TOPOLOGY_INFO.words["level"], _LEVEL_COLOURS, strict=True))

@@ -7,7 +7,7 @@ from typing import Final
 from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import LOST, bottleneck, by_gpu, by_host, gpu, host, lost_seconds, rate
 from dashboards.steps import RUNBOOKS_URL
-from dashboards.tables import GPU, HOST, Column, detail_link, table_of
+from dashboards.tables import GPU, HOST, NARROW_HOST, Column, table_of
 from dashboards.words import BOTTLENECK, CLASS, HOST_VERDICT, NOT_READ, SEVERITY, VERDICT
 from gpu_triage.subjects.judgement import (
     GPU_BOTTLENECK_SECONDS_TOTAL,
@@ -39,12 +39,12 @@ def findings(size: Size) -> PanelBuilder:
         "the host. What began first is often the cause of the rest. A finding appears within a minute; its alert "
         "follows if it lasts.",
         (
-            Column("Severity", expr=severity, words=SEVERITY[:3], width=80),
-            Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=190),
-            HOST,
-            Column("GPU", label="gpu", link=detail_link(), width=50),
-            Column("Action", label="action", width=130),
-            Column("Since", expr=f"1000 * min by ({by}) ({_present()})", unit="dateTimeFromNow"),
+            Column("Severity", expr=severity, words=SEVERITY[:3], width=96),
+            Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=186),
+            NARROW_HOST,
+            GPU,
+            Column("Action", label="action", width=128),
+            Column("Since", expr=f"1000 * min by ({by}) ({_present()})", unit="dateTimeFromNow", min_width=112),
         ),
         sort=("Severity", "Since"),
         size=size,

@@ -36,6 +36,7 @@ from grafana_foundation_sdk.models.dashboard import (
 )
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from dashboards.palette import GOOD
 from dashboards.selectors import LEGEND
 from dashboards.words import Words, mapping
 
@@ -82,7 +83,7 @@ def panel_id(title: str) -> int:
     return crc32(title.encode()) % 1_000_000 + 1
 
 
-def limits(*steps: tuple[float, str], base: str = "green") -> ThresholdsBuilder:
+def limits(*steps: tuple[float, str], base: str = GOOD) -> ThresholdsBuilder:
     """Thresholds from a value on, each with its colour, over a base colour."""
     found = [Threshold(value=None, color=base), *(Threshold(value=value, color=colour) for value, colour in steps)]
     return ThresholdsBuilder().mode(ThresholdsMode.ABSOLUTE).steps(found)
@@ -217,7 +218,8 @@ def _per_gpu(queries: Sequence[Query] | str) -> bool:
 
 
 def _target(ref: str, query: Query) -> Dataquery:
-    return Dataquery().ref_id(ref).expr(query.expr).legend_format(query.legend).datasource(datasource())
+    """A query without a data source: it takes the panel's, and the file stays small."""
+    return Dataquery().ref_id(ref).expr(query.expr).legend_format(query.legend)
 
 
 def _ranged(ref: str, query: Query) -> Dataquery:

@@ -10,6 +10,9 @@ from gpu_triage.subjects.judgement import GPU_BOTTLENECK, GPU_BOTTLENECK_SECONDS
 JOB_INSTANCE: Final = 'job=~"$job", instance=~"$instance"'
 GPU: Final = f'{JOB_INSTANCE}, gpu=~"$gpu"'
 
+OWNER: Final = 'workload_namespace=~"$namespace", workload_pod=~"$pod", slurm_job_id=~"$slurm_job", user=~"$user"'
+"""Of series that say whose a GPU is, where the dashboard has variables for it (Board.owners)."""
+
 MOST_SERIES: Final = 40
 """GPUs that a panel can show legibly."""
 

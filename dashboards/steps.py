@@ -18,9 +18,10 @@ class Step:
     """One question of the playbook.
 
     Attributes:
-        title: number and question, as the row and the tile have it.
+        title: number and subject, as the tile has it and the row begins.
+        contents: what its row shows, for those who look at the folded rows.
         anchor: of its section in the playbook.
-        rules: file of its alerts, in rules/; "" where it has none.
+        groups: what the groups of its alerts are called, or begin with; "" where it has none.
         classes: bottleneck classes that mean yes.
         judged_by: series without which the question has no answer.
         per_gpu: whether that series is a GPU's, not a host's.
@@ -29,13 +30,19 @@ class Step:
     """
 
     title: str
+    contents: str
     anchor: str
-    rules: str
+    groups: str
     classes: tuple[str, ...]
     judged_by: str
     per_gpu: bool
     key_panel: str
     decide: str
+
+    @property
+    def row(self) -> str:
+        """Title of its row."""
+        return f"{self.title}: {self.contents}"
 
     @property
     def url(self) -> str:
@@ -44,19 +51,21 @@ class Step:
 
 
 SEEN: Final = Step(
-    "0 Can you trust it?",
+    "0 Monitoring",
+    "exporters and scrapes",
     "0-can-you-trust-what-you-see",
-    "alerts-exporter.yml",
+    "gpu-triage-exporter",
     (),
     "gpu_exporter_build_info",
     per_gpu=False,
-    key_panel="Exporters that respond",
+    key_panel="Exporter status",
     decide="Repair the exporter or its scrape first: the panels below only show what it sees.",
 )
 SICK: Final = Step(
-    "1 Sick?",
+    "1 GPU health",
+    "ECC, Xids, driver",
     "1-is-it-sick",
-    "alerts-sick.yml",
+    "gpu-triage-sick",
     ("sick",),
     "gpu_bottleneck",
     per_gpu=True,
@@ -64,29 +73,32 @@ SICK: Final = Step(
     decide="Drain the host and follow the runbook of the alert; tuning a sick GPU wastes the night.",
 )
 HELD_BACK: Final = Step(
-    "2 Held back?",
+    "2 Throttling",
+    "heat, power, clocks",
     "2-is-it-held-back",
-    "alerts-held-back.yml",
+    "gpu-triage-held-back",
     ("thermal", "power_brake", "power_cap", "clock_cap"),
-    "gpu_throttle_active",
+    "gpu_throttle_seconds_total",
     per_gpu=True,
-    key_panel="Time held back by heat",
+    key_panel="Thermal throttling",
     decide="Heat and power brake go to the machine room; a lowered limit goes to whoever set it.",
 )
 PATH: Final = Step(
-    "3 Path broken?",
+    "3 Interconnect",
+    "PCIe, NVLink, fabric, network ports, peers",
     "3-is-the-path-to-it-broken",
-    "alerts-path.yml",
+    "gpu-triage-path",
     ("pcie_link", "numa"),
     "gpu_pcie_link_expected_width",
     per_gpu=True,
-    key_panel="PCIe link bandwidth, as a share of what it should be",
+    key_panel="PCIe bandwidth relative to expected",
     decide="Move the job to another GPU and have the card, riser and slot inspected.",
 )
 STARVED: Final = Step(
-    "4 Starved?",
+    "4 Host resources",
+    "storage, CPU, memory, network",
     "4-is-it-starved",
-    "alerts-starved.yml",
+    "gpu-triage-starved",
     ("memory", "storage", "cpu", "network"),
     "gpu_host_cpu_busiest_ratio",
     per_gpu=False,
@@ -94,9 +106,10 @@ STARVED: Final = Step(
     decide="Relieve the scarce resource; the GPUs themselves are fine.",
 )
 SOFTWARE: Final = Step(
-    "5 Software?",
+    "5 Software",
+    "processes, slow ranks, kernel log",
     "5-is-the-software-in-the-way",
-    "alerts-software.yml",
+    "gpu-triage-software",
     ("hung", "communication"),
     "gpu_sm_utilization_ratio",
     per_gpu=True,
@@ -104,7 +117,8 @@ SOFTWARE: Final = Step(
     decide="Talk to the job's owner: look for a hang, an imbalance, or ranks waiting for each other.",
 )
 TUNE: Final = Step(
-    "6 GPU-bound?",
+    "6 GPU-bound work",
+    "SM, tensor core and memory activity",
     "6-only-then-tune",
     "",
     ("compute",),
@@ -118,9 +132,10 @@ STEPS: Final = (SEEN, SICK, HELD_BACK, PATH, STARVED, SOFTWARE, TUNE)
 
 def alerts_of(step: Step) -> tuple[str, ...]:
     """Names of its alerts, as the rules have them now."""
-    if not step.rules:
+    if not step.groups:
         return ()
-    groups = yaml.safe_load((RULES / step.rules).read_text(encoding="utf-8"))["groups"]
+    files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(RULES.glob("alerts-*.yml"))]
+    groups = [group for file in files for group in file["groups"] if group["name"].startswith(step.groups)]
     alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
     return tuple(sorted({rule["alert"] for rule in alerts if rule["labels"]["severity"] in COUNTED}))
 

@@ -10,11 +10,15 @@ from grafana_foundation_sdk.builders.dashboard import ThresholdsConfig
 from grafana_foundation_sdk.models.dashboard import DataTransformerConfig, DynamicConfigValue
 
 from dashboards.panels import BROKEN, FULL, PanelBuilder, Size, datasource, limits, panel_id, refs, table_target
-from dashboards.words import Words, mapping
+from dashboards.words import PLAIN, Words, mapping
 
 ABSENT = "N/A"
 """What a cell says if the GPU does not report the value."""
+NO_LABEL = "-"
+"""What a cell says if the series does not have the label, such as the GPU of a finding about a host."""
 
+_MATRIX_CELL = 64
+"""Width in pixels: the eight GPUs of a host fit beside each other."""
 _BACKGROUND = {"type": "color-background", "mode": "basic"}
 
 
@@ -31,7 +35,8 @@ class Column:
         absent: what a cell without a value says.
         steps: thresholds that colour the cell.
         link: title and address of what a click opens.
-        width: in pixels; None as needed.
+        width: in pixels; None: an equal share of what the other columns leave.
+        min_width: in pixels, of a column without a width; None: Grafana's 150.
         decimals: None as needed.
     """
 
@@ -44,6 +49,7 @@ class Column:
     steps: ThresholdsConfig | None = None
     link: tuple[str, str] | None = None
     width: int | None = None
+    min_width: int | None = None
     decimals: int | None = None
 
 
@@ -57,7 +63,8 @@ def detail_link(gpu_column: str = "GPU") -> tuple[str, str]:
 
 
 HOST = Column("Host", label="instance")
-GPU = Column("GPU", label="gpu", link=detail_link(), width=60)
+NARROW_HOST = Column("Host", label="instance", min_width=100)
+GPU = Column("GPU", label="gpu", link=detail_link(), width=62)
 
 
 def table_of(
@@ -110,7 +117,8 @@ def matrix(
     panel = panel.mappings(mapping(words, absent="-")).thresholds(limits(base="text"))
     options = {"rowField": row, "columnField": column, "valueField": "Value", "emptyValue": "null"}
     panel = panel.transformations([DataTransformerConfig(id_val="groupingToMatrix", options=options)])
-    panel = panel.override_by_field_type("number", [DynamicConfigValue("custom.cellOptions", _BACKGROUND)])
+    cells = [DynamicConfigValue("custom.cellOptions", _BACKGROUND), DynamicConfigValue("custom.minWidth", _MATRIX_CELL)]
+    panel = panel.override_by_field_type("number", cells)
     return panel.with_target(table_target("A", expr))
 
 
@@ -146,10 +154,13 @@ def _properties(column: Column) -> list[DynamicConfigValue]:
     found = []
     if column.expr:
         found.append(DynamicConfigValue("unit", column.unit))
+    else:
+        # Without this, Grafana fills the cell with the text of an empty table.
+        found.append(DynamicConfigValue("noValue", NO_LABEL))
     if column.expr or column.words:
         absent = column.absent if column.expr else None
         found.append(DynamicConfigValue("mappings", mapping(column.words, absent=absent)))
-    if column.words or column.steps is not None:
+    if column.steps is not None or any(colour != PLAIN for _, _, colour in column.words):
         found.append(DynamicConfigValue("custom.cellOptions", _BACKGROUND))
     if column.steps is not None:
         found.append(DynamicConfigValue("thresholds", column.steps.build()))
@@ -160,4 +171,6 @@ def _properties(column: Column) -> list[DynamicConfigValue]:
         found.append(DynamicConfigValue("links", [{"title": title, "url": url}]))
     if column.width is not None:
         found.append(DynamicConfigValue("custom.width", column.width))
+    if column.min_width is not None:
+        found.append(DynamicConfigValue("custom.minWidth", column.min_width))
     return found

@@ -14,9 +14,11 @@ from grafana_foundation_sdk.models.dashboard import (
     ValueMappingResult,
 )
 
-from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS
-from gpu_triage.gpu.fabric import GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
+from dashboards.palette import BAD, GOOD, GREY, INFO, WATCH
+from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS, COLOURS, TONE_COLOURS
+from gpu_triage.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
 from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.host.infiniband import GPU_HOST_INFINIBAND_PHYSICAL_STATE
 from gpu_triage.subjects.judgement import GPU_BOTTLENECK, GPU_HOST_VERDICT, GPU_VERDICT
 
 Words = Sequence[tuple[int | str, str, str]]
@@ -26,45 +28,54 @@ BOTTLENECK: Final = tuple((value, name, CLASS_COLOURS[name]) for value, name in 
 CLASS: Final = tuple((name, name, colour) for _, name, colour in BOTTLENECK)
 """The classes where they are a label, not a value."""
 
-_VERDICT_COLOURS: Final[Mapping[str, str]] = {"keep": "green", "watch": "orange", "drain": "dark-red"}
+_VERDICT_COLOURS: Final = {verdict.value: TONE_COLOURS[colour.tone] for verdict, colour in COLOURS.items()}
 VERDICT: Final = tuple((value, name, _VERDICT_COLOURS[name]) for value, name in GPU_VERDICT.states.items())
 HOST_VERDICT: Final = tuple((value, name, _VERDICT_COLOURS[name]) for value, name in GPU_HOST_VERDICT.states.items())
 NOT_READ: Final = "not read"
 """What a cell says whose GPU or host has no verdict."""
 
-UP: Final = ((1, "up", "green"), (0, "down", "dark-red"))
-REACHED: Final = ((1, "up", "green"), (0, "lost", "dark-red"))
+UP: Final = ((1, "up", GOOD), (0, "down", BAD))
+REACHED: Final = ((1, "up", GOOD), (0, "lost", BAD))
 """Of a GPU: one that is lost or stalled is not just down."""
-YES: Final = ((1, "yes", "green"), (0, "no", "red"))
-ON: Final = ((1, "on", "text"), (0, "off", "text"))
-NO_FAULT: Final = ((0, "no", "green"), (1, "yes", "dark-red"))
-SUSPECT: Final = ((0, "no", "green"), (1, "yes", "orange"))
-ALLOWED: Final = ((1, "yes", "green"), (0, "refused", "red"), (2, "unknown", "#808080"))
-STEP: Final = ((-1, "N/A", "#808080"), (0, "OK", "green"))
+YES: Final = ((1, "yes", GOOD), (0, "no", BAD))
+PLAIN: Final = "text"
+"""The color of text, for states that are neither good nor bad. Cells get no background in it: it is nearly white."""
+ON: Final = ((1, "on", PLAIN), (0, "off", PLAIN))
+NO_FAULT: Final = ((0, "no", GOOD), (1, "yes", BAD))
+SUSPECT: Final = ((0, "no", GOOD), (1, "yes", WATCH))
+ALLOWED: Final = ((1, "yes", GOOD), (0, "refused", BAD), (2, "unknown", GREY))
+STEP: Final = ((-1, "N/A", GREY), (0, "OK", GOOD))
 SEVERITY: Final = (
-    (1, "critical", "dark-red"),
-    (2, "warning", "orange"),
-    (3, "info", "blue"),
-    (4, "none", "#808080"),
+    (1, "critical", BAD),
+    (2, "warning", WATCH),
+    (3, "info", INFO),
+    (4, "none", GREY),
 )
 _RECOVERY_COLOURS: Final[Mapping[str, str]] = {
-    "nothing": "green",
-    "drain peer-to-peer work": "orange",
-    "drain and reset": "orange",
+    "nothing": GOOD,
+    "drain peer-to-peer work": WATCH,
+    "drain and reset": WATCH,
 }
 RECOVERY: Final = tuple(
-    (value, name, _RECOVERY_COLOURS.get(name, "dark-red")) for value, name in GPU_RECOVERY_ACTION.states.items()
+    (value, name, _RECOVERY_COLOURS.get(name, BAD)) for value, name in GPU_RECOVERY_ACTION.states.items()
 )
 _FABRIC_COLOURS: Final[Mapping[str, str]] = {
-    "not started": "red",
-    "in progress": "orange",
-    "completed": "green",
-    "healthy": "green",
-    "unhealthy": "red",
-    "limited capacity": "orange",
+    "not started": BAD,
+    "in progress": WATCH,
+    "completed": GOOD,
+    "healthy": GOOD,
+    "unhealthy": BAD,
+    "limited capacity": WATCH,
 }
 FABRIC_STATE: Final = tuple((value, name, _FABRIC_COLOURS[name]) for value, name in GPU_FABRIC_STATE.states.items())
 FABRIC_HEALTH: Final = tuple((value, name, _FABRIC_COLOURS[name]) for value, name in GPU_FABRIC_HEALTH.states.items())
+FABRIC_CONFIGURATION: Final = tuple(
+    (value, name, GOOD if name == "nothing" else WATCH) for value, name in GPU_FABRIC_CONFIGURATION.states.items()
+)
+PORT_STATE: Final = tuple(
+    (value, name, GOOD if name == "link up" else WATCH)
+    for value, name in GPU_HOST_INFINIBAND_PHYSICAL_STATE.states.items()
+)
 
 
 def mapping(words: Words, *, absent: str | None = None) -> list[ValueMapping]:
@@ -75,7 +86,7 @@ def mapping(words: Words, *, absent: str | None = None) -> list[ValueMapping]:
     }
     found: list[ValueMapping] = [ValueMap(options=texts)] if texts else []
     if absent is not None:
-        result = ValueMappingResult(text=absent, color="#808080", index=len(words))
+        result = ValueMappingResult(text=absent, color=GREY, index=len(words))
         options = DashboardSpecialValueMapOptions(match=SpecialValueMatch.NULL, result=result)
         found.append(SpecialValueMap(options=options))
     return found

@@ -38,10 +38,24 @@ SHIPPED = (
     "no-driver",
     "repeat-offender",
     "rtx-4070-ti-super",
+    "sick-host",
     "v100-old-driver",
 )
 """All shipped scenarios but h100-8, which is the bad night without the night."""
-CASES = ("path", "sick-fabric", "sick-memory", "sick-xid", "starved", "software-barrier", "exporter")
+CASES = (
+    "path",
+    "path-network",
+    "process-blocked",
+    "sick-fabric",
+    "sick-fabric-service",
+    "sick-memory",
+    "sick-xid",
+    "sick-xid-unit",
+    "starved",
+    "software-barrier",
+    "allocated",
+    "exporter",
+)
 """Cases of the rules' tests, for what no shipped scenario shows."""
 DRIFT = "drift"
 """The scenario beside this file."""
@@ -85,7 +99,7 @@ def expected_moments() -> list[tuple[str, Expectation]]:
 def record_fleet(promtool: Path, directory: Path, hosts: Mapping[str, Scenario] | None = None) -> Fleet:
     """What a Prometheus would hold that scraped these hosts, by instance, and ran the shipped rules; all, if None."""
     hosts = scenarios() if hosts is None else hosts
-    return Fleet(_joined([_watched(host, promtool, directory) for host in hosts.values()]), hosts)
+    return Fleet(joined([_watched(host, promtool, directory) for host in hosts.values()]), hosts)
 
 
 def _drift() -> Scenario:
@@ -103,11 +117,12 @@ def _watched(scenario: Scenario, promtool: Path, directory: Path) -> History:
         config=replace(
             history_config(scenario, STEP_SECONDS),
             collectors=OFF_BY_DEFAULT,
+            metrics_include=("gpu_process_*", "gpu_host_infiniband_events_total"),
             baseline_from_host=scenario.name == WITH_BASELINE,
         ),
         target={"drill": "true", **scenario.target.labels},
     )
-    history = _with_job(raw)
+    history = _with_pod_labels(_with_job(raw))
     times = [step * STEP_SECONDS for step in range(history.steps)]
     rules = rule_files()
     run = Run(
@@ -125,7 +140,7 @@ def _watched(scenario: Scenario, promtool: Path, directory: Path) -> History:
             name = labels.pop("recorded", "ALERTS")
             column = made.setdefault((name, tuple(sorted(labels.items()))), array("d", [math.nan]) * history.steps)
             column[round(at / STEP_SECONDS)] = sample.value
-    return _joined([history, replace(history, series=made, families=_families(made))])
+    return joined([history, replace(history, series=made, families=_families(made))])
 
 
 def _with_job(history: History) -> History:
@@ -136,7 +151,20 @@ def _with_job(history: History) -> History:
     labels = next(labels for name, labels in history.series if name == "up")
     key = (JOB_STEPS, tuple(sorted({**dict(labels), "job_name": "pretraining"}.items())))
     made = {key: array("d", [2 * value for value in busy])}
-    return _joined([history, replace(history, series=made, families=_families(made))])
+    return joined([history, replace(history, series=made, families=_families(made))])
+
+
+def _with_pod_labels(history: History) -> History:
+    """The history with what kube-state-metrics says of the pods that have GPUs: all are of one team."""
+    made: dict[SeriesKey, array[float]] = {}
+    for name, labels in history.series:
+        pod = dict(labels).get("workload_pod") if name == "gpu_allocated" else None
+        if pod:
+            of_pod = {"namespace": dict(labels)["workload_namespace"], "pod": pod, "label_team": "vision"}
+            target = {"job": "kube-state-metrics", "instance": "kube-state-metrics:8080"}
+            key = ("kube_pod_labels", tuple(sorted({**of_pod, **target}.items())))
+            made[key] = array("d", [1.0]) * history.steps
+    return joined([history, replace(history, series=made, families=_families(made))]) if made else history
 
 
 def _families(series: Mapping[SeriesKey, Sequence[float]]) -> tuple[Family, ...]:
@@ -149,7 +177,7 @@ def _families(series: Mapping[SeriesKey, Sequence[float]]) -> tuple[Family, ...]
     )
 
 
-def _joined(histories: Sequence[History]) -> History:
+def joined(histories: Sequence[History]) -> History:
     """Histories of one start and step as one, families in one piece each.
 
     What the rules make of all hosts together, such as ``cluster:gpu_devices:sum``, is that of the longest history.

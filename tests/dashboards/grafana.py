@@ -51,6 +51,11 @@ def read(file: str) -> dict[str, Any]:
     return found
 
 
+def rows(board: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows; a collapsed one keeps its panels inside."""
+    return [panel for panel in board["panels"] if panel["type"] == "row"]
+
+
 def panels(board: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Every panel, those in collapsed rows included, without the rows themselves."""
     for panel in board["panels"]:
@@ -98,7 +103,8 @@ def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
         "__range": f"{range_seconds:g}s",
         "job": ".+",
         "instance": ".+",
-        "gpu": ".*",
+        **dict.fromkeys(("gpu", "namespace", "pod", "slurm_job", "user"), ".*"),
+        "pod_label": "label_team",
         **chosen,
     }
     return _BUILT_IN.sub(lambda found: values[found[1] or found[2]], expr)

@@ -63,9 +63,10 @@ class Store:
             return [Series({}, {float(found["result"][0]): float(found["result"][1])})]
         return [Series(one["metric"], {float(one["value"][0]): float(one["value"][1])}) for one in found["result"]]
 
-    def over_time(self, expr: str) -> list[Series]:
-        """What an expression yields over the whole history."""
-        found = self._ask("query_range", query=expr, start=self.start, end=self.end, step=STEP_SECONDS)
+    def over_time(self, expr: str, until_seconds: float | None = None) -> list[Series]:
+        """What an expression yields from the start of the history until a scenario time; None: until its end."""
+        end = self.end if until_seconds is None else self.start + until_seconds
+        found = self._ask("query_range", query=expr, start=self.start, end=end, step=STEP_SECONDS)
         return [
             Series(one["metric"], {float(at): float(value) for at, value in one["values"]}) for one in found["result"]
         ]

@@ -71,7 +71,7 @@ def test_a_table_has_the_columns_that_it_names(store: Store, panel: Mapping[str,
 def test_the_queries_of_a_table_share_the_labels_that_join_their_rows(store: Store, panel: Mapping[str, Any]) -> None:
     mine = [target for target in TARGETS if target.panel is panel]
     shared = frozenset.intersection(*(_labels(answer(store, target)) for target in mine))
-    assert "instance" in shared
+    assert shared & {"instance", "user"}, "rows are of hosts, or of those whose hours they are"
 
 
 def _labels(found: Iterable[Series]) -> frozenset[str]:
@@ -196,6 +196,11 @@ def test_the_table_lists_the_expected_alerts_and_always_the_watchdog(
     for text in expectation.alerts:
         labels = {name: value for name, value in wanted(text).labels.items() if name in {"alertname", "gpu"}}
         assert any(labels.items() <= each.items() for each in listed), text
+
+
+def test_a_healthy_host_is_judged_at_every_step_and_nothing_is_suspect(store: Store) -> None:
+    said = {step.title: verdict(store, step, NIGHT, 9 * 60) for step in STEPS if step is not TUNE}
+    assert said == dict.fromkeys(said, 0)
 
 
 def test_a_host_without_a_driver_is_sick_and_its_gpus_are_not_judged(store: Store) -> None:

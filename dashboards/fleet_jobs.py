@@ -1,0 +1,79 @@
+"""GPU fleet & topology: whose GPUs they are."""
+
+from __future__ import annotations
+
+from dashboards.board import POD_LABEL, Row
+from dashboards.palette import GOOD
+from dashboards.panels import Query, Size, lines
+from dashboards.selectors import OWNER, bottleneck, by_gpu, gpu
+from dashboards.tables import GPU, HOST, Column, table_of
+from dashboards.words import BOTTLENECK
+
+_LABELS = {
+    "workload_namespace": "Namespace",
+    "workload_pod": "Pod",
+    "slurm_job_id": "Slurm job",
+    "user": "User",
+    "account": "Account",
+}
+
+
+def jobs() -> Row:
+    """Who has which GPU."""
+    return Row(
+        "GPU owners",
+        (
+            table_of(
+                "GPUs by pod, Slurm job and user",
+                "Who was given each GPU, else whose processes are on it, for the namespaces, pods, jobs and users "
+                "chosen above. Not busy for hours: ask the owner to free it.",
+                (
+                    HOST,
+                    GPU,
+                    *(Column(title, label=label) for label, title in _LABELS.items()),
+                    Column("Has it", expr=_owners(), words=((1, "yes", GOOD),), width=70),
+                    Column("Bottleneck", expr=_of_owners(bottleneck()), words=BOTTLENECK),
+                    Column(
+                        "Busy", expr=_of_owners(gpu("instance_gpu:gpu_busy:ratio5m")), unit="percentunit", decimals=0
+                    ),
+                ),
+                sort=("Namespace", "User"),
+                size=Size(24, 9),
+                empty="No data: nobody has a GPU, or the exporters do not know who",
+            ),
+            lines(
+                "GPUs by label of pods",
+                "GPUs that were given to pods, by the label named above, such as label_team. No data: no GPU is in a "
+                "pod, or kube-state-metrics does not publish this label (--metric-labels-allowlist).",
+                [Query(_by_pod_label(), "{{pod_label}}")],
+                unit="none",
+                size=Size(24, 7),
+                stacked=True,
+            ),
+        ),
+    )
+
+
+def _by_pod_label() -> str:
+    """How many GPUs each word of the chosen label has; kube-state-metrics calls pod and namespace by those names."""
+    labels = "kube_pod_labels"
+    for ours, theirs in (("pod_label", f"${POD_LABEL}"), ("workload_pod", "pod"), ("workload_namespace", "namespace")):
+        labels = f'label_replace({labels}, "{ours}", "$1", "{theirs}", "(.+)")'
+    pods = "workload_namespace, workload_pod"
+    given = f"max by (job, instance, gpu, {pods}) ({gpu('gpu_allocated', OWNER)} > 0)"
+    labelled = f"{given}\n* on ({pods}) group_left (pod_label)\nmax by ({pods}, pod_label) ({labels})"
+    return f"count by (pod_label) (max by (job, instance, gpu, pod_label) ({labelled}))"
+
+
+def _owners() -> str:
+    """1 for each owner of a GPU. Users in pods are the container's, and no owners."""
+    by = ", ".join(label for label in _LABELS if label != "account")
+    given = f"max by (job, instance, gpu, {by}, account) ({gpu('gpu_allocated', OWNER)} > 0)"
+    processes = f'label_replace({gpu("gpu_process_info", OWNER)}, "user", "", "workload_pod", ".+")'
+    known = f"max by (job, instance, gpu, {by}) ({processes})"
+    return f"{given}\nor on (job, instance, gpu, {by})\n{known}"
+
+
+def _of_owners(expr: str) -> str:
+    """A value of its GPU for each owner."""
+    return f"{by_gpu(expr)}\n* on (job, instance, gpu) group_right ()\n({_owners()})"

@@ -1,0 +1,93 @@
+"""States, classes and steps: every panel uses the catalogue's words and the status page's colours."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from dashboards.palette import GREY
+from dashboards.selectors import bottleneck_in
+from dashboards.steps import RUNBOOKS_URL, STEPS, Step
+from dashboards.words import BOTTLENECK, CLASS
+from tests.dashboards.grafana import FILES, FOLDER, Target, all_targets, find, read, rows, substitute, words_of
+from tests.rules.expressions import uses
+from tests.rules.rulefile import alerts, read_rules, rule_files
+
+from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS
+from gpu_triage.handbook.markdown import render_html
+from gpu_triage.handbook.pages import find as find_page
+from gpu_triage.registry import METRICS
+from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES, GPU_BOTTLENECK
+from gpu_triage.subjects.metric import MetricSpec
+
+STATES = [spec for spec in METRICS if spec.states]
+"""Metrics whose value is a state, with the names of the states."""
+CHOICES = frozenset({"max", "min", "count_values"})
+"""Aggregations whose result is still a state."""
+
+
+def shown(spec: MetricSpec) -> list[Target]:
+    """Queries whose answer is a state of the metric: not those that compare, count or choose by it."""
+    return [
+        target
+        for target in all_targets()
+        for use in uses(substitute(target.expr, 3600))
+        if use.metric == spec.name and set(use.inside) <= CHOICES
+    ]
+
+
+@pytest.mark.parametrize("spec", STATES, ids=lambda spec: spec.name)
+def test_every_panel_has_the_catalogues_word_for_every_state(spec: MetricSpec) -> None:
+    targets = shown(spec)
+    assert targets, "no panel shows it"
+    for target in targets:
+        words = {value: text for value, (text, _) in words_of(target).items()}
+        named = {str(value): name for value, name in spec.states.items()}
+        assert {value: words.get(value) for value in named} == named, target.name
+
+
+@pytest.mark.parametrize("target", shown(GPU_BOTTLENECK), ids=lambda target: target.name)
+def test_every_panel_has_the_one_colour_of_each_class(target: Target) -> None:
+    colours = {text: colour for text, colour in words_of(target).values() if text in CLASS_COLOURS}
+    assert colours == CLASS_COLOURS
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_colours_are_those_of_the_status_page(file: str) -> None:
+    text = (FOLDER / file).read_text(encoding="utf-8")
+    used = set(re.findall(r'"(?:color|fixedColor|iconColor)": "([^"]+)"', text))
+    assert GREY in used
+    assert used - set(CLASS_COLOURS.values()) <= {"text", "transparent"}
+
+
+def test_classes_have_one_name_and_colour_whether_value_or_label() -> None:
+    assert [(name, colour) for _, name, colour in BOTTLENECK] == list(CLASS_COLOURS.items())
+    assert [(text, colour) for _, text, colour in CLASS] == list(CLASS_COLOURS.items())
+    assert [name for name, _, _ in CLASS] == list(BOTTLENECK_CLASSES)
+
+
+def test_classes_are_compared_by_their_values_and_consecutive_ones_at_once() -> None:
+    brake, cap = map(GPU_BOTTLENECK.value_of, ("power_brake", "power_cap"))
+    query = bottleneck_in(("clock_cap", "thermal", "power_cap", "power_brake"))
+    assert re.findall(r"[<>=]= \d+", query) == [f">= {brake - 1}", f"<= {brake}", f">= {cap}", f"<= {cap + 1}"]
+    assert re.findall(r"[<>=]= \d+", bottleneck_in(["sick"])) == [f"== {GPU_BOTTLENECK.value_of('sick')}"]
+
+
+def test_every_class_and_every_alert_belongs_to_one_step() -> None:
+    of_steps = [name for step in STEPS for name in step.classes]
+    assert sorted(of_steps) == sorted(set(BOTTLENECK_CLASSES) - {"idle", "unattributed"})
+    groups = {rule.group for rule in alerts(read_rules(rule_files()))}
+    steps = {group: sum(bool(step.groups) and group.startswith(step.groups) for step in STEPS) for group in groups}
+    assert steps == dict.fromkeys(groups, 1)
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.title)
+def test_a_verdict_links_a_panel_of_its_step_and_the_playbook(step: Step) -> None:
+    tile = find("diagnosis.json", step.title).panel
+    look, read_on = tile["links"]
+    looked_at = re.search(r"viewPanel=(\d+)", look["url"])
+    assert looked_at
+    (row,) = (row for row in rows(read("diagnosis.json")) if row["title"] == step.row)
+    assert [panel["title"] for panel in row["panels"] if panel["id"] == int(looked_at[1])] == [step.key_panel]
+    page, _, anchor = read_on["url"].removeprefix(f"{RUNBOOKS_URL}/").partition("#")
+    assert f'<h3 id="{anchor}">' in render_html(find_page(page).text)
