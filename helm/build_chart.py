@@ -38,10 +38,13 @@ class Value(NamedTuple):
 
 
 def copies(repository: Path) -> dict[Path, bytes]:
-    """The chart's rules and its copies of the dashboards, by path below the repository."""
+    """The chart's rules and its copies of the dashboards, by path below the repository.
+
+    The dashboards are minified: `kubectl apply` keeps a copy of each object in an annotation, which holds 256 KiB.
+    """
     found = {CHART / "files/rules" / path: text.encode() for path, text in rule_files().items()}
     for source in sorted(repository.glob("dashboards/*.json")):
-        found[CHART / "files/dashboards" / source.name] = source.read_bytes()
+        found[CHART / "files/dashboards" / source.name] = _minified(source.read_bytes())
     return found
 
 
@@ -105,6 +108,10 @@ def write(repository: Path) -> None:
         (repository / path).write_bytes(content)
     (repository / CHART / "values.schema.json").write_text(schema(repository), encoding="utf-8")
     (repository / CHART / "README.md").write_text(readme(repository), encoding="utf-8")
+
+
+def _minified(document: bytes) -> bytes:
+    return (json.dumps(json.loads(document), separators=(",", ":"), ensure_ascii=False) + "\n").encode()
 
 
 def _at(defaults: Any, path: list[str]) -> object:

@@ -49,7 +49,8 @@ def demo(scenario: str, pace: int, seconds: int | None) -> None:
         told = load_scenario(scenario)
         with tempfile.TemporaryDirectory(prefix="gpu-triage-demo-") as folder, pager(show) as webhook:
             click.echo(f"starting {scenario} at {pace} times its pace ...", err=True)
-            with stack(Path(folder), scenario, pace, webhook, find_programs()) as running:
+            programs = find_programs()
+            with stack(Path(folder), scenario, pace, webhook, programs, starting=_say_starting) as running:
                 begun = time.monotonic()
                 _introduce(told, running, pace)
                 ended.wait(seconds)
@@ -57,6 +58,10 @@ def demo(scenario: str, pace: int, seconds: int | None) -> None:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         click.echo("\nended", err=True)
+
+
+def _say_starting(name: str) -> None:
+    click.echo(f"  waiting for {name} to answer ...", err=True)
 
 
 _ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

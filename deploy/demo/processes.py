@@ -28,10 +28,19 @@ class Server:
         command: the program and its arguments.
         directory: where its log goes.
         ready: URL that it answers once it works.
+        starting: told the name before it is waited for.
     """
 
-    def __init__(self, name: str, command: Sequence[str], directory: Path, ready: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        directory: Path,
+        ready: str,
+        starting: Callable[[str], None] = lambda _name: None,
+    ) -> None:
         self._name = name
+        self._starting = starting
         self._command = command
         self._log = directory / f"{name}.log"
         self._ready = ready
@@ -56,6 +65,7 @@ class Server:
         Raises:
             StackError: it does not; the message shows the end of its log.
         """
+        self._starting(self._name)
         with self._log.open("ab") as output:
             # Ctrl-C is for the person's program, which ends its parts in order.
             process = subprocess.Popen(

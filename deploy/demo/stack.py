@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,7 +69,14 @@ def find_programs() -> Programs:
 
 @contextmanager
 def stack(
-    directory: Path, scenario: str, pace: int, webhook: str, programs: Programs, *, drill: bool = True
+    directory: Path,
+    scenario: str,
+    pace: int,
+    webhook: str,
+    programs: Programs,
+    *,
+    drill: bool = True,
+    starting: Callable[[str], None] = lambda _name: None,
 ) -> Iterator[Stack]:
     """A simulated host and what watches it, for the length of a ``with`` block.
 
@@ -80,6 +87,7 @@ def stack(
         webhook: URL that notifications go to.
         programs: the servers.
         drill: whether the target carries the label of a fire drill.
+        starting: told the name of each server before it is waited for.
 
     Raises:
         StackError: a program does not start; the message shows the end of its log.
@@ -92,8 +100,8 @@ def stack(
     job = {"job_name": "gpu-triage", "static_configs": [{"targets": [address], "labels": labels}]}
     # The pages of this drill take the way of real ones: that is what it shows.
     routes = paced_alertmanager(pace, webhook, drill=False)
-    served = Server("exporter", _exporter_command(address, scenario, pace), directory, f"{exporter}/-/ready")
-    with servers(directory, pace, [job], routes, programs) as running, served.running():
+    served = Server("exporter", _exporter_command(address, scenario, pace), directory, f"{exporter}/-/ready", starting)
+    with servers(directory, pace, [job], routes, programs, starting=starting) as running, served.running():
         yield Stack(exporter, running.prometheus, running.alertmanager, running.server)
 
 
@@ -109,7 +117,13 @@ def write_rules(directory: Path, pace: int, settings: Settings = DEFAULTS) -> No
 
 @contextmanager
 def servers(
-    directory: Path, pace: int, jobs: Sequence[dict[str, Any]], routes: dict[str, Any], programs: Programs
+    directory: Path,
+    pace: int,
+    jobs: Sequence[dict[str, Any]],
+    routes: dict[str, Any],
+    programs: Programs,
+    *,
+    starting: Callable[[str], None] = lambda _name: None,
 ) -> Iterator[Stack]:
     """Alertmanager, and Prometheus with the rules in ``rules/`` of the directory, for the length of a ``with`` block.
 
@@ -119,6 +133,7 @@ def servers(
         jobs: the scrape jobs.
         routes: Alertmanager's configuration.
         programs: the servers.
+        starting: told the name of each before it is waited for.
 
     Raises:
         StackError: a program does not start; the message shows the end of its log.
@@ -131,12 +146,14 @@ def servers(
         _alertmanager_command(programs.alertmanager, directory, alertmanager),
         directory,
         f"http://{alertmanager}/-/ready",
+        starting,
     )
     server = Server(
         "prometheus",
         _prometheus_command(programs.prometheus, directory, prometheus, pace),
         directory,
         f"http://{prometheus}/-/ready",
+        starting,
     )
     with pager.running(), server.running():
         yield Stack("", f"http://{prometheus}", f"http://{alertmanager}", server)

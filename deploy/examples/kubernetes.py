@@ -16,6 +16,7 @@ _CHART: Final = Path("helm/gpu-triage-exporter")
 _NAME: Final = "gpu-triage-exporter"
 _NAMESPACE: Final = "gpu-triage"
 _VALUES: Final = {
+    "image": {"repository": _NAME},
     "networkPolicy": {"enabled": True},
     "serviceMonitor": {"enabled": True},
     "prometheusRule": {"enabled": True},

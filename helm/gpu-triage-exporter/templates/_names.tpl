@@ -5,7 +5,8 @@
 {{- define "gpu-triage.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 52 | trimSuffix "-" -}}
-{{- else if contains (include "gpu-triage.name" .) .Release.Name -}}
+{{- else if or (contains (include "gpu-triage.name" .) .Release.Name) (and (not .Values.nameOverride) (contains "gpu-triage" .Release.Name)) -}}
+{{- /* "gpu-triage" says as much as "gpu-triage-gpu-triage-exporter". */ -}}
 {{- .Release.Name | trunc 52 | trimSuffix "-" -}}
 {{- else -}}
 {{- printf "%s-%s" .Release.Name (include "gpu-triage.name" .) | trunc 52 | trimSuffix "-" -}}

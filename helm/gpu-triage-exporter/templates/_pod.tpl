@@ -27,6 +27,9 @@
 {{- if $v.features.podResources.enabled }}
 - --kubernetes.pod-resources-socket=/host/pod-resources/kubelet.sock
 {{- end }}
+{{- if $v.features.containerNames.enabled }}
+- --kubernetes.container-logs=/host/container-logs
+{{- end }}
 {{- if $v.features.processMemoryLocality.enabled }}
 - --collector.process_memory_locality
 {{- end }}
@@ -57,7 +60,8 @@
 
 {{- define "gpu-triage.securityContext" -}}
 {{- $own := dict "readOnlyRootFilesystem" true -}}
-{{- if .Values.features.kernelLog.enabled -}}
+{{- if or .Values.features.kernelLog.enabled .Values.securityContext.privileged -}}
+{{- /* Kubernetes refuses a privileged container that may not gain privileges. */ -}}
 {{- $_ := set $own "privileged" true -}}
 {{- else -}}
 {{- $capabilities := dict "drop" (list "ALL") -}}
@@ -78,6 +82,9 @@
 {{- end }}
 {{- if .Values.features.podResources.enabled }}
 - {name: pod-resources, mountPath: /host/pod-resources, readOnly: true}
+{{- end }}
+{{- if .Values.features.containerNames.enabled }}
+- {name: container-logs, mountPath: /host/container-logs, readOnly: true}
 {{- end }}
 {{- if .Values.features.kernelLog.enabled }}
 - {name: kmsg, mountPath: /dev/kmsg, readOnly: true}
@@ -108,6 +115,10 @@
 {{- end }}
 {{- with .Values.features.podResources }}{{ if .enabled }}
 - name: pod-resources
+  hostPath: {path: {{ .directory | quote }}, type: Directory}
+{{- end }}{{ end }}
+{{- with .Values.features.containerNames }}{{ if .enabled }}
+- name: container-logs
   hostPath: {path: {{ .directory | quote }}, type: Directory}
 {{- end }}{{ end }}
 {{- if .Values.features.kernelLog.enabled }}

@@ -1,0 +1,1 @@
+"""The packages for Debian and Red Hat families: `make packages`."""

@@ -1,0 +1,305 @@
+"""Builds the deb and the rpm: a virtual environment below /usr/lib, made for the Python of the hosts, and what runs it.
+
+Nothing is compiled, and the Python of the hosts is not needed here: uv unpacks the wheels that requirements/image.txt
+pins, nfpm packs the tree.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timezone
+from email.parser import HeaderParser
+from email.utils import format_datetime
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+import yaml
+
+from gpu_triage import __version__
+
+NAME: Final = "gpu-triage-exporter"
+HOME: Final = f"usr/lib/{NAME}"
+"""Where the virtual environment is, without the leading slash."""
+PYTHONS: Final = ("3.10", "3.11", "3.12", "3.13")
+ARCHITECTURES: Final[Mapping[str, str]] = MappingProxyType({"amd64": "x86_64", "arm64": "aarch64"})
+"""Debian's names, and those of the wheels."""
+
+_HOOKS: Final = frozenset({"postinstall", "preremove", "postremove"})
+_GLIBC: Final = "2.28"  # of Debian 10, Ubuntu 20.04, RHEL 8
+_RELEASE: Final = 1
+_HERE: Final = Path(__file__).parent
+_SUMMARY: Final = "Prometheus exporter for NVIDIA GPU hosts"
+_DESCRIPTION: Final = f"""{_SUMMARY}
+Tells an on-call engineer why a GPU job is slow or sick: health, heat and
+power, links, and what of the host starves the GPUs, as metrics, on a status
+page and with the command gpu-triage check.
+.
+Contains its own Python packages and runs on the distribution's Python."""
+_MAINTAINER: Final = "gpu-triage-exporter maintainers <maintainers@gpu-triage-exporter.invalid>"
+
+_CONSOLE: Final = f"""#!/bin/sh
+# -I: neither the current folder nor PYTHON* variables decide which code runs.
+exec /{HOME}/bin/python3 -I -m gpu_triage "$@"
+"""
+
+
+class Target(NamedTuple):
+    """The hosts that a package is for."""
+
+    python: str  # as 3.11
+    architecture: str  # as Debian calls it
+    compression: str = "xz"  # gzip is six times as fast, and a third larger
+
+    @property
+    def release(self) -> str:
+        """The revision of the package: other Pythons have other packages."""
+        return f"{_RELEASE}.py{self.python.replace('.', '')}"
+
+
+def build_packages(repository: Path, target: Target, output: Path) -> tuple[Path, Path]:
+    """Build both packages into the folder; returns their paths, the deb first."""
+    output.mkdir(parents=True, exist_ok=True)
+    epoch = _epoch(repository)
+    with tempfile.TemporaryDirectory(prefix="gpu-triage-packages-") as scratch:
+        root = Path(scratch) / "root"
+        _make_tree(repository, target, root, Path(scratch), epoch)
+        scripts = _scripts(target, Path(scratch) / "scripts")
+
+        def pack(packager: str) -> Path:
+            specification = _specification(packager, target, root, scripts, epoch)
+            return _pack(packager, specification, output, Path(scratch), epoch)
+
+        return pack("deb"), pack("rpm")
+
+
+def _epoch(repository: Path) -> int:
+    """The time that all files get: that of the last commit, so that a package can be built again byte by byte."""
+    if (told := os.environ.get("SOURCE_DATE_EPOCH")) is not None:
+        return int(told)
+    command = ["git", "-C", str(repository), "log", "-1", "--format=%ct"]
+    return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def _make_tree(repository: Path, target: Target, root: Path, scratch: Path, epoch: int) -> None:
+    """Everything that the packages install, below `root`."""
+    home = root / HOME
+    site = home / "lib" / f"python{target.python}" / "site-packages"
+    _install_wheels(repository, target, site, scratch)
+    (home / "bin").mkdir()
+    (home / "bin" / "python3").symlink_to(f"../../../bin/python{target.python}")
+    _write(home / "pyvenv.cfg", f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {target.python}\n")
+    _write(root / "usr/bin/gpu-triage", _CONSOLE, 0o755)
+    systemd = repository / "deploy" / "systemd"
+    unit = (systemd / f"{NAME}.service").read_text(encoding="utf-8")
+    _write(root / f"usr/lib/systemd/system/{NAME}.service", _for_package(unit))
+    shutil.copy(systemd / f"{NAME}.sysusers.conf", _made(root / "usr/lib/sysusers.d") / f"{NAME}.conf")
+    shutil.copy(systemd / f"{NAME}.env", _made(root / "etc/default") / NAME)
+    (root / "etc/default" / NAME).chmod(0o640)
+    documents = _made(root / f"usr/share/doc/{NAME}")
+    _write(documents / "copyright", _copyright(site, epoch))
+    _write_gzip(documents / "changelog.gz", (repository / "CHANGELOG.md").read_bytes())
+    _write_gzip(documents / "changelog.Debian.gz", _debian_changelog(target, epoch).encode())
+    for drop_in in (systemd / f"{NAME}.service.d").iterdir():
+        shutil.copy(drop_in, _made(documents / "examples") / drop_in.name)
+    for page in (repository / "man").glob("*.1"):
+        _write_gzip(_made(root / "usr/share/man/man1") / f"{page.name}.gz", page.read_bytes())
+
+
+def _for_package(unit: str) -> str:
+    """The unit, which starts what the package installed."""
+    line = "ExecStart=/opt/gpu-triage/bin/gpu-triage "
+    if line not in unit:
+        raise ValueError(f"the unit has no line {line!r}")
+    return unit.replace(line, "ExecStart=/usr/bin/gpu-triage ")
+
+
+def _install_wheels(repository: Path, target: Target, site: Path, scratch: Path) -> None:
+    """The pinned packages, hashes checked, and ours, built from a copy: setuptools leaves a build/ behind."""
+    source, wheels = _made(scratch / "source"), scratch / "wheels"
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(repository / name, source)
+    leftovers = shutil.ignore_patterns("*.egg-info", "__pycache__")
+    shutil.copytree(repository / "exporter", source / "exporter", ignore=leftovers)
+    _uv(
+        "build",
+        "--wheel",
+        "--python",
+        sys.executable,
+        "--offline",
+        "--no-build-isolation",
+        "--out-dir",
+        str(wheels),
+        str(source),
+    )
+    platform = f"{ARCHITECTURES[target.architecture]}-manylinux_{_GLIBC.replace('.', '_')}"
+    place = (
+        "--python",
+        sys.executable,
+        "--target",
+        str(site),
+        "--python-version",
+        target.python,
+        "--python-platform",
+        platform,
+    )
+    locked = (
+        "--only-binary",
+        ":all:",
+        "--require-hashes",
+        "--requirements",
+        str(repository / "requirements/image.txt"),
+    )
+    # Copies: the default is hard links into uv's cache, whose modes must not be changed.
+    _uv("pip", "install", "--link-mode", "copy", *place, *locked)
+    _uv("pip", "install", "--link-mode", "copy", *place, "--no-deps", *map(str, wheels.glob("*.whl")))
+    # Scripts of the packages, a test of nvidia-ml-py, and uv's note of this machine.
+    shutil.rmtree(site / "bin", ignore_errors=True)
+    (site / ".lock").unlink(missing_ok=True)
+    for leftover in ("*.dist-info/RECORD", "*.dist-info/direct_url.json", "*.dist-info/uv_cache.json", "example.py"):
+        for path in site.glob(leftover):
+            path.unlink()
+    for path in site.rglob("*"):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+def _debian_changelog(target: Target, epoch: int) -> str:
+    """The changelog of the packaging, which Debian wants beside that of the program."""
+    version = f"{__version__}-{target.release}"
+    words = f"{NAME} ({version}) stable; urgency=medium\n\n  * Package of version {__version__}; see changelog.gz.\n\n"
+    return f"{words} -- {_MAINTAINER}  {format_datetime(datetime.fromtimestamp(epoch, timezone.utc))}\n"
+
+
+def _copyright(site: Path, epoch: int) -> str:
+    lines = [
+        f"Copyright (C) {datetime.fromtimestamp(epoch, timezone.utc).year} the authors of {NAME}",
+        "License: Apache License, version 2.0. Its text is in",
+        "/usr/share/common-licenses/Apache-2.0 on Debian systems, and in",
+        f"/{HOME}/lib/python*/site-packages/{NAME.replace('-', '_')}-*.dist-info/licenses/LICENSE.",
+        "",
+        f"The Python packages in /{HOME} are works of their own; their licenses are in their",
+        "*.dist-info folders:",
+        "",
+        *_bundled(site),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _bundled(site: Path) -> Iterator[str]:
+    for path in sorted(site.glob("*.dist-info/METADATA")):
+        about = HeaderParser().parsestr(path.read_text(encoding="utf-8"))
+        classified = [line.rpartition(" :: ")[2] for line in about.get_all("Classifier", []) if "License ::" in line]
+        first_line = (about["License"] or "").partition("\n")[0]
+        terms = about["License-Expression"] or ", ".join(classified) or first_line
+        if about["Name"] != NAME:
+            yield f"  {about['Name']} {about['Version']}: {terms}"
+
+
+def _scripts(target: Target, folder: Path) -> Path:
+    """The maintainer scripts, with the version of Python filled in."""
+    for packager in ("deb", "rpm"):
+        for source in (_HERE / packager).iterdir():
+            text = source.read_text(encoding="utf-8").replace("@PYTHON@", target.python)
+            _write(_made(folder / packager) / source.name, text, 0o755)
+    return folder
+
+
+def _specification(packager: str, target: Target, root: Path, scripts: Path, epoch: int) -> dict[str, Any]:
+    """What nfpm reads."""
+    python = f"python{target.python}" if packager == "deb" else f"/usr/bin/python{target.python}"
+    specification: dict[str, Any] = {
+        "name": NAME,
+        "arch": target.architecture,
+        "version": __version__,
+        "release": target.release,
+        "section": "net",
+        "priority": "optional",
+        "maintainer": _MAINTAINER,
+        "description": _DESCRIPTION,
+        "license": "Apache-2.0",
+        "mtime": datetime.fromtimestamp(epoch, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "contents": list(_contents(packager, root)),
+        "scripts": {path.stem: str(path) for path in (scripts / packager).iterdir() if path.stem in _HOOKS},
+        "rpm": {"summary": _SUMMARY, "compression": target.compression, "group": "Applications/System"},
+        "deb": {"compression": target.compression},
+    }
+    if packager == "deb":
+        # For releases that do not know systemd-sysusers by a name of its own, systemd comes first.
+        users = "systemd | systemd-standalone-sysusers | systemd-sysusers"
+        specification["depends"] = [python, f"libc6 (>= {_GLIBC})", "libgcc-s1", "libstdc++6", "libudev1", users]
+    else:
+        specification["depends"] = [python, "systemd", "libudev.so.1()(64bit)"]
+        specification["rpm"]["scripts"] = {"posttrans": str(scripts / "rpm" / "posttrans.sh")}
+    return specification
+
+
+def _contents(packager: str, root: Path) -> Iterator[dict[str, Any]]:
+    """Every file by itself, so that its mode is that of the tree; folders below ours, so that they go with it."""
+    owner = {"owner": "root", "group": "root"}
+    for path in sorted(root.rglob("*")):
+        place = f"/{path.relative_to(root)}"
+        ours = f"/{NAME}" in place
+        if path.is_symlink():
+            yield {"src": str(path.readlink()), "dst": place, "type": "symlink", "file_info": owner}
+        elif path.is_dir():
+            if ours:
+                yield {"dst": place, "type": "dir", "file_info": {**owner, "mode": 0o755}}
+        else:
+            mode = path.stat().st_mode & 0o777
+            kind = {"type": "config|noreplace"} if place.startswith("/etc/") else {}
+            yield {"src": str(path), "dst": place, "file_info": {**owner, "mode": mode}, **kind}
+    if packager == "deb":
+        overrides = f"/usr/share/lintian/overrides/{NAME}"
+        yield {"src": str(_HERE / "lintian-overrides"), "dst": overrides, "file_info": {**owner, "mode": 0o644}}
+
+
+def _pack(packager: str, specification: Mapping[str, Any], output: Path, scratch: Path, epoch: int) -> Path:
+    config = scratch / f"nfpm-{packager}.yaml"
+    config.write_text(yaml.safe_dump(dict(specification)), encoding="utf-8")
+    before = set(output.glob(f"*.{packager}"))
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": str(epoch)}
+    arguments = ("package", "--packager", packager, "--config", str(config), "--target", f"{output}/")
+    said = _run(str(_tool("nfpm")), *arguments, environment=environment)
+    made = [path for path in output.glob(f"*.{packager}") if path not in before or path.name in said]
+    (package,) = made
+    return package
+
+
+def _write(path: Path, text: str, mode: int = 0o644) -> None:
+    _made(path.parent)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(mode)
+
+
+def _write_gzip(path: Path, content: bytes) -> None:
+    # Without a time and a name, so that the same content gives the same file.
+    path.write_bytes(gzip.compress(content, 9, mtime=0))
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _uv(*arguments: str) -> None:
+    _run(str(_tool("uv")), *arguments, "--quiet", "--no-config")
+
+
+def _tool(name: str) -> Path:
+    """A program of the development environment."""
+    return Path(sysconfig.get_path("scripts")) / name
+
+
+def _run(*command: str, environment: Mapping[str, str] | None = None) -> str:
+    result = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    if result.returncode != 0:
+        raise RuntimeError(f"{' '.join(command)}\n{result.stdout}{result.stderr}")
+    return result.stdout

@@ -1,0 +1,5 @@
+if [ "$1" -eq 0 ]; then
+    systemctl --no-reload disable --now gpu-triage-exporter.service >/dev/null 2>&1 || :
+    # What was compiled after the installation belongs to no package.
+    find /usr/lib/gpu-triage-exporter -name __pycache__ -type d -prune -exec rm -rf {} + || :
+fi

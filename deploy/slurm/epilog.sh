@@ -1,0 +1,16 @@
+#!/bin/sh
+# Slurm Epilog: drains the node if a GPU of the finished job is sick, before the next job gets it.
+#
+#   slurm.conf: Epilog=/etc/slurm/gpu-triage/epilog.sh
+set -u
+role=epilog
+. "$(dirname "$0")/judge.sh"
+
+[ -n "${SLURM_JOB_GPUS:-}" ] || exit 0
+
+found=$(reason "$(verdict)" "$SLURM_JOB_GPUS")
+[ -n "$found" ] || exit 0
+log "draining the node: $found"
+drain "$found" && exit 0
+log "scontrol cannot drain the node; slurmd will do it"
+exit 1

@@ -1,0 +1,15 @@
+#!/bin/sh
+# Slurm HealthCheckProgram: drains a node with a sick GPU, in use or not. Running jobs continue; no new job starts.
+#
+#   slurm.conf: HealthCheckProgram=/etc/slurm/gpu-triage/health-check.sh   HealthCheckInterval=60   HealthCheckNodeState=ANY
+#
+# It never resumes a node. After the repair, run: scontrol update NodeName=… State=RESUME
+set -u
+role=health-check
+. "$(dirname "$0")/judge.sh"
+
+has_gpus || exit 0
+found=$(reason "$(verdict)")
+[ -n "$found" ] || exit 0
+log "draining the node: $found"
+drain "$found" || log "scontrol cannot drain the node"

@@ -1,0 +1,28 @@
+#!/bin/sh
+# Slurm Prolog: records which GPUs of this node the job has, for the exporter's --slurm.jobs-directory. Only the prolog knows this:
+# an unprivileged process cannot see a job's GPUs until a process of the job uses them.
+#
+#   slurm.conf: Prolog=/etc/slurm/prolog.d/60-job-gpus.sh   PrologFlags=Alloc
+#               Epilog=/etc/slurm/epilog.d/60-job-gpus.sh   (job-gpus-epilog.sh)
+#
+# A failing prolog drains the node, so this one always succeeds. If it cannot write the file, alerts do not name the job.
+set -u
+
+folder=${JOB_GPUS_FOLDER:-/run/gpu-triage/jobs}
+# Nothing to record for a job without GPUs or with an ID that is not a number.
+[ -n "${SLURM_JOB_GPUS:-}" ] || exit 0
+case ${SLURM_JOB_ID:-} in '' | *[!0-9]*) exit 0 ;; esac
+
+umask 022
+{
+    mkdir -p "$folder" &&
+        printf '%s=%s\n' \
+            SLURM_JOB_ID "$SLURM_JOB_ID" \
+            SLURM_JOB_USER "${SLURM_JOB_USER:-${SLURM_JOB_UID:-}}" \
+            SLURM_JOB_ACCOUNT "${SLURM_JOB_ACCOUNT:-}" \
+            SLURM_JOB_GPUS "$SLURM_JOB_GPUS" \
+            CUDA_VISIBLE_DEVICES "${CUDA_VISIBLE_DEVICES:-}" >"$folder/.$SLURM_JOB_ID" &&
+        # Rename the finished file: the exporter may read at any time.
+        mv "$folder/.$SLURM_JOB_ID" "$folder/$SLURM_JOB_ID.job"
+} || echo "job-gpus-prolog: job $SLURM_JOB_ID: nothing was written to $folder" >&2
+exit 0

@@ -1,0 +1,111 @@
+# Shared by the prolog, the epilog and the health check: gets the verdict on the GPUs and drains the node. POSIX sh, sourced.
+#
+# The verdict comes from the running exporter, within milliseconds. If there is none, `gpu-triage check` runs for three seconds. Only
+# critical findings count, and only those about the given GPUs or about the whole host. If there is no report, the program is missing,
+# broken, or has invalid options: this says nothing about the GPUs, so the node is not drained.
+
+# Settings. They can come from a file, because slurmd passes almost no environment to its scripts. Their names do not start with
+# GPU_TRIAGE_, because the program rejects such variables if they are not options.
+NODE_CHECK_SETTINGS=${NODE_CHECK_SETTINGS:-/etc/default/gpu-triage-slurm}
+# shellcheck source=/dev/null
+[ -r "$NODE_CHECK_SETTINGS" ] && . "$NODE_CHECK_SETTINGS"
+NODE_CHECK_URL=${NODE_CHECK_URL:-http://localhost:9836}
+NODE_CHECK_CURL_OPTIONS=${NODE_CHECK_CURL_OPTIONS:-}               # such as: --cacert /etc/ssl/exporter.pem --netrc-file /root/.netrc
+NODE_CHECK_ANSWER_SECONDS=${NODE_CHECK_ANSWER_SECONDS:-2}
+NODE_CHECK_PROGRAM=${NODE_CHECK_PROGRAM:-/opt/gpu-triage/bin/gpu-triage}
+NODE_CHECK_LOOK=${NODE_CHECK_LOOK:---for 3s --patience 30s}        # more options, such as: --expect.gpu-count 8
+NODE_CHECK_LOOK_SECONDS=${NODE_CHECK_LOOK_SECONDS:-45}             # below slurmd's own limit (PrologEpilogTimeout)
+NODE_CHECK_SCONTROL=${NODE_CHECK_SCONTROL:-scontrol}
+NODE_CHECK_GPU_NUMBERS=${NODE_CHECK_GPU_NUMBERS:-index}            # numbers in SLURM_JOB_GPUS: index (NVML), or minor (/dev/nvidiaN)
+NODE_CHECK_DRIVER_FILES=${NODE_CHECK_DRIVER_FILES:-/proc/driver/nvidia/gpus}
+NODE_CHECK_PCI_DEVICES=${NODE_CHECK_PCI_DEVICES:-/sys/bus/pci/devices}
+PATH=${PATH:-/usr/bin:/bin}:/usr/local/bin:/opt/slurm/bin
+
+# slurmd writes the standard error of its scripts to its log.
+log() { echo "gpu-triage-$role: ${SLURM_JOB_ID:+job $SLURM_JOB_ID: }$1" >&2; }
+
+# Prints the report in the format of `gpu-triage check --format lines`; prints nothing if there is no verdict.
+verdict() {
+    # shellcheck disable=SC2086  # options, parted by spaces
+    report=$(curl --silent --fail --max-time "$NODE_CHECK_ANSWER_SECONDS" $NODE_CHECK_CURL_OPTIONS \
+        --header 'Accept: text/plain' "$NODE_CHECK_URL/api/v1/verdict" 2>/dev/null)
+    case $? in
+        0) ;;
+        *) report=$(look) ;;
+    esac
+    case $report in
+        host*) printf '%s\n' "$report" ;;
+        *) log "neither the exporter nor $NODE_CHECK_PROGRAM gave a verdict; nothing was checked" ;;
+    esac
+}
+
+look() {
+    # shellcheck disable=SC2086
+    timeout --kill-after=5 "$NODE_CHECK_LOOK_SECONDS" "$NODE_CHECK_PROGRAM" check --format lines $NODE_CHECK_LOOK
+    case $? in
+        124 | 137)
+            log "no answer in $NODE_CHECK_LOOK_SECONDS s: the driver hangs"
+            printf 'host\tdrain\t-\tthe driver hangs\nfinding\t-\t-\tcritical\tdriver.hangs\tdrain\t-\n'
+            ;;
+    esac
+}
+
+# Succeeds if there is an NVIDIA GPU on the PCI bus: the health check runs on every node of a cluster.
+has_gpus() { grep -qsi '^0x10de' "$NODE_CHECK_PCI_DEVICES"/*/vendor; }
+
+# "number=address" of each GPU, by the number of its device file; nothing if Slurm numbers GPUs like NVML.
+numbers() {
+    [ "$NODE_CHECK_GPU_NUMBERS" = minor ] || return 0
+    for file in "$NODE_CHECK_DRIVER_FILES"/*/information; do
+        [ -r "$file" ] || continue
+        awk -F ':[ \t]+' -v slot="$(basename "$(dirname "$file")")" '/^Device Minor/ { print $2 + 0 "=" tolower(slot) }' "$file"
+    done | tr '\n' ' '
+}
+
+# reason REPORT [IDS]: prints the critical findings about the host and these GPUs (Slurm's numbers, such as 0,3 or 0-3; default: all
+# GPUs) in one line, as drain reason; prints nothing if there are none. For a job, GPUs that could not be checked are a reason too.
+reason() {
+    printf '%s\n' "$1" | awk -F '\t' -v ids="${2:-}" -v numbers="$(numbers)" '
+        BEGIN {
+            count = split(numbers, pairs, " ")
+            for (i = 1; i <= count; i++) { split(pairs[i], pair, "="); slot_of[pair[1]] = pair[2] }
+            mapped = count
+            count = split(ids, given, ",")
+            all = !count
+            for (i = 1; i <= count; i++) {
+                ends = split(given[i], range, "-")
+                # Anything but a number, such as the name of a MIG device, may refer to any GPU.
+                if (given[i] !~ /^[0-9]+(-[0-9]+)?$/ || range[ends] - range[1] > 256) { all = 1; continue }
+                for (id = range[1]; id <= range[ends]; id++) {
+                    if (!mapped) index_of[id] = 1
+                    else if (id in slot_of) wanted[slot_of[id]] = 1
+                    else all = 1
+                }
+            }
+        }
+        $1 == "host" && $4 != "-" && ids != "" { blocked = 1 }
+        $1 == "finding" && $4 == "critical" {
+            host = $2 == "-" && $3 == "-"
+            # A GPU that was lost before its address was read may belong to any job.
+            if (!(host || all || (mapped && $3 == "-") || (tolower($3) in wanted) || (!mapped && ($2 in index_of)))) next
+            subject = host ? "" : $2 == "-" ? "GPU at " $3 " " : "GPU " $2 " "
+            if (seen[subject $5]++) next
+            text = text (text == "" ? "" : ", ") subject $5
+        }
+        END {
+            if (text == "" && blocked) text = "the GPUs cannot be checked"
+            if (text != "") print "gpu-triage: " substr(text, 1, 200)
+        }
+    '
+}
+
+node() { echo "${SLURMD_NODENAME:-$(hostname -s)}"; }
+
+# drain REASON: drains the node; a node that is already drained keeps its reason.
+drain() {
+    state=$("$NODE_CHECK_SCONTROL" show node "$(node)" --oneliner 2>/dev/null)
+    case $state in
+        *DRAIN*) return 0 ;;
+    esac
+    "$NODE_CHECK_SCONTROL" update NodeName="$(node)" State=DRAIN Reason="$1" >&2
+}
