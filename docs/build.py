@@ -12,6 +12,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
+from click.testing import CliRunner
+from docs.architecture import architecture
+
+from gpu_triage.cli import group
 from gpu_triage.diagnosis.findings.table import CHECKS, Check, Severity
 from gpu_triage.diagnosis.findings.verdicts import COLOURS, OF_SEVERITY, exit_code
 from gpu_triage.handbook.pages import FATAL_IN_TEXT, HANDBOOK, first_sentence, meaning_of
@@ -20,6 +24,7 @@ from gpu_triage.simulator.model import GpuModel, known_models, load_model
 from gpu_triage.xid.codes import XID_CODES, XidCode, XidKind
 
 DOCS = Path(__file__).resolve().parent
+README = DOCS.parent / "README.md"
 SEVERITIES = {
     "critical": "Critical: pages a person",
     "warning": "Warning: a ticket",
@@ -78,6 +83,7 @@ class Summary(NamedTuple):
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page that is generated, or has a generated part, with its text."""
+    yield README, between(README, "architecture", lambda _: architecture())
     yield DOCS / "METRICS.md", metrics_markdown()
     yield DOCS / "configuration.md", configuration_markdown()
     yield DOCS / "check.md", between(DOCS / "check.md", "findings", lambda _: _findings_table())
@@ -89,6 +95,13 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield runbooks / "README.md", between(runbooks / "README.md", "runbooks", lambda _: _lists(alerts))
     for path in sorted(runbooks.glob("Gpu*.md")):
         yield path, between(path, "xids", lambda kind: _xid_table(XidKind(kind)))
+
+
+def page_of_top() -> tuple[Path, str]:
+    """The page of `gpu-triage top` with a frame of it; apart from the others because it takes seconds."""
+    command = ["top", "--once", "--simulate", "h100-8-bad-night", "--simulate-at", "70m"]
+    shown = CliRunner(env={"COLUMNS": "110"}).invoke(group, command, catch_exceptions=False).output
+    return DOCS / "top.md", between(DOCS / "top.md", "frame", lambda _: f"```text\n{shown}```\n")
 
 
 def between(page: Path, name: str, generate: Callable[[str], str]) -> str:
@@ -256,7 +269,7 @@ def _lists(alerts: Iterable[Summary]) -> str:
 
 def main() -> None:
     """Write them."""
-    for path, text in pages():
+    for path, text in (*pages(), page_of_top()):
         path.write_text(text, encoding="utf-8")
 
 

@@ -1,0 +1,55 @@
+"""The way of a reading from the driver to an answer, as the diagram of the README."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Final
+
+from gpu_triage.diagnosis.findings.table import CHECKS
+from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS, SUBJECTS
+from gpu_triage.subjects.contract import AnyCollector, AnyHostCollector
+from gpu_triage.subjects.judgement import GPU_BOTTLENECK
+from gpu_triage.subjects.metric import Tier
+
+_IN_A_LINE: Final = 4
+
+
+def architecture() -> str:
+    """A Mermaid diagram of what is read, how often, and where it goes; names and counts are those of the registry."""
+    sources: dict[str, Sequence[AnyCollector]] = {
+        "GPUs, from NVML": GPU_COLLECTORS,
+        "Host, from /proc and /sys": [each for each in HOST_COLLECTORS if not _is_optional(each)],
+        "If you ask for them": [each for each in HOST_COLLECTORS if _is_optional(each)],
+    }
+    metrics = sum(len(subject.metrics) for subject in SUBJECTS)
+    findings = sum(not check.code.removeprefix("xid.").isdecimal() for check in CHECKS)
+    lines = [
+        *(_node(f"read{number}", title, *_by_tier(each)) for number, (title, each) in enumerate(sources.items())),
+        _node("xid", "Xids and SXids", "NVML events, kernel log"),
+        _node("sampler", "Sampler", "a thread for each GPU", "a deadline for each call"),
+        _node("snapshot", "Snapshot", f"{metrics} metrics", "swapped in whole"),
+        _node("judge", "Judge", f"{len(GPU_BOTTLENECK.states)} bottleneck classes", f"{findings} findings, and Xids"),
+        _node("answers", "Answers", "/metrics", "status page", "/api/v1/verdict"),
+        _node("prometheus", "Prometheus and Grafana", "rules", "alerts", "dashboards"),
+        "read0 & read1 & read2 & xid --> sampler --> snapshot --> judge --> answers --> prometheus",
+        "snapshot --> answers",
+    ]
+    return "\n".join(["```mermaid", "flowchart LR", *(f"    {line}" for line in lines), "```", ""])
+
+
+def _node(name: str, title: str, *about: str) -> str:
+    return f'{name}["{"<br/>".join([f"<b>{title}</b>", *about])}"]'
+
+
+def _is_optional(collector: AnyHostCollector) -> bool:
+    return collector.needs is not None
+
+
+def _by_tier(collectors: Iterable[AnyCollector]) -> Iterator[str]:
+    """Names of collectors, the most frequent first, a few in a line."""
+    order = list(Tier)
+    for tier, group in groupby(sorted(collectors, key=lambda each: order.index(each.tier)), key=lambda each: each.tier):
+        names = [each.name.removeprefix("host_").replace("_", " ") for each in group]
+        yield f"<i>{tier.value}</i>"
+        yield from (", ".join(names[at : at + _IN_A_LINE]) for at in range(0, len(names), _IN_A_LINE))

@@ -1,0 +1,91 @@
+"""The docs site: stages the pages for MkDocs, and is its hook (`make site`).
+
+MkDocs wants all pages below one folder. They are copied with the paths that they have in the repository, together with
+the files that they link to, so that relative links work in the site as they do in a checkout.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SOURCES = (
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "Dockerfile", "Makefile"),
+    *("dashboards/README.md", "helm/gpu-triage-exporter/README.md"),
+    *("deploy", "docs", "exporter/gpu_triage/handbook", "rules"),
+)
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)\)")
+LIST_ITEM = re.compile(r" *([-*]|\d+\.) ")
+LIST_INDENT = 2
+"""Columns below a list item that make a part of it; Python-Markdown's own is 4."""
+
+
+def stage(pages: Path) -> None:
+    """Copy the pages and what they link to into a folder, which is made anew.
+
+    A folder without a README gets one that lists its files; a link to a folder becomes a link to its README.
+    """
+    shutil.rmtree(pages, ignore_errors=True)
+    for source in SOURCES:
+        (pages / source).parent.mkdir(parents=True, exist_ok=True)
+        if (REPOSITORY / source).is_dir():
+            shutil.copytree(REPOSITORY / source, pages / source, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+        else:
+            shutil.copy2(REPOSITORY / source, pages / source)
+    for page in sorted(pages.rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        text = LINK.sub(partial(_to_a_file, page.parent), text)
+        page.write_text("".join(_with_lists_apart(text.splitlines(keepends=True))), encoding="utf-8")
+
+
+def _with_lists_apart(lines: Iterable[str]) -> Iterator[str]:
+    """With a blank line between a paragraph and the list item that follows it, which Python-Markdown needs."""
+    fenced = in_paragraph = after_blank = False
+    for line in lines:
+        if line.lstrip().startswith("```"):
+            fenced, in_paragraph = not fenced, False
+        elif not line.strip() or fenced:
+            in_paragraph = False
+        elif LIST_ITEM.match(line):
+            if in_paragraph:
+                yield "\n"
+            in_paragraph = False
+        elif after_blank:
+            in_paragraph = True
+        after_blank = not line.strip() or line.lstrip().startswith("```")
+        yield line
+
+
+def _to_a_file(folder: Path, link: re.Match[str]) -> str:
+    target = (folder / link[1]).resolve()
+    if not target.is_dir():
+        return link[0]
+    readme = target / "README.md"
+    if not readme.exists():
+        files = sorted(path for path in target.rglob("*") if path.is_file())
+        listed = "".join(f"- [{path.relative_to(target)}]({path.relative_to(target)})\n" for path in files)
+        readme.write_text(f"# {target.name}\n\n{listed}", encoding="utf-8")
+    return f"]({link[1].rstrip('/')}/README.md)"
+
+
+def on_config(config: Any) -> Any:
+    """MkDocs's hook: lists may be indented as CommonMark and GitHub have them."""
+    from markdown import Extension  # type: ignore[import-not-found, import-untyped, unused-ignore]  # noqa: PLC0415 - only MkDocs's environment has it
+
+    class ListIndent(Extension):  # type: ignore[misc, unused-ignore]
+        def extendMarkdown(self, md: Any) -> None:  # noqa: N802 - the name that Python-Markdown calls
+            md.tab_length = LIST_INDENT
+            md.build_parser()  # its parts take the width when they are made
+
+    config["markdown_extensions"].insert(0, ListIndent())  # before what adds to the parser
+    return config
+
+
+if __name__ == "__main__":
+    stage(Path(sys.argv[1]))
