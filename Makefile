@@ -16,6 +16,9 @@ RUNTIME := $(VENV)/.stamp-runtime
 DEV := $(VENV)/.stamp-dev
 PEER_VENV := tests/bench/.venv
 PEER := $(PEER_VENV)/.stamp
+SITE_VENV := build/site-venv
+SITE := $(SITE_VENV)/.stamp
+GRAFANA_LIBRARIES := build/pictures/node_modules/.stamp
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 REGENERATE := $(BIN)/pytest --quiet --regenerate
 INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --editable .
@@ -25,8 +28,8 @@ help: ## list the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: run
-run: $(RUNTIME) ## serve on :9836, a simulated host where no NVIDIA driver answers; ARGS='...' adds flags
-	@if $(BIN)/python -c 'import pynvml; pynvml.nvmlInit(); pynvml.nvmlShutdown()' 2>/dev/null; then \
+run: $(RUNTIME) ## serve on 127.0.0.1:9836, a simulated host where no NVIDIA driver answers; ARGS='...' adds flags
+	@export GPU_TRIAGE_WEB_LISTEN_ADDRESS="$${GPU_TRIAGE_WEB_LISTEN_ADDRESS:-127.0.0.1:9836}"; if $(BIN)/python -c 'import pynvml; pynvml.nvmlInit(); pynvml.nvmlShutdown()' 2>/dev/null; then \
 	    exec $(BIN)/gpu-triage serve $(ARGS); \
 	else \
 	    echo 'make run: no NVIDIA driver answers on this host, so this serves a simulated one,' \
@@ -36,7 +39,9 @@ run: $(RUNTIME) ## serve on :9836, a simulated host where no NVIDIA driver answe
 	fi
 
 .PHONY: demo
-demo: servers $(RUNTIME) ## play a simulated bad night through Prometheus, Alertmanager and a pager; ARGS='...' names another
+demo: ## play a simulated bad night through Prometheus, Alertmanager and a pager; ARGS='...' names another
+	@echo 'make demo: looking for Prometheus and Alertmanager, and setting up $(VENV); the first time this takes minutes' >&2
+	@$(MAKE) --no-print-directory --silent servers $(RUNTIME)
 	@$(BIN)/python -m deploy.demo $(ARGS)
 
 # One more than there are cores: the tests of real servers wait most of the time, and nobody else would use it.
@@ -64,17 +69,19 @@ quick-unit-2: $(DEV)
 	$(QUICKLY) $(wildcard tests/unit/[o-z]*/ tests/unit/test_*.py) $(PYTEST_ARGS)
 # Everything that is generated, and the rules as text.
 quick-documents: $(DEV)
-	$(QUICKLY) tests/golden tests/documents tests/chart/test_copies.py tests/dashboards/test_files.py \
+	$(QUICKLY) tests/golden tests/documents tests/chart/test_copies.py \
+	    $(addprefix tests/dashboards/test_,files.py words_and_colours.py) \
 	    $(addprefix tests/deploy/test_,alertmanager_examples.py inhibition_order.py kubernetes_manifests.py) \
 	    $(addprefix tests/rules/test_,alerts_page.py dependencies.py documents.py expressions.py queries.py \
 	        static.py told.py vocabulary.py) $(PYTEST_ARGS)
 
 .PHONY: lint
-lint: $(DEV) ## ruff, import-linter and hadolint
+lint: $(DEV) ## ruff, import-linter, hadolint and codespell
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/hadolint Dockerfile
+	$(BIN)/codespell
 
 .PHONY: types
 types: $(DEV) ## mypy --strict on the package and the tests
@@ -107,9 +114,15 @@ golden: $(DEV) ## the golden /metrics alone
 	$(REGENERATE) tests/golden $(PYTEST_ARGS)
 
 .PHONY: docs
-docs: $(DEV) ## regenerate docs/METRICS.md, docs/configuration.md, docs/alerts.md and the tables of Xid codes
+docs: $(DEV) ## regenerate docs/METRICS.md, docs/configuration.md, docs/alerts.md, the tables of Xid codes and docs/man
 	$(BIN)/python -m docs.build
+	$(BIN)/python -m docs.man_pages
 	$(BIN)/python -m tests.rules.alerts_page docs
+	$(BIN)/python -m tests.rules.dcgm_page
+
+.PHONY: man
+man: $(DEV) ## write the manual pages docs/man/*.1 from the help of the commands
+	$(BIN)/python -m docs.man_pages
 
 .PHONY: rules
 rules: $(DEV) ## write rules/*.yml from their source, exporter/gpu_triage/alerting/source
@@ -123,6 +136,11 @@ chart: $(DEV) ## renew the chart's rules, dashboards, schema of rules and README
 examples: $(DEV) ## renew the Alertmanager examples and the plain Kubernetes manifests
 	$(BIN)/python -m deploy.examples
 
+.PHONY: site
+site: $(SITE) ## build the docs site, build/site/html
+	$(PYTHON) docs/site_pages.py build/site/pages
+	NO_MKDOCS_2_WARNING=1 $(SITE_VENV)/bin/python -m mkdocs build --strict --quiet
+
 .PHONY: dashboards
 dashboards: $(DEV) ## write dashboards/*.json anew from their builders
 	$(BIN)/python -m dashboards
@@ -132,9 +150,16 @@ schema: ## type-check the dashboards against Grafana's schema; needs npm and the
 	tests/dashboards/typecheck.sh
 
 .PHONY: pictures
-pictures: servers $(DEV) ## draw docs/img/*.png anew; needs chromium
+pictures: servers $(DEV) $(GRAFANA_LIBRARIES) ## draw docs/img/*.png anew; needs chromium and npm
 	$(BIN)/python -m tests.dashboards.pictures
 	$(BIN)/python -m tests.e2e.status_page_pictures
+
+# About 600 MB: Grafana's libraries, which draw the pictures of the dashboards.
+$(GRAFANA_LIBRARIES): tests/dashboards/drawing/package.json tests/dashboards/drawing/package-lock.json
+	mkdir -p build/pictures
+	cp $^ build/pictures
+	cd build/pictures && npm ci --ignore-scripts --no-audit --no-fund --silent
+	@touch $@
 
 .PHONY: bench
 bench: $(DEV) $(PEER) ## measure what the exporter costs, beside another one
@@ -169,8 +194,12 @@ sbom: $(DEV) ## write the image's software bill of materials, dist/sbom.cdx.json
 	@mkdir -p dist
 	$(BIN)/python requirements/sbom.py >dist/sbom.cdx.json
 
+.PHONY: packages
+packages: $(DEV) ## build the deb and the rpm, dist/; ARGS='--python 3.12 --arch arm64' for other hosts
+	$(BIN)/python -m deploy.packages $(ARGS)
+
 .PHONY: servers
-servers: ## install Debian's Prometheus, Alertmanager and Chromium for the tests that start them
+servers: ## install Debian's Prometheus, Alertmanager, Chromium, lintian and rpm for the tests that start them
 	@tests/environment/install-servers.sh
 
 .PHONY: clean
@@ -197,4 +226,9 @@ $(DEV): requirements/dev.txt pyproject.toml | $(BASE)
 $(PEER): tests/bench/requirements.txt | $(DEV)
 	$(BIN)/python -m venv $(PEER_VENV)
 	$(PEER_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r $<
+	@touch $@
+
+$(SITE): requirements/site.txt
+	$(PYTHON) -m venv $(SITE_VENV)
+	$(SITE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes -r $<
 	@touch $@

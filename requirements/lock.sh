@@ -1,5 +1,5 @@
 #!/bin/sh
-# Resolve the four lock files anew, for every Python version the package supports at once.
+# Resolve the five lock files anew, for every Python version the package supports at once.
 # Usage: requirements/lock.sh UV [--upgrade]   (UV is the uv program; make lock passes the one in .venv)
 # Without --upgrade a version already locked stays as it is while pyproject.toml still allows it.
 set -eu
@@ -22,3 +22,4 @@ compile requirements/runtime.txt "$@" pyproject.toml
 compile requirements/image.txt "$@" --constraint requirements/runtime.txt --extra kubernetes pyproject.toml
 compile requirements/dev.txt "$@" --constraint requirements/build.txt --constraint requirements/image.txt \
     --group dev pyproject.toml requirements/build.in requirements/tools.in
+compile requirements/site.txt "$@" requirements/site.in

@@ -28,6 +28,7 @@ def build_wheel(repository: Path, scratch: Path) -> Path:
         source / "exporter",
         ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"),
     )
+    shutil.copytree(repository / "docs" / "man", source / "docs" / "man")
     offline = ("--offline", "--no-config", "--no-build-isolation", "--python", sys.executable)
     _run(uv(), "build", "--quiet", "--wheel", *offline, "--out-dir", str(built), str(source))
     (found,) = built.glob("*.whl")

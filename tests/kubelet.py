@@ -20,11 +20,32 @@ _MESSAGES: dict[str, tuple[tuple[str, int, str], ...]] = {
     "ListPodResourcesRequest": (),
     "ListPodResourcesResponse": (("pod_resources", 1, "PodResources"),),
     "PodResources": (("name", 1, ""), ("namespace", 2, ""), ("containers", 3, "ContainerResources")),
-    "ContainerResources": (("name", 1, ""), ("devices", 2, "ContainerDevices"), ("cpu_ids", 3, "int64")),
+    "ContainerResources": (
+        ("name", 1, ""),
+        ("devices", 2, "ContainerDevices"),
+        ("cpu_ids", 3, "int64"),
+        ("dynamic_resources", 5, "DynamicResource"),
+    ),
+    "DynamicResource": (("claim_name", 2, ""), ("claim_namespace", 3, ""), ("claim_resources", 4, "ClaimResource")),
+    "ClaimResource": (
+        ("cdi_devices", 1, "CDIDevice"),
+        ("driver_name", 2, ""),
+        ("pool_name", 3, ""),
+        ("device_name", 4, ""),
+    ),
+    "CDIDevice": (("name", 1, ""),),
     "ContainerDevices": (("resource_name", 1, ""), ("device_ids", 2, "strings"), ("topology", 3, "TopologyInfo")),
     "TopologyInfo": (("nodes", 1, "NUMANode"),),
     "NUMANode": (("ID", 1, "int64"),),
 }
+
+
+class Claim(NamedTuple):
+    """A device that a container has through a resource claim (DRA)."""
+
+    driver: str
+    device: str
+    cdi: str
 
 
 class Held(NamedTuple):
@@ -35,6 +56,7 @@ class Held(NamedTuple):
     container: str
     devices: tuple[str, ...]
     resource: str = "nvidia.com/gpu"
+    claims: tuple[Claim, ...] = ()
 
 
 def response(*held: Held) -> bytes:
@@ -49,6 +71,12 @@ def response(*held: Held) -> bytes:
         container = pods[key].containers.add(name=entry.container, cpu_ids=[0, 1, 500])
         devices = container.devices.add(resource_name=entry.resource, device_ids=entry.devices)
         devices.topology.nodes.add(ID=1)
+        for claim in entry.claims:
+            claimed = container.dynamic_resources.add(claim_name="gpus", claim_namespace=entry.namespace)
+            resource = claimed.claim_resources.add(
+                driver_name=claim.driver, pool_name="node-7", device_name=claim.device
+            )
+            resource.cdi_devices.add(name=claim.cdi)
     encoded: bytes = listed.SerializeToString()
     return encoded
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from tests.rig import Rig
 
 from gpu_triage.config import Config
-from gpu_triage.recording import HostRecorder, replayed_machine
-from gpu_triage.recording.bundle import Recording
 from gpu_triage.recording.masking import Masker
+from gpu_triage.recording.recorder import HostRecorder
+from gpu_triage.recording.recording import Recording
+from gpu_triage.recording.replay import replayed_machine
 from gpu_triage.simulator import Scenario, VirtualClock, load_scenario, simulated_machine
 
 KEY = b"k" * 32

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpu_triage.machine import Machine
     from gpu_triage.sampler.lanes import LaneMaker
     from gpu_triage.simulator import Scenario, SimulatedMachine
+    from gpu_triage.subjects.flight_recorder import FlightWatch
 
 Labels = dict[str, str]
 
@@ -39,6 +40,8 @@ class Rig:
         config: Config,
         machine: Machine | None = None,
         make_lane: LaneMaker | None = None,
+        *,
+        flight: FlightWatch | None = None,
     ) -> None:
         self.simulated = simulated
         self.clock = clock
@@ -51,6 +54,7 @@ class Rig:
             GPU_COLLECTORS,
             HOST_COLLECTORS,
             judge=self.judge,
+            flight=flight,
             writes_state=True,
         )
         # A recording has a clock of its own.

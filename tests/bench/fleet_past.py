@@ -69,6 +69,8 @@ def past_of(series: list[FleetSeries], scrape_seconds: int) -> list[Past]:
         recorded("instance_gpu:gpu_busy:ratio5m", DAY, 60, (0.95, 0.0)),
         recorded("instance_gpu:gpu_allocated_idle:active", DAY, 60, (0.0, 0.0)),
         recorded("instance_gpu:gpu_held:active", 2 * HOUR, 60, (1.0, 0.0)),
+        recorded("instance_gpu_owner:gpu_allocated:share", DAY, 60, (1.0, 0.0), 'workload_namespace="research",'),
+        recorded("instance_gpu_owner:gpu_busy:share", DAY, 60, (0.95, 0.0), 'workload_namespace="research",'),
         recorded("instance_gpu_name:gpu_info:present", DAY, 300, (1.0, 0.0), 'name="NVIDIA H100 80GB HBM3",'),
         recorded("instance_gpu:gpu_energy_joules:last5m", DAY, 300, (5e7, 500.0)),
         recorded("instance_gpu_reason:gpu_throttle_seconds:max5m", DAY, 300, (9e3, 0.1), 'reason="sw_power_cap",'),
@@ -87,6 +89,8 @@ def past_of_fleet() -> list[Past]:
         "workload:gpu_busy:avg1d": ["", 'workload="serving"'],
         "workload:gpu_allocated_idle_seconds:sum1d": ["", 'workload="serving"'],
         "workload:gpu_energy_joules:sum1d": ["", 'workload="serving"'],
+        "owner:gpu_allocated_hours:sum1d": ['workload_namespace="research"', 'user="alice",account="physics"'],
+        "owner:gpu_busy_hours:sum1d": ['workload_namespace="research"', 'user="alice",account="physics"'],
     }
     return [
         Past(name, [FleetSeries(name, labels, 1.0, 0.0) for labels in each], 30 * DAY, 300, of_fleet=True)

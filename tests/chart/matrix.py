@@ -15,7 +15,10 @@ MONITOR = {
         "basicAuth": {"username": {"name": "gpu", "key": "user"}, "password": {"name": "gpu", "key": "password"}},
     },
 }
-FEATURES = {name: {"enabled": True} for name in ("hostPID", "podResources", "kernelLog", "processMemoryLocality")}
+FEATURES = {
+    name: {"enabled": True}
+    for name in ("hostPID", "podResources", "containerNames", "kernelLog", "processMemoryLocality")
+}
 
 MATRIX: dict[str, dict[str, Any]] = {
     "defaults": {},
@@ -24,6 +27,7 @@ MATRIX: dict[str, dict[str, Any]] = {
     "plain monitor": {"serviceMonitor": {"enabled": True}, "scrape": {"relabelings": [], "sampleLimit": 0}},
     "host PID": {"features": {"hostPID": {"enabled": True}}},
     "pods": {"features": {"hostPID": {"enabled": True}, "podResources": {"enabled": True}}},
+    "names of containers": {"features": {"hostPID": {"enabled": True}, "containerNames": {"enabled": True}}},
     "kernel log": {"features": {"kernelLog": {"enabled": True}}},
     "simulated": {
         "simulate": "dual-a10",
@@ -87,7 +91,7 @@ MATRIX: dict[str, dict[str, Any]] = {
                 "alerts": {"GpuLost": {"enabled": True, "for": "2m", "severity": "warning", "labels": {"tier": "1"}}},
             },
         },
-        "dashboards": {"enabled": True, "annotations": {"grafana_folder": "GPUs"}},
+        "dashboards": {"enabled": True, "folder": "GPUs", "annotations": {"a": "b"}},
         "networkPolicy": {
             "enabled": True,
             "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "watch"}}}],

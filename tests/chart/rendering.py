@@ -13,6 +13,8 @@ import yaml
 CHART = Path(__file__).resolve().parents[2] / "helm" / "gpu-triage-exporter"
 NAMESPACE = "monitoring"
 RELEASE = "gpu"
+IMAGE = "registry.example.org/gpu-triage-exporter"
+"""Laid below the values of every rendering: without an image the chart refuses to render."""
 
 RULES = """
 groups:
@@ -77,10 +79,12 @@ class Rendered:
         return container
 
 
-def render(values: dict[str, Any] | None = None, chart: Path = CHART) -> Rendered:
+def render(values: dict[str, Any] | None = None, chart: Path = CHART, release: str = RELEASE) -> Rendered:
     """The chart with these values; raises HelmError where Helm refuses them."""
+    given = values or {}
+    laid = {**given, "image": {"repository": IMAGE, **given.get("image", {})}}
     with helm_python.Chart.load(chart) as loaded:
-        files = loaded.render(values or {}, name=RELEASE, namespace=NAMESPACE)
+        files = loaded.render(laid, name=release, namespace=NAMESPACE)
     objects: list[dict[str, Any]] = []
     for path, text in sorted(files.items()):
         if path.endswith(".yaml"):

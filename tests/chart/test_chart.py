@@ -13,7 +13,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from tests.chart.matrix import MATRIX
-from tests.chart.rendering import CHART, RULES, Rendered, chart_with, render
+from tests.chart.rendering import CHART, IMAGE, RULES, Rendered, chart_with, render
 from tests.e2e.processes import exporter
 
 from gpu_triage import __version__
@@ -27,14 +27,13 @@ if TYPE_CHECKING:
 # The oldest that Chart.yaml allows and that the schemas have, one in between, the newest.
 KUBERNETES_VERSIONS = ("1.25.0", "1.31.0", "1.37.0")
 CUSTOM = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
-WARNING = 2
 
 
 @pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
 def test_helm_lint_finds_nothing(values: dict[str, Any]) -> None:
     report = helm_python.lint(CHART, values, strict=True)
     assert report["errors"] == []
-    assert [message for message in report["messages"] if message["severity"] >= WARNING] == []
+    assert report["messages"] == []
 
 
 @pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
@@ -101,6 +100,28 @@ def test_the_program_accepts_the_flags(values: dict[str, Any], tmp_path: Path) -
     config = _accepted(_flags(render(values), tmp_path))
     assert config.web_telemetry_path == values.get("web", {}).get("telemetryPath", "/metrics")
     assert config.simulate == values.get("simulate")
+
+
+def test_without_an_image_the_chart_says_how_to_build_one() -> None:
+    with pytest.raises(helm_python.HelmError, match=r"image\.repository is not set.*docker build --tag .*docker push"):
+        render({"image": {"repository": ""}})
+    assert render({"image": {"tag": "2"}}).container["image"] == f"{IMAGE}:2"
+
+
+@pytest.mark.parametrize(
+    ("release", "values", "name"),
+    [
+        ("gpu-triage", {}, "gpu-triage"),
+        ("gpu-triage-exporter", {}, "gpu-triage-exporter"),
+        ("gpu-triage-a100", {}, "gpu-triage-a100"),
+        ("prod", {}, "prod-gpu-triage-exporter"),
+        ("prod", {"nameOverride": "gpus"}, "prod-gpus"),
+        ("gpu-triage", {"nameOverride": "gpus"}, "gpu-triage-gpus"),
+        ("prod", {"fullnameOverride": "gpus"}, "gpus"),
+    ],
+)
+def test_a_name_is_not_said_twice(release: str, values: dict[str, Any], name: str) -> None:
+    assert render(values, release=release).only("DaemonSet")["metadata"]["name"] == name
 
 
 def test_expectations_become_flags(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ USELESS: dict[str, tuple[dict[str, Any], str]] = {
         "service.enabled",
     ),
     "TLS from nowhere": ({"web": {"tls": True}}, "web.configSecret"),
-    "pods of no process": ({"features": {"podResources": {"enabled": True}}}, "features.hostPID"),
+    "pods of no process": ({"features": {"containerNames": {"enabled": True}}}, "features.hostPID"),
     "memory of no process": ({"features": {"processMemoryLocality": {"enabled": True}}}, "features.hostPID"),
     "rights for a simulation": (
         {"simulate": "h100-8", "features": {"kernelLog": {"enabled": True}}},

@@ -68,6 +68,17 @@ def test_the_kubelets_socket_takes_its_owner_without_capabilities() -> None:
     assert rendered.container["securityContext"]["allowPrivilegeEscalation"] is False
 
 
+def test_the_kubelets_socket_does_without_the_hosts_processes() -> None:
+    assert _with("podResources").pod["hostPID"] is False
+
+
+def test_names_of_containers_take_a_folder_and_no_user() -> None:
+    rendered, default = _with("hostPID", "containerNames"), render()
+    assert rendered.pod["securityContext"] == default.pod["securityContext"]
+    assert rendered.container["securityContext"] == default.container["securityContext"]
+    assert "--kubernetes.container-logs=/host/container-logs" in rendered.container["args"]
+
+
 def test_memory_maps_take_one_capability() -> None:
     security = _with("hostPID", "processMemoryLocality").container["securityContext"]
     assert security["capabilities"] == {"drop": ["ALL"], "add": ["SYS_PTRACE"]}

@@ -53,8 +53,8 @@ def test_a_kustomization_lists_every_manifest_of_its_folder(repository: Path, fo
 
 def test_the_pods_are_the_charts(repository: Path) -> None:
     (daemon_set,) = [each for each in _objects(repository, EXPORTER) if each["kind"] == "DaemonSet"]
-    theirs = render().pod | {"serviceAccountName": "gpu-triage-exporter"}
-    assert daemon_set["spec"]["template"]["spec"] == theirs
+    theirs = render({"image": {"repository": "gpu-triage-exporter"}}, release="gpu-triage-exporter")
+    assert daemon_set["spec"]["template"]["spec"] == theirs.pod
 
 
 def test_the_monitor_and_the_service_find_the_pods(repository: Path) -> None:

@@ -80,12 +80,12 @@ def test_the_environment_file_names_options_that_exist(systemd: Path) -> None:
     assert named <= known
 
 
-def test_the_price_of_every_hardening_line_is_written_down(systemd: Path) -> None:
+def test_the_readme_lists_what_every_hardening_setting_restricts(systemd: Path) -> None:
     unit = (systemd / "gpu-triage-exporter.service").read_text(encoding="utf-8")
     hardening = set(
-        re.findall(r"^(\w+)=", unit[unit.index("# What it may take.") :].split("[Install]")[0], re.MULTILINE)
+        re.findall(r"^(\w+)=", unit[unit.index("# Resource limits.") :].split("[Install]")[0], re.MULTILINE)
     )
-    prices = (systemd / "README.md").read_text(encoding="utf-8")
-    unsaid = {name for name in hardening if f"`{name}=" not in prices}
+    listed = (systemd / "README.md").read_text(encoding="utf-8")
+    unlisted = {name for name in hardening if f"`{name}=" not in listed}
     # Parts of a line that the table writes under the first of them.
-    assert unsaid <= {"AmbientCapabilities", "SystemCallArchitectures", "SystemCallErrorNumber"}
+    assert unlisted <= {"AmbientCapabilities", "SystemCallArchitectures", "SystemCallErrorNumber"}

@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from docs import build
+from docs import build, man_pages
 
 from gpu_triage import reference
-from gpu_triage.registry import METRICS
+from gpu_triage.options import all_options
+from gpu_triage.registry import COLLECTOR_SWITCHES, METRICS
 from gpu_triage.subjects.metric import Tier, gpu_gauge
 
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
@@ -29,6 +30,17 @@ def _prose(repository: Path) -> list[Path]:
 @pytest.mark.parametrize(("page", "text"), [pytest.param(*each, id=each[0].name) for each in build.pages()])
 def test_a_generated_page_is_up_to_date(page: Path, text: str) -> None:
     assert page.read_text(encoding="utf-8") == text, f"{page.name}: run `make regenerate`"
+
+
+def test_the_manual_pages_are_up_to_date_and_complete(repository: Path) -> None:
+    made = dict(man_pages.pages())
+    assert set((repository / "docs/man").glob("*.1")) == set(made)
+    assert [path.name for path, text in made.items() if path.read_text(encoding="utf-8") != text] == [], (
+        "run `make regenerate`"
+    )
+    serve = made[repository / "docs/man/gpu-triage-serve.1"].replace("\\-", "-")
+    assert [each.key for each in all_options(COLLECTOR_SWITCHES) if each.variable not in serve] == []
+    assert ".SH EXIT STATUS\n0 after a signal, 2 " in serve
 
 
 def test_the_table_of_findings_says_what_each_asks_for(repository: Path) -> None:

@@ -14,6 +14,7 @@ from gpu_triage.nvml.errors import NAMES
 from gpu_triage.options import all_options
 from gpu_triage.registry import ALL_COLLECTORS, COLLECTOR_SWITCHES, METRICS
 from gpu_triage.sampler.driver import RELEASED, STALLED
+from gpu_triage.subjects import flight_recorder
 
 METRIC = re.compile(r"`(?:rate\()?(gpu_[a-z0-9_]+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)="([^"]*)"')
@@ -43,7 +44,7 @@ def test_every_metric_it_names_exists_with_those_labels(page: str) -> None:
 def test_every_collector_it_names_exists(page: str) -> None:
     named = set(re.findall(r'collector="(\w+)"', page))
     assert len(named) > 2
-    assert named <= {incidents.NAME, *(collector.name for collector in ALL_COLLECTORS)}
+    assert named <= {incidents.NAME, flight_recorder.NAME, *(collector.name for collector in ALL_COLLECTORS)}
 
 
 def test_every_feature_that_can_lack_a_right_is_in_the_table_of_rights(page: str) -> None:
@@ -52,6 +53,8 @@ def test_every_feature_that_can_lack_a_right_is_in_the_table_of_rights(page: str
         collectors={"process_memory_locality": True},
         collector_textfile_directory=Path("/jobs"),
         kubernetes_pod_resources_socket=Path("/kubelet.sock"),
+        slurm_jobs_directory=Path("/slurm-jobs"),
+        kubernetes_container_logs=Path("/containers"),
         state_directory=Path("/state"),
     )
     assert named == wanted(everything).features

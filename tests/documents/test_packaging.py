@@ -45,6 +45,12 @@ def test_the_wheel_carries_every_file_of_the_package(wheel: Path, repository: Pa
     assert packed == sources
 
 
+def test_the_wheel_carries_the_manual_pages(wheel: Path, repository: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name.rpartition("/share/man/man1/")[2] for name in archive.namelist() if "/share/man/man1/" in name}
+    assert packed == {path.name for path in (repository / "docs/man").glob("*.1")} != set()
+
+
 def test_the_wheel_carries_the_licence(wheel: Path, repository: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         licences = [name for name in archive.namelist() if name.endswith("/licenses/LICENSE")]
@@ -115,7 +121,7 @@ def test_the_pythons_that_are_tested_are_those_that_the_package_names(pyproject:
     assert tuple(named) == SUPPORTED
 
 
-@pytest.mark.parametrize("lock", ["build.txt", "runtime.txt", "image.txt", "dev.txt"])
+@pytest.mark.parametrize("lock", ["build.txt", "runtime.txt", "image.txt", "dev.txt", "site.txt"])
 def test_every_locked_requirement_has_hashes(repository: Path, lock: str) -> None:
     text = (repository / "requirements" / lock).read_text(encoding="utf-8")
     entries = re.split(r"\n(?=\S)", re.sub(r"^\s*#.*\n", "", text, flags=re.MULTILINE).strip())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import math
 import signal
 import subprocess
 import sys
@@ -144,7 +145,8 @@ def test_scenarios_are_listed_and_described() -> None:
 
 
 def page_value(page: str, start: str) -> float:
-    return next(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(start))
+    """The value of the first series whose line starts so; NaN, which equals nothing, while there is none."""
+    return next((float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(start)), math.nan)
 
 
 def test_a_kubelet_is_asked_and_one_that_hangs_does_not_hold_up_the_end(tmp_path: Path) -> None:
@@ -166,6 +168,31 @@ def test_a_kubelet_is_asked_and_one_that_hangs_does_not_hold_up_the_end(tmp_path
             assert running.process.wait(10) == 0
         finally:
             released.set()
+
+
+def test_folders_of_jobs_and_containers_are_read_as_soon_as_they_are_there(tmp_path: Path) -> None:
+    folders = {"slurm_jobs": tmp_path / "jobs", "container_names": tmp_path / "containers"}
+    flags = (
+        *("--slurm.jobs-directory", str(folders["slurm_jobs"])),
+        *("--kubernetes.container-logs", str(folders["container_names"])),
+        *("--sample.medium", "1s", "--sample.slow", "1s"),
+    )
+
+    def successes(page: str) -> set[float]:
+        return {page_value(page, f'gpu_exporter_collector_success{{collector="{name}"}}') for name in folders}
+
+    with exporter(tmp_path, *flags) as running:
+        wait_for(lambda: successes(running.metrics()) == {0.0})
+        wait_for(
+            lambda: all(
+                f'gpu_exporter_degraded_info{{feature="{name}",reason="missing"}} 1' in running.metrics()
+                for name in folders
+            )
+        )
+        for folder in folders.values():
+            folder.mkdir()
+        wait_for(lambda: successes(running.metrics()) == {1.0})
+        wait_for(lambda: not any(f'feature="{name}"' in running.metrics() for name in folders))
 
 
 def test_the_first_scrape_after_a_stop_shows_nothing_from_before_it(tmp_path: Path) -> None:

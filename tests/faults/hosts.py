@@ -49,7 +49,7 @@ def one_uuid() -> Scenario:
 
 
 def sixteen() -> Scenario:
-    """As many GPUs again, twice over, beside the first two: the others sit on busses of their own."""
+    """As many GPUs again, twice over, beside the first two: the others sit on buses of their own."""
     scenario = steady("h100-8", 2)
     copies = [
         dataclasses.replace(

@@ -191,7 +191,7 @@ def _slow() -> Iterator[Row]:
         says=Says(
             gpus={"0": "stalled"},
             errors=frozenset({"activity: deadline", "clocks: deadline", "power: deadline"}),
-            calls=frozenset({call_in_flight("throttle", "nvmlDeviceGetSupportedClocksEventReasons")}),
+            calls=frozenset({call_in_flight("throttle", "nvmlDeviceGetFieldValues")}),
         ),
         reach=frozenset({"0"}),
         begin=takes(3.0),

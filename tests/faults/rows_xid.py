@@ -99,7 +99,10 @@ def _kernel_log() -> Iterator[Row]:
             group=KERNEL_LOG,
             fault=words,
             moment="from the start",
-            says=Says(errors=frozenset({f"xid: {error}"} if error else ())),
+            says=Says(
+                errors=frozenset({f"xid: {error}", f"host_kernel_log: {error}"} if error else ()),
+                failing=frozenset({"host_kernel_log"} if error else ()),
+            ),
             reach=frozenset({HOST}),
             begin=partial(_damage, damaged=(Damaged("kmsg", damage),)),
             at=0,

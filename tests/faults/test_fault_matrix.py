@@ -49,7 +49,7 @@ def test_a_fault_is_told_costs_its_own_and_is_over_when_it_is_over(key: str) -> 
     assert seen.left == ()
 
 
-@pytest.mark.timeout(600)  # it plays every row when it runs alone
+@pytest.mark.timeout(1800)  # it plays every row when it runs alone
 def test_the_printed_matrix_is_what_was_seen(repository: Path, regenerate: bool) -> None:  # noqa: FBT001 - a fixture
     path = repository / "docs" / "fault-matrix.md"
     text = printed({row.key: (row, seen_of(row)) for row in ROWS})

@@ -43,19 +43,21 @@ CASES = {
     "a100-power-capped": 180,
     "h100-8": 120,
     "h100-mig": 120,
+    "h100-fabric": 120,
     "h100-8-bad-night-at-30m": 30 * 60,
     "h100-8-bad-night-at-75m": 75 * 60,
     "moved-slot-at-40m": 40 * 60,
     "idle-downshift": 120,
     "lost-before-start": 120,
     "rtx-4070-ti-super": 120,
+    "sick-host-at-16m": 16 * 60,
     "v100-old-driver": 120,
     "no-driver": 120,
 }
 """Page to the scenario time it shows; the scenario's name is what stands before ``-at-``."""
 LONG_SECONDS = 300
 
-IN_FULL = {"v100-old-driver"}
+IN_FULL = {"v100-old-driver", "h100-fabric"}
 """Scenarios whose page shows every series, those about single links, pairs and collectors too."""
 
 HANGS = "-hangs"
@@ -112,10 +114,11 @@ def scenario_of(name: str) -> str:
 
 
 def loaded(scenario: str, folder: Path) -> Scenario:
-    """A shipped scenario; under a name that says so, with a call of GPU 1 that does not return."""
+    """A shipped scenario or one from here; under a name that says so, with a call of GPU 1 that does not return."""
     if scenario.endswith(HANGS):
         return scenario_with(folder, scenario.removesuffix(HANGS), HANG)
-    return load_scenario(scenario)
+    of_this_folder = PAGES / f"{scenario}.toml"
+    return load_scenario(of_this_folder if of_this_folder.exists() else scenario)
 
 
 @pytest.fixture(scope="module")
@@ -199,5 +202,7 @@ def test_every_metric_stands_in_a_golden() -> None:
         for family in text_string_to_metric_families((PAGES / f"{name}.prom").read_text())
         for sample in family.samples
     }
-    # No collector fails for so long here: tests/unit/subjects/test_exporter.py has one that does.
-    assert {spec.name for spec in METRICS} - seen == {"gpu_exporter_collector_stale_seconds"}
+    # No collector fails for so long here, and no flight recorder runs: tests/unit/subjects/test_exporter.py and
+    # tests/unit/flight have them.
+    elsewhere = {"gpu_exporter_collector_stale_seconds", "gpu_flight_recording_timestamp_seconds"}
+    assert {spec.name for spec in METRICS} - seen == elsewhere

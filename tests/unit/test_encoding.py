@@ -9,11 +9,14 @@ from prometheus_client import Metric
 from prometheus_client.samples import Sample as WireSample
 from prometheus_client.utils import floatToGoString
 
+from gpu_triage.config import Config
 from gpu_triage.encoding import Encoder, Format, go_float
 from gpu_triage.foreign import encode
+from gpu_triage.gpu.nvlink import GPU_NVLINK_LINK_ERRORS_TOTAL
 from gpu_triage.machine import Moment
 from gpu_triage.processes.on_gpu import GPU_PROCESS_MEMORY_BYTES
 from gpu_triage.sampler.outcomes import HOST, Outcome
+from gpu_triage.selection import Selection
 from gpu_triage.subjects.metric import Kind, MetricSpec, Sample, host_gauge
 from gpu_triage.xid.metrics import GPU_XID_ERRORS_TOTAL
 
@@ -27,6 +30,10 @@ def outcome(*samples: Sample, subject: str = HOST) -> Outcome:
 
 def memory(pid: str, name: str, value: float) -> Sample:
     return GPU_PROCESS_MEMORY_BYTES.sample(value, "0", "GPU-a", pid, name)
+
+
+def errors(link: str, count: int) -> Sample:
+    return GPU_NVLINK_LINK_ERRORS_TOTAL.sample(count, "0", "GPU-a", link, "crc")
 
 
 def expected(form: Format, outcomes: tuple[Outcome, ...]) -> bytes:
@@ -74,13 +81,24 @@ def test_no_label_breaks_its_line(form: Format, text: str) -> None:
     assert Encoder(form).encode(outcomes) == expected(form, outcomes)
 
 
-def test_series_that_are_gone_are_not_kept_for_ever() -> None:
+@pytest.mark.parametrize("form", Format)
+@given(rounds=st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), max_size=6))
+def test_a_detail_that_comes_and_goes_reads_as_if_encoded_from_nothing(form: Format, rounds: list[list[int]]) -> None:
+    selection = Selection(Config())
+    encoder = Encoder(form, selection)
+    for counts in rounds:
+        samples = [errors(str(link % 3), count) for link, count in enumerate(counts)]
+        shown = outcome(*selection.of(samples))
+        assert encoder.encode((outcome(*samples),)) == expected(form, (shown,))
+
+
+def test_series_that_are_gone_are_not_kept() -> None:
     encoder = Encoder(Format.TEXT)
-    for pid in range(10_000):
+    for pid in range(1000):
         encoder.encode((outcome(memory(str(pid), "python", 1.0)),))
-    assert len(encoder._metrics[GPU_PROCESS_MEMORY_BYTES].series) < 100
-    encoder.encode(())
-    assert encoder._metrics == {}
+    assert len(encoder._parts) == 2
+    assert encoder.encode(()) == b""
+    assert encoder._parts == []
 
 
 def test_a_counter_without_total_has_one_name_in_both_formats() -> None:

@@ -41,7 +41,7 @@ def scenario(tmp_path: Path) -> str:
 @pytest.fixture
 def recorded(tmp_path: Path, scenario: str) -> str:
     path = str(tmp_path / "baseline.json")
-    assert run_cli(group, ["baseline", "write", path, "--simulate", scenario]) == 0
+    assert run_cli(group, ["baseline", "write", path, "--simulate", scenario, "--despite-findings"]) == 0
     return path
 
 
@@ -51,7 +51,7 @@ def _diff(*arguments: str) -> int:
 
 def test_a_host_as_recorded_ends_with_0(tmp_path: Path, scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(tmp_path / "baseline.json")
-    assert run_cli(group, ["baseline", "write", path, "--simulate", scenario]) == 0
+    assert run_cli(group, ["baseline", "write", path, "--simulate", scenario, "--despite-findings"]) == 0
     assert _diff(path, "--simulate", scenario) == 0
     said = capsys.readouterr().out
     assert "baseline.json: 2 GPUs, driver 535.183.01" in said
@@ -95,7 +95,7 @@ def test_a_simulated_host_may_learn_a_baseline_and_keep_it_nowhere() -> None:
 
 
 def test_without_a_file_the_baseline_is_printed(scenario: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_cli(group, ["baseline", "write", "--simulate", scenario]) == 0
+    assert run_cli(group, ["baseline", "write", "--simulate", scenario, "--despite-findings"]) == 0
     assert len(json.loads(capsys.readouterr().out)["gpus"]) == 2
 
 
@@ -105,6 +105,26 @@ def test_a_host_that_is_not_well_is_not_recorded(name: str, tmp_path: Path, caps
     assert run_cli(group, ["baseline", "write", str(path), "--simulate", name, "--within", "1s"]) == 2
     assert "no baseline of a host that lacks" in capsys.readouterr().err
     assert not path.exists()
+
+
+def test_a_host_with_critical_findings_is_not_recorded(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "baseline.json"
+    assert run_cli(group, ["baseline", "write", str(path), "--simulate", "dual-a10"]) == 2
+    said = capsys.readouterr().err
+    assert "no baseline of a host with critical findings: pcie.width GPU 0, 8 of 16 lanes" in said
+    assert "--despite-findings" in said
+    assert not path.exists()
+
+
+def test_a_baseline_that_exists_is_replaced_only_by_force(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "baseline.json"
+    path.write_text("mine")
+    write = ["baseline", "write", str(path), "--simulate", "idle-downshift"]
+    assert run_cli(group, write) == 2
+    assert f"{path}: exists; name another file, or replace it with --force" in capsys.readouterr().err
+    assert path.read_text() == "mine"
+    assert run_cli(group, [*write, "--force"]) == 0
+    assert len(json.loads(path.read_text())["gpus"]) == 2
 
 
 def test_without_a_driver_there_is_nothing_to_compare(recorded: str, capsys: pytest.CaptureFixture[str]) -> None:

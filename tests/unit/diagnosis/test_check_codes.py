@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 NEED_MORE_THAN_A_WATCH = {
     "GpuEccCorrectedRising": "a day of counts",
+    "GpuHostMemoryErrorsRising": "a day of counts",
     "GpuHungProcess": "what the GPU did before",
+    "GpuProcessBlocked": "a minute in which a thread does not run",
     "GpuAllocatedIdle": "two hours",
     "GpuDriverVersionDrift": "other hosts",
     "GpuExporterAbsent": "a Prometheus",

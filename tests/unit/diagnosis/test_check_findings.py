@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.evidence import evidence_of
+from tests.judged import judged
 from tests.one_shot import codes, finding, look_at
 from tests.rig import scenario_with
 
@@ -112,6 +113,63 @@ def test_what_the_host_lacks_is_the_bottleneck_of_gpus_that_wait(
     assert code in codes(report, "host")
     assert {gpu.bottleneck.name for gpu in report.gpus} == {bottleneck}
     assert report.exit_code(Severity.CRITICAL) == EXIT_SOUND
+
+
+@pytest.mark.parametrize(
+    ("effect", "code", "measured"),
+    [
+        ("link_downs_per_hour = 1800", "network.port_flapping", "mlx5_0:1"),
+        ("link_errors_per_hour = 3600", "network.port_errors", "link errors in"),
+        ("timeouts_per_hour = 3600", "network.timeouts", "mlx5_0:1"),
+    ],
+)
+def test_what_befalls_a_port_is_found_and_gpus_wait_for_the_network_if_packets_are_lost(
+    tmp_path: Path, effect: str, code: str, measured: str
+) -> None:
+    trouble = event(f'kind = "network", device = "ens1f0np0", {effect}', gpu=None, at="1")
+    report = look_at(scenario_with(tmp_path, "h100-8", STARVED, trouble), AT)
+    found = {finding.check.code: finding.measured for finding in report.findings}
+    assert measured in found[code]
+    lost = code != "network.port_errors"
+    assert ("network.starved" in found) == lost
+    assert {gpu.bottleneck.name for gpu in report.gpus} == {"network" if lost else "unattributed"}
+
+
+def test_a_port_that_is_slower_than_before_is_found_and_healthy_ones_are_not(tmp_path: Path) -> None:
+    slow = event('kind = "network", device = "ens1f0np0", speed_mbps = 100000', gpu=None, at="20")
+    with judged(scenario_with(tmp_path, "h100-8", slow)) as host:
+        host.run_to(15)
+        assert {code for code in codes(host.report, "host") if code.startswith("network")} == set()
+        host.run_to(90)
+        told = [each.measured for each in host.report.findings if each.check.code == "network.port_slow"]
+    assert told == ["mlx5_0:1 at 50% of the rate that it should have"]
+
+
+def test_an_interface_that_counts_bad_packets_or_loses_its_link_is_found(tmp_path: Path) -> None:
+    trouble = 'kind = "network", device = "eth0", errors_per_second = 5, link_downs_per_hour = 1800'
+    report = look_at(scenario_with(tmp_path, "dual-a10", event(trouble, gpu=None, at="1")), AT)
+    assert {"network.interface_errors", "network.link_degraded"} <= codes(report, "host")
+    healthy = codes(look_at(load_scenario("dual-a10"), AT), "host")
+    assert not {"network.interface_errors", "network.link_degraded"} & healthy
+
+
+def test_a_fabric_manager_that_does_not_run_drains_the_host_and_no_gpu(tmp_path: Path) -> None:
+    assert "fabric.service_down" not in codes(look_at(load_scenario("h100-8"), AT), "host")
+    report = look_at(scenario_with(tmp_path, "h100-8", event('kind = "service_stopped"', gpu=None)), AT)
+    assert "fabric.service_down" in codes(report, "host")
+    assert report.verdict is Verdict.DRAIN
+    assert {gpu.verdict for gpu in report.gpus} == {Verdict.KEEP}
+
+
+@pytest.mark.parametrize(("fatal", "code"), [("true", "nvswitch.sxid_fatal"), ("false", "nvswitch.sxid")])
+def test_an_error_of_a_switch_is_found_with_its_code_and_address(tmp_path: Path, fatal: str, code: str) -> None:
+    sxid = event(f'kind = "sxid", code = 20034, fatal = {fatal}', gpu=None, at="10")
+    report = look_at(scenario_with(tmp_path, "h100-8", sxid), AT)
+    (measured,) = [found.measured for found in report.findings if found.check.code == code]
+    assert measured.startswith(
+        f"SXid 20034 ({'fatal' if fatal == 'true' else 'nonfatal'}) of the switch at 0000:07:00.0"
+    )
+    assert codes(report, "host") & {"nvswitch.sxid_fatal", "nvswitch.sxid"} == {code}
 
 
 def test_lowered_clocks_do_not_hide_what_a_gpu_waits_for(tmp_path: Path) -> None:

@@ -6,17 +6,21 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
+from click import unstyle
 from tests.one_shot import look_at
 from tests.rig import scenario_with
 
 from gpu_triage.cli import group
 from gpu_triage.diagnosis.findings.finding import Finding
 from gpu_triage.diagnosis.findings.table import BY_CODE, Severity
+from gpu_triage.diagnosis.report.headline import STATES
+from gpu_triage.diagnosis.report.lines import render_lines
 from gpu_triage.diagnosis.report.machine_readable import render_json, render_junit
 from gpu_triage.diagnosis.report.text import render_text
 from gpu_triage.options import run_cli
 from gpu_triage.simulator import list_scenarios, load_scenario
 from gpu_triage.simulator.scenario_file import SCENARIOS
+from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,10 +60,14 @@ def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
     assert (document["format"], document["version"], document["simulated"]) == ("gpu-triage-check", 3, True)
     assert set(document) == {
         *("format", "version", "host", "simulated", "recording", "measured_seconds", "driver_version", "blocked"),
-        *("verdict", "gpus", "areas", "findings", "not_read", "files"),
+        *("verdict", "summary", "judged_at", "gpus", "areas", "findings", "not_read", "files"),
     }
     assert document["gpus"][0]["bottleneck"] == "thermal"
     assert document["gpus"][0]["verdict"] == "drain"
+    assert document["summary"].startswith("drain. 2 GPUs: ")
+    readings = document["gpus"][0]["readings"]
+    assert [readings[key] for key in ("pcie_width", "pcie_expected_width", "power_limit_watts")] == [8, 16, 150]
+    assert 0.9 < readings["busy_ratio"] <= 1
     (width,) = (each for each in document["findings"] if each["code"] == "pcie.width")
     assert width == {
         "code": "pcie.width",
@@ -84,7 +92,13 @@ def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
 def test_every_key_of_the_json_is_documented(ailing: Report, request: pytest.FixtureRequest) -> None:
     page = (request.config.rootpath / "docs/check.md").read_text()
     document = json.loads(render_json(ailing))
-    keys = {*document, *document["gpus"][0], *document["areas"][0], *document["findings"][0]}
+    keys = {
+        *document,
+        *document["gpus"][0],
+        *document["gpus"][0]["readings"],
+        *document["areas"][0],
+        *document["findings"][0],
+    }
     assert {key for key in keys if f"`{key}`" not in page} == set()
 
 
@@ -103,6 +117,28 @@ def test_junit_fails_the_cases_of_severe_findings_only(ailing: Report) -> None:
 def test_junit_calls_it_an_error_when_it_could_not_look() -> None:
     root = parsed(render_junit(look_at(load_scenario("no-driver"), 60), Severity.CRITICAL))
     assert {error.get("message", "").split(":")[0] for error in root.iter("error")} == {"driver_not_loaded"}
+
+
+def test_lines_say_who_what_and_how_bad(ailing: Report) -> None:
+    records = [line.split("\t") for line in render_lines(ailing).splitlines()]
+    assert all(field for record in records for field in record)
+    assert records[0][:2] == ["host", ailing.verdict.value]
+    gpus = {record[1]: record for record in records if record[0] == "gpu"}
+    assert {gpu: record[3] for gpu, record in gpus.items()} == {gpu.gpu: gpu.verdict.value for gpu in ailing.gpus}
+    findings = [record for record in records if record[0] == "finding"]
+    assert [(record[3], record[4]) for record in findings] == [
+        (found.check.severity.value, found.check.code) for found in ailing.findings
+    ]
+    slots = {gpu.gpu: gpu.pci_bus_id for gpu in ailing.gpus}
+    assert {record[2] for record in findings if record[1] != "-"} <= set(slots.values())
+    assert {len(record) for record in findings} == {7}
+
+
+def test_a_name_with_a_tab_or_a_line_break_makes_no_field_and_no_line(hostile: Report) -> None:
+    lines = render_lines(hostile)
+    assert {line.split("\t")[0] for line in lines.splitlines()} <= {"host", "gpu", "finding"}
+    assert {line.count("\t") for line in lines.splitlines()} <= {3, 5, 6}
+    assert "\x1b" not in lines
 
 
 def test_no_name_can_speak_to_the_terminal(hostile: Report) -> None:
@@ -145,8 +181,9 @@ def test_findings_are_told_with_what_was_measured_what_it_means_and_what_to_do(
 ) -> None:
     code, out, _ = run(capsys, "--simulate", "dual-a10", "--simulate-at", "60m", "--for", "5s")
     assert code == 1
-    width = out[out.index("critical pcie.width  GPU 0") :].splitlines()[1:5]
-    assert [line.split()[0] for line in width] == ["measured", "means", "do", "runbook"]
+    said, *width = out[out.index("critical pcie.width  GPU 0") :].splitlines()[:5]
+    assert said == "critical pcie.width  GPU 0: 8 of 16 lanes under load, at 0000:65:00.0"
+    assert [line.split()[0] for line in width] == ["held", "means", "do", "runbook"]
     assert "SIMULATED" in out.splitlines()[0]
     assert "\x1b" not in out
 
@@ -162,12 +199,41 @@ def test_colours_are_for_terminals_that_want_them(
     assert "\x1b" not in run(capsys, *arguments)[1]
 
 
+@pytest.mark.parametrize(
+    ("scenario", "at", "said"),
+    [
+        ("dual-a10", 3600, "drain. 2 GPUs: 1 throttled by heat (GPU 0), 1 busy; critical: pcie.width"),
+        ("sick-host", 1200, "drain. 2 GPUs: all busy; critical: storage.read_only"),
+        ("a100-power-capped", 60, "keep. 1 GPU: held back by a lowered power limit"),
+        ("lost-before-start", 60, "drain. 2 GPUs: 1 sick (GPU 1), 1 busy; critical: gpu.lost, xid.79"),
+        ("no-driver", 60, "drain. The GPUs could not be checked; critical: driver.unavailable"),
+    ],
+)
+def test_the_first_line_is_the_whole_verdict(scenario: str, at: float, said: str) -> None:
+    report = look_at(load_scenario(scenario), at, seconds=3)
+    assert unstyle(render_text(report)).splitlines()[0] == f"{scenario} (SIMULATED): {said}"
+
+
+def test_every_class_has_words_for_the_first_line() -> None:
+    assert tuple(STATES) == BOTTLENECK_CLASSES
+
+
+def test_lines_are_wrapped_for_a_terminal_and_nothing_is_lost(ailing: Report) -> None:
+    whole = unstyle(render_text(ailing))
+    assert max(map(len, whole.splitlines())) > 150
+    for columns in (60, 80, 120):
+        wrapped = unstyle(render_text(ailing, columns))
+        assert max(map(len, wrapped.splitlines())) <= columns
+        assert wrapped.split() == whole.split()
+    assert unstyle(render_text(ailing, 10)) == whole
+
+
 def test_the_old_name_of_the_measuring_time_still_works_with_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = run(capsys, "--simulate", "idle-downshift", "--watch", "3s")
     assert code == 0
     assert "measured for 3 s" in out
     assert "--watch is deprecated" in err
-    assert "--watch" not in run(capsys, "--help")[1]
+    assert "--watch" not in run(capsys, "--help-all")[1]
 
 
 def test_a_recording_is_called_one_and_not_simulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,7 +241,7 @@ def test_a_recording_is_called_one_and_not_simulated(tmp_path: Path, capsys: pyt
     assert run_cli(group, ["record", str(target), "--simulate", "idle-downshift", "--for", "2s"]) == 0
     capsys.readouterr()
     _, out, _ = run(capsys, "--replay", str(target), "--for", "2s")
-    assert out.startswith(f"{target} (a RECORDING, not this host as it is now), measured for 2 s")
+    assert out.startswith(f"{target} (a RECORDING): keep. 2 GPUs: all idle\na RECORDING, not this host as it is now; ")
     assert "SIMULATED" not in out
     document = json.loads(run(capsys, "--replay", str(target), "--for", "2s", "--format", "json")[1])
     assert (document["simulated"], document["recording"]) == (False, str(target))
@@ -189,6 +255,8 @@ def test_a_recording_is_called_one_and_not_simulated(tmp_path: Path, capsys: pyt
         (["--for", "3"], "--for: '3' has no unit; write 3s"),
         (["--for", "1s"], "write a duration from 2s to 1h"),
         (["--simulate", "idle-downshift", "--simulate-at", "soon"], "--simulate-at: 'soon' is no duration"),
+        (["--from", "dmesg.txt", "--for", "5s"], "--from measures nothing: leave out --for and --patience"),
+        (["--from", "dmesg.txt", "--patience", "5s"], "--from measures nothing"),
         (["--web.listen-address", ":1"], "no such option --web.listen-address"),
     ],
 )

@@ -36,6 +36,7 @@ SAME = [
     (ours.CORRECTABLE_AER_ERRORS, "GpuPcieAerErrors", r"correctable\"\}\[15m\]\)\) > "),
     (ours.NVLINK_REPLAYS_AND_RECOVERIES, "GpuNvlinkErrorsRising", r"recovery\"\}\[15m\]\)\) > "),
     (ours.NVLINK_CRC_ERRORS, "GpuNvlinkErrorsRising", r"crc\"\}\[15m\]\)\) > "),
+    (ours.PORT_LINK_ERRORS, "GpuInfinibandErrorsRising", r"\[15m\]\) > "),
     (ours.STRAGGLER_BELOW_SHARE, "GpuStraggler", r"\(1 - "),
     (ours.STRAGGLER_PEERS, "GpuStraggler", r"busy_median5m\[10m\]\)\) >= "),
     (ours.POWER_CAP_CLASS_SHARE, "GpuStraggler", r"sw_power_cap\"\}\[5m\]\) >= "),

@@ -12,7 +12,7 @@ from tests.rig import rig, scenario_with
 from gpu_triage.alerting.rule_source import read_macros
 from gpu_triage.errors import DocumentError
 from gpu_triage.gpu import fabric, recovery
-from gpu_triage.gpu.fabric import GPU_FABRIC_HEALTH, GPU_FABRIC_STATE, FabricReading, read_fabric
+from gpu_triage.gpu.fabric import FABRIC_FAULTS, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE, FabricReading, read_fabric
 from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION, RecoveryReading, read_recovery
 from gpu_triage.simulator import load_scenario
 from gpu_triage.simulator.scenario import Driver
@@ -98,6 +98,50 @@ def test_a_gpu_that_has_completed_joining_with_an_error_is_unhealthy(bench: Benc
 
 def test_the_state_is_a_byte_whatever_stands_behind_it(bench: BenchMaker) -> None:
     assert joined(bench, state=0x7F3A5D03, status=0, healthSummary=1) == FabricReading(state=3, health=1)
+
+
+@pytest.mark.parametrize(
+    ("mask", "faults", "configuration"),
+    [
+        (0, {}, None),
+        (
+            0b01_10_0001_10_10_10_10,
+            dict.fromkeys(FABRIC_FAULTS, False),
+            1,
+        ),
+        (
+            0b10_10_0101_01_10_01_01,
+            dict.fromkeys(FABRIC_FAULTS, True) | {"route_unhealthy": False},
+            5,
+        ),
+        (0b01, {"degraded_bandwidth": True}, None),
+        (0xFFFFFFFF, {}, None),
+    ],
+)
+def test_the_mask_tells_the_faults_that_the_driver_knows_of(
+    bench: BenchMaker, mask: int, faults: dict[str, bool], configuration: int | None
+) -> None:
+    found = joined(bench, state=3, status=0, healthSummary=1, healthMask=mask)
+    assert (found.faults, found.configuration) == (faults, configuration)
+
+
+def test_a_fabric_over_several_hosts_has_a_name_and_a_clique(tmp_path: Path) -> None:
+    cluster = "ea1ae1c3-7d0f-4b5e-9d3a-5f4c2b1a0987"
+    event = f'at = "10s"\ngpu = 0\neffect = {{ kind = "fabric", cluster_uuid = "{cluster}", clique = 32766 }}'
+    with rig(scenario_with(tmp_path, "h100-8", event)) as running:
+        running.run_to(5)
+        assert running.series("gpu_fabric_info") == []
+        running.run_to(75)
+        (told,) = running.series("gpu_fabric_info", gpu="0")
+        assert (told[0]["cluster_uuid"], told[0]["clique"]) == (cluster, "32766")
+
+
+def test_faults_are_shown_while_they_are_there(tmp_path: Path) -> None:
+    event = 'at = "10s"\ngpu = 0\neffect = { kind = "fabric", faults = ["route_recovery"], configuration = 6 }'
+    report = look_at(scenario_with(tmp_path, "h100-8", event), 80.0)
+    assert [finding.measured for finding in report.findings if finding.check.code == "fabric.degraded"] == [
+        "the driver reports: route recovery, configuration: incompatible GPU firmware"
+    ]
 
 
 @pytest.mark.parametrize("scenario", ["dual-a10", "a100-power-capped", "rtx-4070-ti-super", "v100-old-driver"])

@@ -126,6 +126,25 @@ def test_identity_is_the_boards_own(bench: BenchMaker) -> None:
     assert reading.pci_bus_id == "0000:18:00.0"
 
 
+@pytest.mark.parametrize(
+    ("minor", "told", "failures"), [(0, "0", []), (11, "11", []), (4_000_000, "", ["implausible"])]
+)
+def test_a_gpu_is_told_by_the_minor_number_of_its_device_file(
+    bench: BenchMaker, minor: int, told: str, failures: list[str]
+) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetMinorNumber", says(minor))
+    round_ = nvml.round()
+    assert (read_identity(round_).minor_number, round_.inquiry.failures) == (told, failures)
+
+
+def test_a_gpu_without_a_device_file_has_no_minor_number(bench: BenchMaker) -> None:
+    nvml = bench()
+    nvml.answer("nvmlDeviceGetMinorNumber", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    round_ = nvml.round()
+    assert (read_identity(round_).minor_number, round_.inquiry.failures) == ("", [])
+
+
 def test_an_architecture_newer_than_this_program_is_told_by_number(bench: BenchMaker) -> None:
     nvml = bench()
     nvml.answer("nvmlDeviceGetArchitecture", says(14))

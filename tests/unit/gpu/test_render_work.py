@@ -81,6 +81,7 @@ def test_identity() -> None:
     reading = IdentityReading(
         name="NVIDIA H100 80GB HBM3",
         pci_bus_id="0000:65:00.0",
+        minor_number="3",
         serial="1320000000001",
         architecture="hopper",
         compute_capability="9.0",
@@ -90,17 +91,17 @@ def test_identity() -> None:
     assert shown(identity.render(reading, GPU)) == [
         (
             'gpu_info{gpu="3",uuid="GPU-3",name="NVIDIA H100 80GB HBM3",pci_bus_id="0000:65:00.0",'
-            'serial="1320000000001",architecture="hopper",compute_capability="9.0",'
+            'minor_number="3",serial="1320000000001",architecture="hopper",compute_capability="9.0",'
             'vbios_version="96.00.74.00.01",board_part_number="692-2G520-0200-000"} 1.0'
         )
     ]
 
 
 def test_a_gpu_that_says_nothing_of_itself_still_has_its_info() -> None:
-    assert shown(identity.render(IdentityReading("", "", "", "", "", "", ""), GPU)) == [
+    assert shown(identity.render(IdentityReading("", "", "", "", "", "", "", ""), GPU)) == [
         (
-            'gpu_info{gpu="3",uuid="GPU-3",name="",pci_bus_id="",serial="",architecture="",compute_capability="",'
-            'vbios_version="",board_part_number=""} 1.0'
+            'gpu_info{gpu="3",uuid="GPU-3",name="",pci_bus_id="",minor_number="",serial="",architecture="",'
+            'compute_capability="",vbios_version="",board_part_number=""} 1.0'
         )
     ]
 

@@ -24,6 +24,8 @@ EVERYTHING = frozenset(
         "host_nfs",
         "textfile",
         "pod_names",
+        "slurm_jobs",
+        "container_names",
     }
 )
 
@@ -114,6 +116,14 @@ def test_a_folder_of_jobs_and_a_socket_that_are_not_there_are_told(host: Host, t
         assert host.lacks(asked) == {}
 
 
+def test_folders_of_slurms_jobs_and_of_containers_logs_that_are_not_there_are_told(host: Host, tmp_path: Path) -> None:
+    asked = Wanted(EVERYTHING, None, None, slurm_jobs=tmp_path / "jobs", container_logs=tmp_path / "containers")
+    assert host.lacks(asked) == {"slurm_jobs": "missing", "container_names": "missing"}
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "containers").mkdir()
+    assert host.lacks(asked) == {}
+
+
 def test_a_state_directory_that_cannot_be_used_is_told(host: Host, tmp_path: Path) -> None:
     asked = Wanted(frozenset({"state_directory"}), None, None, tmp_path / "state")
     assert host.lacks(asked) == {"state_directory": "missing"}
@@ -146,7 +156,7 @@ def test_a_lack_is_logged_when_it_comes_and_when_it_goes(host: Host, caplog: pyt
 
 def test_what_is_switched_off_is_not_wanted() -> None:
     everything = wanted(Config()).features
-    assert everything == {"pci_bus", "kernel_log", "processes", "host_network", "host_nfs"}
+    assert everything == {"pci_bus", "kernel_log", "processes", "host_network", "host_nfs", "host_services"}
     off = {"xid": False, "processes": False, "host": False, "process_memory_locality": True}
     assert wanted(Config(collectors=off)).features == {"pci_bus", "process_memory_locality"}
 

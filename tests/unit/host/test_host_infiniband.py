@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,25 +10,36 @@ from hypothesis import strategies as st
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.host.infiniband import (
+    GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
+    GPU_HOST_INFINIBAND_PHYSICAL_STATE,
     GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND,
+    GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO,
     GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL,
     GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL,
     GPU_HOST_INFINIBAND_UP,
     HostInfinibandReader,
     HostInfinibandReading,
     InfinibandPort,
-    parse_rate,
-    parse_state,
-    parse_words,
     render,
 )
+from gpu_triage.host.infiniband_files import parse_rate, parse_state, parse_words
 
 if TYPE_CHECKING:
     from tests.host_tree import HostTree
 
     from gpu_triage.subjects.rounds import HostRound
 
-UP = InfinibandPort("mlx5_0", "1", receive_bytes=4_000_000, transmit_bytes=80, rate_bytes_per_second=5e10, up=True)
+UP = InfinibandPort(
+    "mlx5_0",
+    "1",
+    receive_bytes=4_000_000,
+    transmit_bytes=80,
+    rate_bytes_per_second=5e10,
+    up=True,
+    physical_state=5,
+    rate_expected_ratio=1.0,
+    link_downs=0,
+)
 
 
 def port(host: HostTree, device: str = "mlx5_0", number: int = 1, **files: str) -> None:
@@ -111,7 +123,8 @@ def test_what_cannot_be_read_of_a_port_costs_only_itself(host: HostTree) -> None
     port(host, rate="fast\n")
     host.spoil("sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_data")
     round_ = host.round()
-    assert ports(round_) == (InfinibandPort("mlx5_0", "1", 4_000_000, None, None, up=True),)
+    spoiled = replace(UP, transmit_bytes=None, rate_bytes_per_second=None, rate_expected_ratio=None)
+    assert ports(round_) == (spoiled,)
     assert round_.failures == ["malformed", "io_error"]
 
 
@@ -123,13 +136,17 @@ def test_a_host_without_adapters_has_no_series_and_an_unreadable_one_fails(host:
 
 
 def test_rendering_leaves_out_what_is_not_reported() -> None:
-    down = InfinibandPort("mlx5_1", "2", None, None, None, up=False)
+    down = InfinibandPort("mlx5_1", "2", None, None, None, up=False, physical_state=2)
     assert list(render(HostInfinibandReading((UP, down)))) == [
         GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL.sample(4_000_000, "mlx5_0", "1"),
         GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL.sample(80, "mlx5_0", "1"),
         GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND.sample(5e10, "mlx5_0", "1"),
         GPU_HOST_INFINIBAND_UP.sample(1, "mlx5_0", "1"),
+        GPU_HOST_INFINIBAND_PHYSICAL_STATE.sample(5, "mlx5_0", "1"),
+        GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO.sample(1, "mlx5_0", "1"),
+        GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL.sample(0, "mlx5_0", "1"),
         GPU_HOST_INFINIBAND_UP.sample(0, "mlx5_1", "2"),
+        GPU_HOST_INFINIBAND_PHYSICAL_STATE.sample(2, "mlx5_1", "2"),
     ]
 
 

@@ -68,8 +68,8 @@ def test_physical_interfaces_and_bonds_are_read_and_nothing_virtual(host: HostTr
     round_ = host.round()
     assert HostNetworkReader().read(round_) == HostNetworkReading(
         interfaces=(
-            NetworkInterface("bond0", 9010, 8020, 1, 3, 2, 4, 12_500_000_000, None),
-            NetworkInterface("ens1f0np0", 9000, 8000, 1, 3, 2, 4, 12_500_000_000, 1),
+            NetworkInterface("bond0", 9010, 8020, 1, 3, 2, 4, 12_500_000_000, None, 1.0),
+            NetworkInterface("ens1f0np0", 9000, 8000, 1, 3, 2, 4, 12_500_000_000, 1, 1.0),
             NetworkInterface("ens1f1np1", 10, 20, 0, 0, 0, 0, None, 1),
             NetworkInterface("ib0", 18446744073709551615, 1, 0, 0, 0, 0, None, None),
         )
@@ -110,6 +110,43 @@ def test_an_unreadable_speed_and_a_malformed_line_cost_only_themselves(host: Hos
     assert interfaces["ens1f0np0"].numa_node == 1
     assert set(interfaces) == {"bond0", "ens1f0np0", "ens1f1np1", "ib0"}
     assert round_.failures == ["malformed", "io_error", "malformed"]
+
+
+def one_interface(host: HostTree, reader: HostNetworkReader, **files: str) -> NetworkInterface:
+    host.write({"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"})
+    host.write({"sys/class/net/eth0/device/numa_node": "0\n"})
+    host.write({f"sys/class/net/eth0/{name}": f"{text}\n" for name, text in files.items()})
+    return reader.read(host.round()).interfaces[0]
+
+
+def test_the_speed_is_held_against_the_highest_that_was_seen(host: HostTree) -> None:
+    reader = HostNetworkReader()
+    speeds = ("25000", "10000", "-1", "25000")
+    assert [one_interface(host, reader, speed=speed).speed_expected_ratio for speed in speeds] == [1.0, 0.4, None, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("files", "downs"),
+    [
+        ({"carrier_down_count": "3", "carrier_changes": "7"}, 3),
+        ({"carrier_changes": "7"}, 3),  # before Linux 4.16
+        ({}, None),
+    ],
+)
+def test_lost_links_are_counted(host: HostTree, files: dict[str, str], downs: int | None) -> None:
+    assert one_interface(host, HostNetworkReader(), **files).carrier_downs == downs
+
+
+def test_lost_links_of_a_reloaded_driver_go_on(host: HostTree) -> None:
+    reader = HostNetworkReader()
+    found = [one_interface(host, reader, carrier_down_count=downs).carrier_downs for downs in ("4", "0", "1")]
+    assert found == [4, 4, 5]
+
+
+def test_of_an_interface_that_is_a_port_too_the_port_tells(host: HostTree) -> None:
+    host.write({"sys/class/net/eth0/device/infiniband/mlx5_0/board_id": "MT_0000000838\n"})
+    found = one_interface(host, HostNetworkReader(), speed="200000", carrier_down_count="3")
+    assert (found.speed_bytes_per_second, found.speed_expected_ratio, found.carrier_downs) == (25e9, None, None)
 
 
 def test_no_statistics_yield_no_series_and_unreadable_ones_fail(host: HostTree) -> None:

@@ -180,9 +180,9 @@ def test_a_state_directory_that_cannot_be_written_costs_only_the_memory(
 class HangingLane(InlineLane):
     """A lane whose jobs never come back, as on a file system that hangs."""
 
-    def submit(self, job: object) -> None:
+    def submit(self, job: object, *, in_turn: bool = False) -> None:
         del job
-        super().submit(self._hang)
+        super().submit(self._hang, in_turn=in_turn)
 
     @staticmethod
     def _hang() -> None:

@@ -184,6 +184,27 @@ def test_the_driver_being_loaded_ties_seconds_to_the_clock(tmp_path: Path) -> No
             "python3 (4242)",
         ),
         ("Memory cgroup out of memory: Killed process 77 (pt_main) total-vm:1kB", "memory.oom_killed", "pt_main (77)"),
+        ("EXT4-fs (nvme0n1p2): Remounting filesystem read-only", "storage.read_only", "the filesystem on nvme0n1p2"),
+        ("nvme nvme0: I/O 0 QID 0 timeout, reset controller", "storage.nvme", "nvme0 was reset, once "),
+        ("nfs: server nas01 not responding, still trying", "storage.not_responding", "NFS server nas01"),
+        ("watchdog: BUG: soft lockup - CPU#3 stuck for 26s! [python3:1]", "host.lockup", "soft lockup of CPU 3"),
+        ("{1}[Hardware Error]: event severity: recoverable", "host.hardware_error", "an unnamed part"),
+        (
+            "mce: [Hardware Error]: CPU 2: Machine Check: 0 Bank 4: e600000000020408",
+            "host.hardware_error",
+            "uncorrected hardware error of CPU 2",
+        ),
+        ("EDAC MC1: 1 UE Multi-bit ECC on P1-DIMMA1 (csrow:0)", "host.hardware_error", "memory error of P1-DIMMA1"),
+        (
+            "pcieport 0000:a9:10.0: DPC: containment event, status:0x2009 source:0x0000",
+            "pcie.dpc",
+            "port 0000:a9:10.0 shut its link",
+        ),
+        (
+            "INFO: task a:1 blocked for more than 122 seconds.\nINFO: task b:2 blocked for more than 122 seconds.",
+            "host.hung_task",
+            "a (1) hung, once ",
+        ),
     ],
 )
 def test_other_messages_of_the_kernel_are_findings(tmp_path: Path, lines: str, code: str, words: str) -> None:
@@ -192,6 +213,30 @@ def test_other_messages_of_the_kernel_are_findings(tmp_path: Path, lines: str, c
     assert codes(report) == [code]
     assert words in measured(report, code)
     assert "2026-03-14 09:50:00" in measured(report, code)
+
+
+def test_servers_are_not_named_where_names_are_not_to_be_told(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("[Sat Mar 14 09:50:00 2026] nfs: server nas01 not responding, still trying\n")
+    report = report_on(log, redact=True)
+    assert "NFS server (not named) does not respond" in measured(report, "storage.not_responding")
+
+
+def test_trouble_of_the_host_that_is_over_is_no_finding(tmp_path: Path) -> None:
+    log = (
+        "[Sat Mar 14 09:50:00 2026] nfs: server nas01 not responding, still trying\n"
+        "[Sat Mar 14 09:51:00 2026] nfs: server nas01 OK\n"
+        "[Sat Mar 14 09:52:00 2026] nfs: server nas02 OK\n"
+        "[Sat Mar 14 09:53:00 2026] nfs: server nas02 not responding, still trying\n"
+        "[Sat Mar 14 09:54:00 2026] EXT4-fs (sda3): Remounting filesystem read-only\n"
+        "[Sat Mar 14 09:55:00 2026] EXT4-fs (sda3): mounted filesystem with ordered data mode. Opts: (null)\n"
+        "[Sat Mar 14 09:56:00 2026] INFO: task a:1 blocked for more than 122 seconds.\n"
+        "[Sat Mar 14 09:57:00 2026] systemd[1]: Mounting XFS (sda4): Shutting down filesystem\n"
+    )
+    report = report_on_text(tmp_path, log)
+    assert codes(report) == ["storage.not_responding"]
+    assert "nas02" in measured(report, "storage.not_responding")
+    assert "nas01" not in measured(report, "storage.not_responding")
 
 
 def test_a_message_that_goes_on_without_a_time_is_read(tmp_path: Path) -> None:

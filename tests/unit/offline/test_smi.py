@@ -124,14 +124,18 @@ def test_what_is_not_in_the_files_is_not_called_ok(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "error"),
-    [("GPU is lost", "lost"), ("[GPU requires reset]", "reset_required"), ("Unknown Error", "unknown")],
+    ("words", "told"),
+    [
+        ("GPU is lost", "GPU lost: the driver cannot reach it"),
+        ("[GPU requires reset]", "GPU unusable: the driver asks for a reset of it"),
+        ("Unknown Error", "does not answer (unknown)"),
+    ],
 )
-def test_a_gpu_that_does_not_answer_is_lost(tmp_path: Path, words: str, error: str) -> None:
+def test_a_gpu_that_does_not_answer_is_lost(tmp_path: Path, words: str, told: str) -> None:
     said = dict.fromkeys(("busy", "heat", "power", "limit", "state", "generation", "width", "replays"), words)
     report = report_on_text(tmp_path, smi(smi_gpu(), smi_gpu(1, facts=said)))
     assert codes(report) == ["gpu.lost"]
-    assert measured(report, "gpu.lost") == f"does not answer ({error})"
+    assert measured(report, "gpu.lost") == told
     assert [gpu.verdict for gpu in report.gpus] == [Verdict.KEEP, Verdict.DRAIN]
 
 

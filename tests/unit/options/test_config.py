@@ -88,6 +88,7 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
     ("baseline.file", "/etc/baseline.json", "baseline_file", Path("/etc/baseline.json")),
     ("baseline.from-host", "false", "baseline_from_host", False),
     ("state.directory", "/var/lib/gpu-triage", "state_directory", Path("/var/lib/gpu-triage")),
+    ("flight-recorder.directory", "/var/lib/rec", "flight_recorder_directory", Path("/var/lib/rec")),
     ("collector.textfile.directory", "/run/jobs", "collector_textfile_directory", Path("/run/jobs")),
     ("metrics.profile", "rules", "metrics_profile", "rules"),
     ("metrics.include", "gpu_nvlink_*", "metrics_include", ("gpu_nvlink_*",)),
@@ -99,6 +100,9 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
         "kubernetes_pod_resources_socket",
         Path("/run/kubelet.sock"),
     ),
+    ("kubernetes.container-logs", "/var/log/containers", "kubernetes_container_logs", Path("/var/log/containers")),
+    ("slurm.jobs-directory", "/run/gpu-triage/jobs", "slurm_jobs_directory", Path("/run/gpu-triage/jobs")),
+    ("slurm.gpu-numbers", "index", "slurm_gpu_numbers", "index"),
     ("log.level", "debug", "log_level", "debug"),
     ("log.format", "json", "log_format", "json"),
     ("replay", "/dev/null", "replay", Path("/dev/null")),
@@ -271,6 +275,11 @@ def test_variables_of_others_are_left_alone(variable: str) -> None:
             {"baseline__from_host": "true", "baseline__file": "/etc/baseline.json"},
             ("baseline.from-host (--baseline.from-host)", "baseline.file (--baseline.file)", "leave one of them out"),
         ),
+        (
+            {"simulate": "healthy", "slurm__jobs_directory": "/run/jobs"},
+            ("slurm.jobs-directory (--slurm.jobs-directory)", "simulated host (--simulate)", "leave one of them out"),
+        ),
+        ({"slurm__gpu_numbers": "minor"}, ("slurm.gpu-numbers (--slurm.gpu-numbers)", "set --slurm.jobs-directory")),
         ({"baseline__from_host": "true"}, ("nowhere to keep what it learns", "set --state.directory as well")),
         (
             {"collector__host": "false", "collector__process": "false"},
@@ -282,16 +291,6 @@ def test_a_useless_combination_is_refused_naming_both_sides(flags: dict[str, str
     message = refusal({}, **flags)
     for part in parts:
         assert part in message
-
-
-def test_pods_cannot_be_named_when_no_process_is_collected() -> None:
-    switches = (*SWITCHES, CollectorSwitch("processes", "Processes.", default=True))
-    variables = {
-        "GPU_TRIAGE_KUBERNETES_POD_RESOURCES_SOCKET": "/run/kubelet.sock",
-        "GPU_TRIAGE_COLLECTOR_PROCESSES": "false",
-    }
-    with pytest.raises(ConfigError, match=r"POD_RESOURCES_SOCKET.*COLLECTOR_PROCESSES.*leave one of them out"):
-        config_from([], variables, switches)
 
 
 def test_equal_intervals_and_a_default_path_beside_a_simulation_are_fine() -> None:

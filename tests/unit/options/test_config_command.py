@@ -33,7 +33,7 @@ def program(seen: list[Config]) -> click.Group:
     """A command line like the real one, whose serve command notes its Config."""
 
     @click.group()
-    @version_option()
+    @version_option(lambda: "driver 580.95.05, NVML 13.580.95.05, CUDA 13.0")
     def group() -> None:
         """Why is this GPU job slow or sick?"""
 
@@ -111,7 +111,7 @@ def test_the_commands_own_parameters_and_exit_code_pass_through() -> None:
         ),
         ("serve --sample.fsat 5s", "no such option --sample.fsat; did you mean --sample.fast?"),
         ("serve --no-colector.host", "no such option --no-colector.host; did you mean --no-collector.host?"),
-        ("serve --zzzzzz", "no such option --zzzzzz; gpu-triage serve --help lists them"),
+        ("serve --zzzzzz", "no such option --zzzzzz; gpu-triage serve --help-all lists them"),
         ("serve --sample.fast", "Option '--sample.fast' requires an argument; write --sample.fast DURATION"),
         (
             "serve --collector.host=1",
@@ -217,14 +217,15 @@ def test_called_with_nothing_the_program_shows_its_help(capsys: pytest.CaptureFi
     assert "Usage: gpu-triage" in captured.out + captured.err
 
 
-def test_version_names_program_version_and_python(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_names_program_version_python_and_driver(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(program([]), ["--version"]) == 0
-    expected = f"gpu-triage-exporter {__version__} (Python {platform.python_version()})\n"
+    expected = f"gpu-triage-exporter {__version__} (Python {platform.python_version()})\ndriver 580.95.05, "
+    expected += "NVML 13.580.95.05, CUDA 13.0\n"
     assert capsys.readouterr().out == expected
 
 
 def test_help_shows_every_option_once_with_default_and_variable(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_cli(program([]), ["serve", "--help"]) == 0
+    assert run_cli(program([]), ["serve", "--help-all"]) == 0
     output = capsys.readouterr().out
     flowing = " ".join(output.split())
     for option in all_options(SWITCHES):
@@ -234,7 +235,7 @@ def test_help_shows_every_option_once_with_default_and_variable(capsys: pytest.C
 
 
 def test_help_is_grouped_by_subject(capsys: pytest.CaptureFixture[str]) -> None:
-    run_cli(program([]), ["serve", "--help"])
+    run_cli(program([]), ["serve", "--help-all"])
     headings = re.findall(r"^(\w[\w ]*):$", capsys.readouterr().out, re.MULTILINE)
     assert headings == [
         "Web",
@@ -242,7 +243,7 @@ def test_help_is_grouped_by_subject(capsys: pytest.CaptureFixture[str]) -> None:
         "Expectations",
         "Metrics",
         "Collectors",
-        "Kubernetes",
+        "Schedulers",
         "Paths",
         "Logging",
         "Simulation",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import click
 import pytest
 from click.testing import CliRunner
 
 from gpu_triage.cli import group
-from gpu_triage.options import Option
+from gpu_triage.options import Option, OptionsCommand
 
 COMMANDS = (
     "advise",
@@ -15,11 +17,15 @@ COMMANDS = (
     "baseline write",
     "baseline diff",
     "check",
+    "config check",
     "explain",
+    "fleet",
     "record",
+    "report",
     "rules",
     "serve",
     "simulate",
+    "top",
     "web-password",
 )
 
@@ -63,6 +69,33 @@ def test_a_commands_own_flags_come_first_and_its_arguments_are_no_flags(command:
     assert "Other:" not in sections
     listed = [line.split()[0] for line in help_of(command).splitlines() if line.startswith("  ") and line.split()]
     assert not {"FILE", "DIR|FILE.tar.gz"} & set(listed)
+
+
+@pytest.mark.parametrize("command", ["serve", "check", "top", "record", "advise", "baseline write"])
+def test_help_is_about_a_screen_and_names_the_way_to_the_rest(command: str) -> None:
+    brief = help_of(command)
+    assert len(brief.splitlines()) <= 60
+    assert f" {command} --help-all" in " ".join(brief.split())
+    assert "--simulate SCENARIO" in brief
+
+
+@pytest.mark.parametrize("command", ["serve", "check", "top"])
+def test_the_examples_of_the_help_are_commands_that_can_be_given(command: str) -> None:
+    _, _, examples = help_of(command).partition("Examples:\n")
+    found = re.findall(r"^  gpu-triage (.*)$", examples, re.MULTILINE)
+    assert len(found) > 2
+    for line in found:
+        name, *arguments = line.split()
+        target = group.get_command(click.Context(group), name)
+        assert target is not None
+        target.make_parser(click.Context(target)).parse_args(arguments)
+
+
+def test_the_essential_options_are_options() -> None:
+    for name in ("serve", "check"):
+        found = group.get_command(click.Context(group), name)
+        assert isinstance(found, OptionsCommand)
+        assert found.essential <= {each.key for each in found.params if isinstance(each, Option) and each.flagged}
 
 
 def test_the_list_of_commands_cuts_no_sentence_short() -> None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kubelet import Held, kubelet, response
+from tests.kubelet import Claim, Held, kubelet, response
 from tests.rig import Rig
 
 from gpu_triage.config import Config
 from gpu_triage.errors import ConfigError, HostReadFailed
-from gpu_triage.machine import Blocked, Moment, Workload
+from gpu_triage.machine import Blocked, Moment, Workload, dra_name
 from gpu_triage.processes import pods as pod_resources
 from gpu_triage.processes.on_gpu import NO_WORKLOAD, in_common
 from gpu_triage.processes.pods import PodDirectory, parse_holders, wire_fields
@@ -100,6 +100,28 @@ def test_shares_of_a_gpu_count_as_the_gpu_and_other_devices_do_not_count() -> No
     }
 
 
+CLAIM = "k8s.gpu.nvidia.com/claim=9c2f1d44-6f0e-4c55-9a3b-2f6a1f0f7b11-"
+
+
+@pytest.mark.parametrize(
+    ("claim", "minor"),
+    [
+        (Claim("gpu.nvidia.com", "gpu-3", CLAIM + "gpu-3"), 3),
+        (Claim("gpu.nvidia.com", "gpu-0-mig-1g.10gb-19-4", CLAIM + "gpu-0-mig-1g.10gb-19-4"), 0),
+        (Claim("gpu.nvidia.com", "gpu-0-mig-9-0-4", CLAIM + "gpu-0-mig-9-0-4"), 0),
+        (Claim("", "", "k8s.gpu.nvidia.com/device=gpu-11"), 11),
+        (Claim("", "", CLAIM + "gpu-5"), 5),
+        (Claim("gpu.nvidia.com", "gpu-vfio-0", CLAIM + "gpu-vfio-0"), None),
+        (Claim("compute-domain.nvidia.com", "channel-0", "k8s.compute-domain.nvidia.com/device=channel-0"), None),
+        (Claim("gpu.intel.com", "gpu-3", "intel.com/gpu=gpu-3"), None),
+        (Claim("", "", "intel.com/gpu=gpu-3"), None),
+    ],
+)
+def test_gpus_that_dra_gave_away_are_told_by_their_minor_number(claim: Claim, minor: int | None) -> None:
+    held = parse_holders(response(Held(*TRAINER, (), claims=(claim,))))
+    assert held == ({} if minor is None else {dra_name(minor): {TRAINER}})
+
+
 def test_fields_that_are_not_known_are_skipped() -> None:
     known = response(Held("train-0", "research", "trainer", (GPU,)))
     unknown = b"\x28\x96\x01" + b"\x31" + bytes(8) + b"\x3d" + bytes(4) + b"\x42\x03abc"
@@ -131,10 +153,13 @@ def test_a_broken_answer_is_malformed_and_the_last_one_stays(message: bytes) -> 
 def test_names_that_were_not_renewed_are_withdrawn() -> None:
     pods = PodDirectory(lambda: response(Held(*TRAINER, (GPU,))), 15.0)
     assert pods.holders({GPU}, at(0.0)) == frozenset()
+    assert not pods.known(at(0.0))
     pods.refresh(at(0.0))
     assert pods.holders({GPU, OTHER}, at(15.0)) == {TRAINER}
     assert pods.holders({OTHER}, at(15.0)) == frozenset()
+    assert pods.known(at(15.0))
     assert pods.holders({GPU}, at(15.1)) == frozenset()
+    assert not pods.known(at(15.1))
 
 
 @pytest.mark.parametrize(

@@ -16,15 +16,17 @@ from tests.rig import Rig, scenario_with
 
 from gpu_triage.cli import group
 from gpu_triage.config import Config
+from gpu_triage.errors import RecordingError
 from gpu_triage.machine import Machine
 from gpu_triage.options import run_cli
 from gpu_triage.options.one_shot import CommandWiring
 from gpu_triage.options.sources import no_options
-from gpu_triage.recording import HostRecorder
-from gpu_triage.recording.bundle import NvmlAnswer, Recording, prepare_target, read_recording, write_recording
+from gpu_triage.recording.bundle import prepare_target, read_recording, write_recording
 from gpu_triage.recording.calls import CallKeys
 from gpu_triage.recording.command import record_command
 from gpu_triage.recording.masking import Masker
+from gpu_triage.recording.recorder import HostRecorder
+from gpu_triage.recording.recording import NvmlAnswer, Recording
 from gpu_triage.recording.replay import ReplayedNvml
 from gpu_triage.simulator import Scenario, VirtualClock, load_scenario, simulated_machine
 
@@ -225,9 +227,24 @@ def test_what_stands_where_a_recording_goes_is_left_alone_until_there_is_one(tmp
     old, new = tmp_path / "old.tar.gz", tmp_path / "new.tar.gz"
     old.write_bytes(b"old")
     for path in (old, new):
-        prepare_target(path)
+        prepare_target(path, replace=True)
     assert old.read_bytes() == b"old"
     assert not new.exists()
+
+
+@pytest.mark.parametrize("name", ["recording", "recording.tar.gz"])
+def test_a_recording_is_replaced_only_by_force(tmp_path: Path, recording: Recording, name: str) -> None:
+    path = tmp_path / name
+    write_recording(replace(recording, verdict="{}"), path)
+    with pytest.raises(RecordingError, match=r"recording(\.tar\.gz)?: .*replace it with --force"):
+        prepare_target(path)
+    prepare_target(path, replace=True)
+    write_recording(recording, path)
+    assert read_recording(path).verdict is None
+    (tmp_path / "recording").mkdir(exist_ok=True)
+    (tmp_path / "recording" / "thesis.txt").touch()
+    with pytest.raises(RecordingError, match="is not empty"):
+        prepare_target(tmp_path / "recording", replace=True)
 
 
 def test_a_file_that_hangs_costs_a_recording_itself_alone() -> None:

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from gpu_triage.errors import RecordingError
-from gpu_triage.recording.bundle import FileState, Recording, read_recording, write_recording
+from gpu_triage.recording.bundle import read_recording, write_recording
+from gpu_triage.recording.recording import FileState, Recording
 from gpu_triage.recording.replay import ReplayedTree
 
 

@@ -124,9 +124,9 @@ class CountedLane(InlineLane):
         self.name = name
         self._used = used
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: Job, *, in_turn: bool = False) -> None:
         self._used.add(self)
-        super().submit(job)
+        super().submit(job, in_turn=in_turn)
 
     def close(self) -> None:
         self._used.discard(self)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from gpu_triage.options import run_cli
 from gpu_triage.registry import COLLECTOR_SWITCHES
 from gpu_triage.simulator import load_scenario
 from gpu_triage.simulator.history import record_history, write_openmetrics
-from gpu_triage.simulator.history_command import progress_on
+from gpu_triage.simulator.history_command import HistoryRequest, estimate, write_history
 
 SHORT = ("simulate", "dual-a10", "--history", "1m")
 
@@ -100,23 +101,19 @@ def test_the_help_teaches_the_command_that_follows(capsys: pytest.CaptureFixture
     assert "promtool tsdb create-blocks-from openmetrics night.om data" in capsys.readouterr().out
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
+def test_size_of_a_long_history_is_told_beforehand(tmp_path: Path) -> None:
+    scenario = load_scenario("a100-power-capped")
+    told = estimate(scenario, 6 * 3600, 60, {})
+    assert told is not None
+    match = re.fullmatch(r"361 scrapes of about ([0-9,]+) series: about ([0-9]+) MB, and about .+", told)
+    assert match is not None, told
+    path = tmp_path / "night.om"
+    write_history(HistoryRequest("a100-power-capped", "6h", "60s", output=str(path)), 1e9)
+    assert int(match[2]) == pytest.approx(path.stat().st_size / 1e6, rel=0.3)
 
 
-def test_a_long_history_says_on_a_terminal_how_far_it_is() -> None:
-    terminal = Terminal()
-    times = iter([0.0, 1.0, 3.0, 3.5, 12.0])
-    show = progress_on(terminal, lambda: next(times))
-    assert show is not None
-    for done in (10, 25, 30, 100):
-        show(done, 100)
-    assert terminal.getvalue() == "\r\033[K25 % recorded, about 9 s left\r\033[K"
-
-
-def test_a_file_is_told_nothing_of_progress() -> None:
-    assert progress_on(io.StringIO()) is None
+def test_a_short_history_is_not_estimated() -> None:
+    assert estimate(load_scenario("a100-power-capped"), 600, 60, {}) is None
 
 
 def test_serving_a_scenario_takes_its_options_below_every_other_source() -> None:

@@ -84,6 +84,28 @@ def test_infiniband_counts_what_its_interface_carries(clock: VirtualClock) -> No
         assert (port / "rate").read_text().startswith("200 Gb/sec")
 
 
+def test_a_port_goes_down_slows_down_and_counts_what_goes_wrong(tmp_path: Path, clock: VirtualClock) -> None:
+    effects = (
+        'device = "ibp44s0", down = true',
+        'device = "ibp173s0", speed_mbps = 200000, link_errors_per_hour = 3600, timeouts_per_hour = 7200',
+    )
+    events = (f'at = 5\nuntil = 15\neffect = {{ kind = "network", {effect} }}' for effect in effects)
+    with simulated_machine(scenario_with(tmp_path, "h100-8", *events), clock=clock) as simulated:
+        adapters = simulated.machine.sysfs / "class/infiniband"
+
+        def says(port: str, name: str) -> str:
+            return (adapters / port / "ports/1" / name).read_text().strip()
+
+        clock.advance(10)
+        assert (says("mlx5_2", "state"), says("mlx5_2", "phys_state")) == ("1: DOWN", "2: Polling")
+        assert says("mlx5_2", "counters/link_downed") == "1"
+        assert says("mlx5_3", "rate") == "200 Gb/sec (4X HDR)"
+        assert says("mlx5_3", "counters/symbol_error") == "5"
+        assert says("mlx5_3", "hw_counters/local_ack_timeout_err") == "10"
+        clock.advance(10)
+        assert (says("mlx5_2", "state"), says("mlx5_2", "counters/link_downed")) == ("4: ACTIVE", "1")
+
+
 def test_the_host_is_as_busy_as_the_field_saw_it(dual: SimulatedMachine, clock: VirtualClock) -> None:
     def reading() -> tuple[list[float], list[float], list[float]]:
         return (

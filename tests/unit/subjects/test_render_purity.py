@@ -13,9 +13,13 @@ import pytest
 from tests.rig import rig
 
 from gpu_triage.config import Config
+from gpu_triage.gpu import presence
+from gpu_triage.incidents import metrics as incidents
 from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.simulator import load_scenario
+from gpu_triage.subjects import baseline, exporter, rendering
 from gpu_triage.subjects.contract import GpuLabels
+from gpu_triage.xid import metrics as xid
 
 if TYPE_CHECKING:
     from gpu_triage.sampler.outcomes import Outcome
@@ -23,7 +27,9 @@ if TYPE_CHECKING:
 
 SECONDS = 65
 OF_GPUS = {collector.name: collector for collector in GPU_COLLECTORS}
-OF_HOST = {collector.name: collector for collector in HOST_COLLECTORS}
+OF_HOST = {collector.name: collector.render for collector in HOST_COLLECTORS} | {
+    subject.NAME: subject.render for subject in (baseline, exporter, incidents, presence, xid)
+}
 CALLS = (
     (pynvml, "_nvmlGetFunctionPointer"),
     (builtins, "open"),
@@ -49,7 +55,7 @@ def rendered(outcome: Outcome, gpu: GpuLabels) -> tuple[Sample, ...]:
     of_gpu = OF_GPUS.get(outcome.collector)
     if of_gpu is not None:
         return tuple(of_gpu.render(outcome.reading, gpu))
-    return tuple(OF_HOST[outcome.collector].render(outcome.reading))
+    return tuple(OF_HOST[outcome.collector](outcome.reading))
 
 
 def test_a_reading_renders_alike_when_nothing_can_be_asked(
@@ -58,6 +64,8 @@ def test_a_reading_renders_alike_when_nothing_can_be_asked(
     def refuse(*_args: object, **_options: object) -> NoReturn:
         raise AssertionError("a render asks the machine")
 
+    # Nothing is remembered of how it was rendered before.
+    rendering._series_of.cache_clear()
     with monkeypatch.context() as patch:
         for module, name in CALLS:
             patch.setattr(module, name, refuse)

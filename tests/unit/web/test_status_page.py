@@ -11,11 +11,13 @@ from gpu_triage.diagnosis.evidence.host import length_of_time
 from gpu_triage.diagnosis.findings.verdicts import COLOURS, Verdict
 from gpu_triage.diagnosis.judge import HostJudge
 from gpu_triage.diagnosis.report.report import Subject
+from gpu_triage.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.gpu.identity import GPU_INFO
 from gpu_triage.gpu.nic_topology import GPU_NIC_TOPOLOGY_INFO
 from gpu_triage.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_DRIVER_INFO, GPU_ERROR_INFO
 from gpu_triage.gpu.topology import GPU_P2P_STATUS, GPU_TOPOLOGY_INFO
 from gpu_triage.machine import Moment
+from gpu_triage.processes.allocation import GPU_ALLOCATED
 from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 from gpu_triage.subjects.exporter import (
     GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
@@ -48,8 +50,8 @@ def process(**named: str) -> Series:
 @pytest.mark.parametrize(
     "series",
     [
-        (GPU_INFO, 1.0, (*GPU, EVIL, "0000:01:00.0", "", "", "", "", "")),
-        (GPU_INFO, 1.0, (*GPU, "A10", EVIL, "", "", "", "", "")),
+        (GPU_INFO, 1.0, (*GPU, EVIL, "0000:01:00.0", "", "", "", "", "", "")),
+        (GPU_INFO, 1.0, (*GPU, "A10", EVIL, "", "", "", "", "", "")),
         (GPU_DRIVER_INFO, 1.0, (EVIL, "", "")),
         (GPU_ERROR_INFO, 1.0, (*GPU, EVIL)),
         (GPU_NIC_TOPOLOGY_INFO, 1.0, (*GPU, EVIL, "pix")),
@@ -58,6 +60,8 @@ def process(**named: str) -> Series:
         process(process=EVIL),
         process(workload_pod=EVIL, workload_namespace="research"),
         process(slurm_job_id=EVIL),
+        (GPU_ALLOCATED, 1.0, (*GPU, "", EVIL, "research", "", "", "", "")),
+        (GPU_ALLOCATED, 1.0, (*GPU, "", "", "", "", "42", EVIL, "")),
     ],
     ids=lambda series: series[0].name,
 )
@@ -216,6 +220,24 @@ def test_findings_and_classes_say_since_when_they_last() -> None:
     told = 'datetime="2027-01-15T08:00:00+00:00" title="since 2027-01-15 08:00:00 UTC">for 12 min</time>'
     overview, _, findings = body_of(later).partition('id="findings"')
     assert overview.count(told) == findings.count(told) == 1
+
+
+def test_the_first_lines_say_what_to_do_about_the_worst_that_follows_from_nothing_else() -> None:
+    latest = judged(*read(), (GPU_ECC_VOLATILE_ERRORS_TOTAL, 2.0, (*GPU, "uncorrected")))
+    report = latest.report
+    (worst,) = (each for each in report.findings if each.check.code == "ecc.uncorrected")
+    followed = replace(worst, explained_by="xid.48", measured="what follows")
+    areas = (replace(area, findings=(*area.findings, followed)) for area in report.areas if worst in area.findings)
+    latest = replace(latest, report=replace(report, areas=tuple(areas)))
+    number = latest.report.findings.index(worst)
+    page = body_of(latest)
+    (steps,) = re.findall(r'<ol class="first" aria-label="What to do first">(.*?)</ol>', page)
+    assert steps == f'<li><a href="#finding-{number}">GPU 0</a>: {worst.advice.decision}</li>'
+    assert f'<li id="finding-{number}" ' in page
+
+
+def test_where_nothing_presses_the_first_lines_ask_for_nothing() -> None:
+    assert 'class="first"' not in body_of(judged(*read()))
 
 
 def test_what_nobody_remembers_has_no_beginning() -> None:

@@ -139,6 +139,14 @@ def test_the_verdict_is_json_and_never_kept(client: HTTPConnection) -> None:
     assert response.headers["Cache-Control"] == "no-store"
 
 
+def test_a_script_that_asks_for_text_gets_the_verdict_as_lines(client: HTTPConnection) -> None:
+    client.request("GET", "/api/v1/verdict", headers={"Accept": "text/plain"})
+    response = client.getresponse()
+    assert (response.status, response.read()) == (200, b"host\tkeep\tgpu-7\t-\n")
+    assert response.headers["Vary"] == "accept"
+    assert response.headers["Cache-Control"] == "no-store"
+
+
 def test_a_verdict_that_cannot_be_given_yet_is_a_503_with_the_reason(client: HTTPConnection, host: Host) -> None:
     host.given = Answer(503, b'{"error": "waiting for the driver"}', "application/json", (RETRY,))
     response, body = ask(client, "/api/v1/verdict")

@@ -8,8 +8,10 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import pytest
+import yaml
 from tests.certificates import Authority
 
+from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.web import config_file, tls_section
 from gpu_triage.web.passwords import hashed
 from gpu_triage.web.security import SecuritySource
@@ -63,6 +65,12 @@ def test_the_documented_scrape_is_what_prometheus_understands(
         check=False,
     )
     assert checked.returncode == 0, checked.stdout + checked.stderr
+
+
+def test_the_alerts_recognize_the_documented_scrape_job(repository: Path) -> None:
+    scrape = yaml.safe_load(YAML_BLOCK.findall((repository / "docs" / "web-security.md").read_text())[1])
+    (name,) = (job["job_name"] for job in scrape["scrape_configs"])
+    assert re.fullmatch(DEFAULTS.job, name)
 
 
 def test_every_key_is_documented(repository: Path) -> None:

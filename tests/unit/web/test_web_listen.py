@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.web.listen import close_listener, inherited_listeners, listener_url, open_listeners
+from gpu_triage.web.listen import browser_url, close_listener, inherited_listeners, listener_url, open_listeners
 
 
 def _loopbacks() -> list[str]:
@@ -150,3 +150,16 @@ def test_without_a_socket_of_systemd_for_this_process_there_is_none(environment:
     with pytest.raises(ConfigError, match="systemd handed over no socket; start this by its socket unit"):
         inherited_listeners(environment)
     assert environment == {}
+
+
+@pytest.mark.parametrize(
+    ("urls", "page"),
+    [
+        (["http://127.0.0.1:9836"], "http://127.0.0.1:9836"),
+        (["http://unix:/run/gpu.sock:", "https://[::]:9836"], "https://localhost:9836"),
+        (["http://0.0.0.0:1", "http://127.0.0.2:2"], "http://localhost:1"),
+        (["http://unix:/run/gpu.sock:"], None),
+    ],
+)
+def test_a_person_is_told_a_page_that_a_browser_of_this_host_opens(urls: list[str], page: str | None) -> None:
+    assert browser_url(urls) == page

@@ -231,3 +231,16 @@ def test_no_interleaving_counts_fewer_than_a_source_alone_or_more_than_both(
     alone = [sum(1 for report in kept if report.source is source) for source in XidSource]
     if kept:
         assert max(alone) <= count(*kept) <= sum(alone)
+
+
+def test_what_one_source_told_long_ago_is_not_kept_where_the_other_is_silent() -> None:
+    ledger = XidLedger()
+    for second in range(3600):
+        ledger.see(told(second, second + 1))
+    assert ledger.counts()[GPU][XidName("79")].count == 3600
+    assert len(ledger._gpus[GPU]["79"].awaited[KMSG]) < 650
+
+
+def test_a_source_that_is_minutes_late_counts_nothing_twice() -> None:
+    early = [told(second, second + 1) for second in range(0, 300, 10)]
+    assert count(*early, *(logged(second + 0.5) for second in range(0, 300, 10))) == len(early)

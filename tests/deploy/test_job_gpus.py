@@ -1,0 +1,70 @@
+"""Slurm's prolog and epilog that tell the exporter which job has which GPU: what one writes, the other removes."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpu_triage.config import INDEX
+from gpu_triage.machine import Moment, SlurmJob, index_name
+from gpu_triage.processes.slurm_jobs import JobDirectory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW = Moment(0.0, 0.0)
+JOB = {
+    "SLURM_JOB_ID": "4242",
+    "SLURM_JOB_USER": "alice",
+    "SLURM_JOB_ACCOUNT": "physics",
+    "SLURM_JOB_GPUS": "0,3",
+    "CUDA_VISIBLE_DEVICES": "0,3",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "run" / "jobs"
+
+
+def run(repository: Path, which: str, folder: Path, variables: dict[str, str]) -> str:
+    """What the script says; it must succeed, or Slurm drains the node."""
+    script = repository / "deploy" / "slurm" / f"job-gpus-{which}.sh"
+    environment = {"PATH": "/usr/bin:/bin", "JOB_GPUS_FOLDER": str(folder), **variables}
+    done = subprocess.run([script], env=environment, capture_output=True, text=True, check=True)
+    return done.stdout + done.stderr
+
+
+def test_the_exporter_reads_what_the_prolog_writes_until_the_epilog(repository: Path, folder: Path) -> None:
+    assert run(repository, "prolog", folder, JOB) == ""
+    jobs = JobDirectory(folder, INDEX, 15.0)
+    assert jobs.refresh(NOW, None) == ()
+    for gpu, holders in ((0, {SlurmJob("4242", "alice", "physics")}), (1, frozenset())):
+        assert jobs.holders({index_name(gpu)}, NOW) == holders
+    assert jobs.holders({index_name(3)}, NOW) == {SlurmJob("4242", "alice", "physics")}
+    assert run(repository, "epilog", folder, JOB) == ""
+    assert list(folder.iterdir()) == []
+
+
+def test_everybody_may_read_it_and_nobody_but_root_write_it(repository: Path, folder: Path) -> None:
+    run(repository, "prolog", folder, JOB)
+    assert [path.stat().st_mode & 0o777 for path in (folder, folder / "4242.job")] == [0o755, 0o644]
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{}, {**JOB, "SLURM_JOB_GPUS": ""}, {**JOB, "SLURM_JOB_ID": "../../etc/passwd"}, {**JOB, "SLURM_JOB_ID": ""}],
+)
+def test_a_job_without_gpus_and_an_id_that_is_none_write_nothing(
+    repository: Path, folder: Path, variables: dict[str, str]
+) -> None:
+    for which in ("prolog", "epilog"):
+        run(repository, which, folder, variables)
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_made_does_not_drain_the_node(repository: Path, folder: Path) -> None:
+    folder.parent.write_text("a file where the folder should be")
+    assert "nothing was written" in run(repository, "prolog", folder, JOB)

@@ -1,0 +1,171 @@
+"""The node problem detector's plugin against a running exporter, and its configuration by the detector's own rules."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from tests.e2e.processes import Exporter, exporter, free_port, wait_for
+from tests.rig import scenario_with
+
+pytestmark = pytest.mark.slow
+
+NONE, FOUND, UNKNOWN = 0, 1, 2
+FOLDER = "deploy/kubernetes/node-problem-detector"
+LOST = 'at = "5s"\ngpu = 1\neffect = { kind = "lost" }'
+TICKET = 'at = "5s"\ngpu = 0\neffect = { kind = "xid", code = 63 }'
+
+
+def ask(
+    repository: Path, severity: str, host: str, port: int | str, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    given = {"PATH": "/usr/bin:/bin", "GPU_VERDICT_HOST": host, "GPU_VERDICT_PORT": str(port), **environment}
+    command: list[str | Path] = [repository / FOLDER / "gpu-verdict.sh", severity]
+    return subprocess.run(command, env=given, check=False, capture_output=True, text=True)
+
+
+def verdict(running: Exporter) -> bytes:
+    return running.get("/api/v1/verdict", Accept="text/plain")[2]
+
+
+@pytest.fixture(scope="module")
+def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Host and port of an exporter whose GPU 1 is lost, and whose GPU 0 asks for a ticket."""
+    folder = tmp_path_factory.mktemp("sick")
+    scenario_with(folder, "idle-downshift", LOST, TICKET)
+    with exporter(folder, "--simulate", str(folder / "idle-downshift-changed.toml")) as running:
+        wait_for(lambda: {b"gpu.lost", b"xid.63"} <= set(re.split(rb"[\t\n]", verdict(running))), 60)
+        host, _, port = running.address.partition(":")
+        yield host, port
+
+
+def test_a_gpu_to_be_drained_is_a_problem_and_the_message_says_which(repository: Path, sick: tuple[str, str]) -> None:
+    result = ask(repository, "critical", *sick)
+    assert result.returncode == FOUND
+    assert result.stdout.startswith("GPU 1 gpu.lost: GPU lost: the driver cannot reach it")
+    assert len(result.stdout.splitlines()) == 1
+    assert "GPU 0" not in result.stdout
+
+
+def test_a_ticket_is_an_event_of_its_own(repository: Path, sick: tuple[str, str]) -> None:
+    result = ask(repository, "warning", *sick)
+    assert result.returncode == FOUND
+    assert result.stdout.startswith("GPU 0 xid.63: ")
+
+
+def test_a_healthy_node_says_nothing(repository: Path, tmp_path: Path) -> None:
+    with exporter(tmp_path, "--simulate", "idle-downshift") as running:
+        host, _, port = running.address.partition(":")
+        wait_for(lambda: running.get("/api/v1/verdict")[0] == 200, 60)
+        for severity in ("critical", "warning"):
+            result = ask(repository, severity, host, port)
+            assert (result.returncode, result.stdout, result.stderr) == (NONE, "", "")
+
+
+def test_an_exporter_that_is_not_there_is_unknown_and_no_problem(repository: Path) -> None:
+    result = ask(repository, "critical", "127.0.0.1", free_port())
+    assert result.returncode == UNKNOWN
+    assert "no exporter responds at 127.0.0.1" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            "HTTP/1.1 503 Service Unavailable\r\n\r\nwaiting for the driver\n",
+            "no verdict (503): waiting for the driver",
+        ),
+        ("HTTP/1.1 401 Unauthorized\r\n\r\n", "no verdict (401)"),
+        ("HTTP/1.1 200 OK\r\n\r\n<html>", "is not a gpu-triage exporter"),
+        ("SSH-2.0-OpenSSH_9.2\r\n", "no exporter responds"),
+    ],
+    ids=["not yet", "locked", "another page", "another service"],
+)
+def test_what_is_no_verdict_is_unknown(repository: Path, tmp_path: Path, answer: str, said: str) -> None:
+    (tmp_path / "answer").write_text(answer, newline="")
+    port = free_port()
+    serve = (
+        "import socket, sys; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); print('up', flush=True); "
+        "c, _ = s.accept(); f = c.makefile('rb'); any(line == b'\\r\\n' for line in f); "
+        "c.sendall(open(sys.argv[2], 'rb').read()); f.close(); c.close()"
+    )
+    command = ["python3", "-c", serve, str(port), str(tmp_path / "answer")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        result = ask(repository, "critical", "127.0.0.1", port)
+        server.kill()
+    assert (result.returncode, said in result.stdout) == (UNKNOWN, True), result.stdout
+
+
+def test_an_exporter_that_hangs_is_unknown(repository: Path) -> None:
+    serve = (
+        "import socket, sys, time; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); print('up', flush=True); "
+        "time.sleep(60)"
+    )
+    port = free_port()
+    with subprocess.Popen(["python3", "-c", serve, str(port)], stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        result = ask(repository, "critical", "127.0.0.1", port, GPU_VERDICT_SECONDS="1")
+        server.kill()
+    assert result.returncode == UNKNOWN
+    assert "did not respond within 1 s" in result.stdout
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch(r"(\d+)(s|m)", text)
+    assert found, text
+    return float(found[1]) * {"s": 1, "m": 60}[found[2]]
+
+
+@pytest.mark.parametrize("name", ["gpu-triage.json", "gpu-triage-events.json"])
+def test_a_configuration_is_one_that_the_detector_takes(repository: Path, name: str) -> None:
+    config: dict[str, Any] = json.loads((repository / FOLDER / name).read_text())
+    plugin = config["pluginConfig"]
+    script = (repository / FOLDER / "gpu-verdict.sh").read_text()
+    longest = re.search(r"^longest=(\d+)$", script, re.MULTILINE)
+    assert longest
+    assert int(longest[1]) <= plugin["max_output_length"]
+    seconds = re.search(r"GPU_VERDICT_SECONDS:-(\d+)", script)
+    assert seconds
+    assert config["plugin"] == "custom"
+    conditions = {condition["type"] for condition in config["conditions"]}
+    assert len(config["rules"]) == 1
+    for rule in config["rules"]:
+        assert rule["path"] == "/config/plugin/gpu-triage/gpu-verdict.sh"
+        assert rule["args"] in (["critical"], ["warning"])
+        assert int(seconds[1]) < _seconds(rule["timeout"]) <= _seconds(plugin["timeout"])
+        assert _seconds(plugin["timeout"]) <= _seconds(plugin["invoke_interval"])
+        # A rule of another type, or of a condition that is not declared, ends the detector when it starts.
+        assert (rule["type"], rule.get("condition")) in {("permanent", "GpuUnhealthy"), ("temporary", None)}
+        assert {rule["condition"]} == conditions if rule["type"] == "permanent" else not conditions
+
+
+def test_the_condition_is_true_when_there_is_a_problem(repository: Path) -> None:
+    config = json.loads((repository / FOLDER / "gpu-triage.json").read_text())
+    [condition] = config["conditions"]
+    assert condition["type"] == "GpuUnhealthy", "the detector's conditions are True while there is a problem"
+    assert "no GPU" in condition["message"]
+
+
+def test_kubernetes_takes_the_service_and_it_finds_the_exporter(repository: Path) -> None:
+    service = yaml.safe_load((repository / FOLDER / "service.yaml").read_bytes())
+    for version in ("1.26.0", "1.37.0"):
+        kubernetes_validate.validate(service, version, strict=True)
+    exporter_pods = yaml.safe_load((repository / "deploy/kubernetes/exporter/daemonset.yaml").read_bytes())
+    template = exporter_pods["spec"]["template"]
+    assert service["spec"]["selector"].items() <= template["metadata"]["labels"].items()
+    ports = {port["name"] for each in template["spec"]["containers"] for port in each.get("ports", [])}
+    assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+    kustomization = yaml.safe_load((repository / FOLDER / "kustomization.yaml").read_bytes())
+    assert set(kustomization["configMapGenerator"][0]["files"]) == {
+        path.name for path in (repository / FOLDER).iterdir() if path.suffix in {".json", ".sh"}
+    }

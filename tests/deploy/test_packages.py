@@ -1,0 +1,150 @@
+"""The deb and the rpm: lintian has nothing to say, and they install, run and go without a trace.
+
+They are installed for real, by dpkg and rpm, into an overlay of this host's root file system in a mount namespace: the
+host stays as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from deploy.packages.build import NAME, PYTHONS, Target, build_packages
+
+if TYPE_CHECKING:
+    from tests.conftest import RequiresTool
+
+pytestmark = pytest.mark.slow
+
+_SYSTEM_PYTHON = Path("/usr/bin/python3")
+
+OVERLAY = """
+set -eu
+mkdir -p "$SCRATCH/upper" "$SCRATCH/work" "$SCRATCH/root"
+mount -t tmpfs tmpfs "$SCRATCH/upper"
+mkdir "$SCRATCH/upper/changes" "$SCRATCH/upper/work"
+mount -t overlay overlay -o "lowerdir=/,upperdir=$SCRATCH/upper/changes,workdir=$SCRATCH/upper/work" "$SCRATCH/root"
+mount --rbind /dev "$SCRATCH/root/dev"
+mount -t proc proc "$SCRATCH/root/proc"
+cp "$PACKAGE" "$SCRATCH/root/tmp/package"
+exec chroot "$SCRATCH/root" /bin/sh -eu
+"""
+
+RUN = """
+cd /
+test "$(stat -c %U:%a /etc/default/gpu-triage-exporter)" = root:640
+id gpu-triage
+find /usr/lib/gpu-triage-exporter -name 'cli.*.pyc' | grep .
+grep '^ExecStart=/usr/bin/gpu-triage serve$' /usr/lib/systemd/system/gpu-triage-exporter.service
+gpu-triage --version
+setpriv --reuid gpu-triage --regid gpu-triage --clear-groups env -i PATH=/usr/bin TMPDIR=/dev/shm \\
+    gpu-triage serve --simulate dual-a10 --web.listen-address 127.0.0.1:0 2>/tmp/log &
+trap 'kill $!' EXIT
+for _ in $(seq 100); do
+    address=$(grep -o 'http://127.0.0.1:[0-9]*/metrics' /tmp/log) && break
+    sleep 0.1
+done
+for _ in $(seq 100); do
+    /usr/bin/python3 -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())' \\
+        "$address" >/tmp/page
+    grep '^gpu_up{' /tmp/page && break
+    sleep 0.1
+done
+grep '^gpu_up{.*} 1' /tmp/page
+ls /proc/$!/exe -l | grep "$(readlink -f /usr/bin/python3)"
+kill $!
+wait $! || true
+trap - EXIT
+"""
+
+DEB = f"""
+dpkg --install /tmp/package
+test -L /etc/systemd/system/multi-user.target.wants/gpu-triage-exporter.service
+{RUN}
+echo '# mine' >>/etc/default/gpu-triage-exporter
+dpkg --install --force-confold /tmp/package
+grep '^# mine$' /etc/default/gpu-triage-exporter
+dpkg --remove gpu-triage-exporter
+test -e /etc/default/gpu-triage-exporter
+dpkg --purge gpu-triage-exporter
+"""
+
+# Debian's rpm knows nothing of what Debian's packages provide.
+RPM = f"""
+rpm --install --nodeps /tmp/package
+{RUN}
+rpm --upgrade --force --nodeps /tmp/package
+find /usr/lib/gpu-triage-exporter -name 'cli.*.pyc' | grep .
+rpm --erase gpu-triage-exporter
+"""
+
+GONE = """
+! test -e /usr/bin/gpu-triage
+! test -e /usr/lib/gpu-triage-exporter
+! test -e /usr/lib/systemd/system/gpu-triage-exporter.service
+! test -e /etc/default/gpu-triage-exporter
+! test -e /usr/share/doc/gpu-triage-exporter
+echo all went well
+"""
+
+
+class Packages(NamedTuple):
+    deb: Path
+    rpm: Path
+    python: str
+
+
+@pytest.fixture(scope="module")
+def packages(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Packages:
+    """Both packages for the Python of this host's distribution."""
+    found = re.search(r"3\.\d+", _SYSTEM_PYTHON.resolve().name) if _SYSTEM_PYTHON.exists() else None
+    if found is None or found[0] not in PYTHONS:
+        pytest.skip(f"{_SYSTEM_PYTHON} is no Python that packages are built for")
+    built = build_packages(repository, Target(found[0], _architecture(), "gzip"), tmp_path_factory.mktemp("packages"))
+    return Packages(*built, found[0])
+
+
+def _architecture() -> str:
+    return {"x86_64": "amd64", "aarch64": "arm64"}[os.uname().machine]
+
+
+def _run(*command: str, **environment: str) -> str:
+    variables = {**os.environ, **environment, "DEBIAN_FRONTEND": "noninteractive"}
+    result = subprocess.run(command, check=False, capture_output=True, text=True, env=variables)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
+
+
+def _installed(package: Path, script: str, scratch: Path) -> None:
+    """Plays a script beside the package in an overlay of the root file system."""
+    if os.geteuid() != 0:
+        pytest.skip("installing a package, though into an overlay, needs root")
+    variables = {**os.environ, "SCRATCH": str(scratch), "PACKAGE": str(package), "DEBIAN_FRONTEND": "noninteractive"}
+    command = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", OVERLAY]
+    result = subprocess.run(command, check=False, input=script, capture_output=True, text=True, env=variables)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert result.stdout.endswith("all went well\n"), result.stdout + result.stderr
+
+
+def test_lintian_has_nothing_to_say(packages: Packages, repository: Path, requires_tool: RequiresTool) -> None:
+    said = _run(str(requires_tool("lintian")), "--allow-root", "--fail-on", "none", str(packages.deb)).splitlines()
+    without_pages = not any((repository / "man").glob("*.1"))
+    expected = {f"W: {NAME}: no-manual-page [usr/bin/gpu-triage]"} if without_pages else set()
+    assert set(said) == expected
+
+
+def test_the_deb_installs_runs_and_goes(packages: Packages, tmp_path: Path, requires_tool: RequiresTool) -> None:
+    requires_tool("dpkg")
+    _installed(packages.deb, DEB + GONE, tmp_path)
+
+
+def test_the_rpm_installs_runs_and_goes(packages: Packages, tmp_path: Path, requires_tool: RequiresTool) -> None:
+    rpm = str(requires_tool("rpm"))
+    needs = _run(rpm, "--query", "--package", "--requires", str(packages.rpm)).splitlines()
+    assert {f"/usr/bin/python{packages.python}", "systemd", "libudev.so.1()(64bit)"} <= set(needs)
+    assert _run(rpm, "--query", "--package", "--configfiles", str(packages.rpm)) == f"/etc/default/{NAME}\n"
+    _installed(packages.rpm, RPM + GONE, tmp_path)
