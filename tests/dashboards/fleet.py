@@ -117,7 +117,7 @@ def _watched(scenario: Scenario, promtool: Path, directory: Path) -> History:
         config=replace(
             history_config(scenario, STEP_SECONDS),
             collectors=OFF_BY_DEFAULT,
-            metrics_include=("gpu_process_*", "gpu_host_infiniband_events_total"),
+            metrics_include=("gpu_process_*", "gpu_processes_truncated", "gpu_host_infiniband_events_total"),
             baseline_from_host=scenario.name == WITH_BASELINE,
         ),
         target={"drill": "true", **scenario.target.labels},

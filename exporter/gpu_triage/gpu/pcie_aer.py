@@ -70,7 +70,7 @@ class PcieAerReader:
         }
 
     def _count(self, gpu: GpuRound, bus_id: str, severity: str) -> int | None:
-        path = device_directory(gpu.machine.sysfs, bus_id) / f"aer_dev_{severity}"
+        path = f"{device_directory(gpu.machine.sysfs, bus_id)}/aer_dev_{severity}"
         try:
             text = read_text(path, limit=_LIMIT_BYTES)
         except HostReadFailed as failed:

@@ -81,7 +81,7 @@ def read_int(path: Path) -> int | None:
     return int(text)
 
 
-def read_names(directory: Path) -> list[str] | None:
+def read_names(directory: Path | str) -> list[str] | None:
     """Names in a directory, sorted; None when there is no such directory.
 
     Raises:

@@ -124,7 +124,7 @@ def _identity(procfs: Path, pid: int) -> _Identity | None:
 
     The line is ``4242 (python3) S 1 …``: the name may hold brackets and spaces, and the start is the 22nd field.
     """
-    before, bracket, after = text_of(procfs / str(pid) / "stat").rpartition(")")
+    before, bracket, after = text_of(f"{procfs}/{pid}/stat").rpartition(")")
     fields = after.split()
     if not bracket or len(fields) <= _START_FIELD:
         return None
@@ -139,7 +139,7 @@ def _read_facts(procfs: Path, process: psutil.Process, user_names: Mapping[int, 
     uid = _known(lambda: process.uids().real)
     cpus = _known(lambda: _allowed_cpus(procfs, process))
     user = "" if uid is None else user_names.get(uid, str(uid))
-    owner = parse_cgroup(text_of(procfs / str(process.pid) / "cgroup"))
+    owner = parse_cgroup(text_of(f"{procfs}/{process.pid}/cgroup"))
     return ProcessFacts(name, user, frozenset(cpus) if cpus else None, owner)
 
 
@@ -147,7 +147,7 @@ def _allowed_cpus(procfs: Path, process: psutil.Process) -> Collection[int]:
     if counts_as_this_process(procfs):
         return process.cpu_affinity()
     # psutil asks the kernel by PID, not procfs: in this process's namespace that PID is another process, or nobody.
-    return parse_cpu_list(parse_status(text_of(procfs / str(process.pid) / "status")).get("Cpus_allowed_list", ""))
+    return parse_cpu_list(parse_status(text_of(f"{procfs}/{process.pid}/status")).get("Cpus_allowed_list", ""))
 
 
 def _known(read: Callable[[], T]) -> T | None:

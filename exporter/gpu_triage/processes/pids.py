@@ -98,10 +98,10 @@ def process_name(procfs: Path, pid: int) -> str:
 
     Never the command line, which may hold secrets.
     """
-    return printable(text_of(procfs / str(pid) / "comm"))
+    return printable(text_of(f"{procfs}/{pid}/comm"))
 
 
-def text_of(path: Path) -> str:
+def text_of(path: Path | str) -> str:
     """Content of a kernel file; "" where it cannot be read."""
     try:
         return read_text(path) or ""

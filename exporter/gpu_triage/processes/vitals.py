@@ -143,14 +143,15 @@ class ProcessVitalsReader:
         known, self._known = self._known, {}
         found: dict[int, ProcessVitals] = {}
         for pid in pids:
-            stat = _stat(procfs / str(pid))
+            folder = f"{procfs}/{pid}"
+            stat = _stat(folder)
             if stat is None:
                 continue
             before = known.get(pid)
             if before is None or before.started != stat.started:
                 before = _Known(stat.started, at.monotonic, {})
             self._known[pid] = before
-            self._note_waits(procfs / str(pid), pid, stat, before, at)
+            self._note_waits(folder, pid, stat, before, at)
             found[pid] = self._vitals(procfs, pid, stat, before, at)
         return found
 
@@ -164,10 +165,10 @@ class ProcessVitalsReader:
             resident_bytes=stat.resident_pages * os.sysconf("SC_PAGESIZE"),
             threads=stat.threads,
             started_at=None if self._boot_at is None else self._boot_at + stat.started / hertz,
-            blocked=_blocked(procfs / str(pid), known.waits, at),
+            blocked=_blocked(f"{procfs}/{pid}", known.waits, at),
         )
 
-    def _note_waits(self, folder: Path, pid: int, stat: _Stat, known: _Known, at: Moment) -> None:
+    def _note_waits(self, folder: str, pid: int, stat: _Stat, known: _Known, at: Moment) -> None:
         waiting = {pid} if stat.state == _UNINTERRUPTIBLE else set()
         others = set(known.waits) - {pid}
         if at.monotonic - known.looked_at >= _LOOK_SECONDS:
@@ -183,18 +184,18 @@ class ProcessVitalsReader:
         known.waits = waits
 
 
-def _blocked(folder: Path, waits: Mapping[int, _Wait], at: Moment) -> Blocked | None:
+def _blocked(folder: str, waits: Mapping[int, _Wait], at: Moment) -> Blocked | None:
     longest = min(waits.items(), key=lambda each: each[1].since.monotonic, default=None)
     if longest is None or at.monotonic - longest[1].since.monotonic < _BLOCKED_SECONDS:
         return None
     thread, wait = longest
-    channel = printable(text_of(folder / "task" / str(thread) / "wchan"))
+    channel = printable(text_of(f"{folder}/task/{thread}/wchan"))
     return Blocked(wait.since.wall, channel if _SYMBOL.fullmatch(channel) else "")
 
 
-def _stat(folder: Path) -> _Stat | None:
+def _stat(folder: str) -> _Stat | None:
     """What is used of a stat file; None where there is none, or it is not understood."""
-    _, bracket, after = text_of(folder / "stat").rpartition(")")
+    _, bracket, after = text_of(f"{folder}/stat").rpartition(")")
     fields = after.split()
     if not bracket or len(fields) < _FIELDS:
         return None
@@ -207,22 +208,22 @@ def _stat(folder: Path) -> _Stat | None:
     return _Stat(fields[_STATE], user + system, threads, started, resident)
 
 
-def _state(folder: Path, thread: int) -> str:
-    fields = text_of(folder / "task" / str(thread) / "stat").rpartition(")")[2].split(maxsplit=1)
+def _state(folder: str, thread: int) -> str:
+    fields = text_of(f"{folder}/task/{thread}/stat").rpartition(")")[2].split(maxsplit=1)
     return fields[0] if fields else ""
 
 
-def _threads(folder: Path) -> Iterator[int]:
+def _threads(folder: str) -> Iterator[int]:
     try:
-        names = read_names(folder / "task") or ()
+        names = read_names(f"{folder}/task") or ()
     except HostReadFailed:
         return
     yield from (int(name) for name in names[:_MOST_THREADS] if name.isdecimal() and name.isascii())
 
 
-def _switches(folder: Path, thread: int) -> int | None:
+def _switches(folder: str, thread: int) -> int | None:
     """How often a thread was given, or gave up, a CPU; None where that is not told."""
-    status = parse_status(text_of(folder / "task" / str(thread) / "status"))
+    status = parse_status(text_of(f"{folder}/task/{thread}/status"))
     try:
         return parse_count(status["voluntary_ctxt_switches"]) + parse_count(status["nonvoluntary_ctxt_switches"])
     except (KeyError, ValueError):
