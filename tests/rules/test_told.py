@@ -66,6 +66,7 @@ def only(exhibit: Exhibit, sent: Sent) -> Notification:
     return found[0]
 
 
+@pytest.mark.slow
 @every_exhibit
 def test_a_notification_reads_as_reviewed(exhibit: Exhibit, sent: Sent) -> None:
     notification = only(exhibit, sent)

@@ -13,6 +13,8 @@ from tests.rig import rig
 from gpu_triage.compression import deflated, gzip_of
 from gpu_triage.simulator import load_scenario
 
+pytestmark = pytest.mark.slow
+
 
 @given(st.lists(st.binary(max_size=200), max_size=5))
 def test_parts_are_one_gzip_member(parts: list[bytes]) -> None:

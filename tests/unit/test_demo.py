@@ -13,6 +13,8 @@ from tests.rig import rig, scenario_with
 
 from gpu_triage.simulator import at_pace, load_scenario
 
+pytestmark = pytest.mark.slow
+
 
 def test_events_come_sooner_and_hourly_errors_come_as_much_more_often(tmp_path: Path) -> None:
     event = 'at = "10m"\nuntil = "40m"\ngpu = 0\neffect = { kind = "pcie_errors", replays_per_hour = 3600 }'

@@ -9,6 +9,8 @@ import pytest
 
 from gpu_triage.web.crowd import http_date
 
+pytestmark = pytest.mark.slow
+
 HEAVY = ("ssl", "hashlib", "prometheus_client", "http.client", "psutil", "yaml", "email", "statistics", "unittest")
 """What most exporters never need: HTTPS, a baseline, jobs' files, processes, a configuration file."""
 

@@ -21,6 +21,8 @@ from gpu_triage.simulator import load_scenario
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 POWER = GPU_POWER_WATTS.sample(1.0, "0", "GPU-a")
 DOWN, UP = (GPU_NVLINK_UP.sample(value, "0", "GPU-a", "3") for value in (0.0, 1.0))
 SENT = GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL.sample(1.0, "0", "GPU-a", "3")

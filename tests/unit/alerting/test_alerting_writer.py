@@ -18,6 +18,8 @@ from gpu_triage.alerting.rule_source import read_sources
 from gpu_triage.alerting.rule_yaml import WIDTH, folded, to_yaml
 from gpu_triage.alerting.settings import DEFAULTS
 
+pytestmark = pytest.mark.slow
+
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs", "Zl", "Zp", "Cn", "Co")), max_size=200)
 PROSE = st.lists(
     st.sampled_from(

@@ -16,6 +16,8 @@ from gpu_triage.cli import group
 from gpu_triage.log import LOGGER
 from gpu_triage.options import run_cli
 
+pytestmark = pytest.mark.slow
+
 MOVED = 'at = "10m"\ngpu = 0\neffect = { kind = "slot", width = 8, node = 1 }'
 LOST = 'at = "20m"\ngpu = 0\neffect = { kind = "lost" }'
 

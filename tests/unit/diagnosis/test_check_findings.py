@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from gpu_triage.simulator import Scenario
     from gpu_triage.subjects.metric import MetricSpec
 
+pytestmark = pytest.mark.slow
+
 AT = 60.0
 STARVED = 'at = 0\neffect = { kind = "load", utilization = 0.3 }'
 

@@ -20,6 +20,8 @@ from gpu_triage.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 
 AT = 60.0
 GPU = ("0", "GPU-a")

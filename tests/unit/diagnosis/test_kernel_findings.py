@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from gpu_triage.subjects.metric import Sample
 
+pytestmark = pytest.mark.slow
+
 WALL = 1_768_435_200.0
 
 

@@ -13,6 +13,8 @@ from gpu_triage.config import Config
 from gpu_triage.machine import gpus_given
 from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
 
+pytestmark = pytest.mark.slow
+
 
 def plug(sysfs: Path, bus_id: str) -> Path:
     """An NVIDIA GPU on the bus, without a driver; returns its directory."""

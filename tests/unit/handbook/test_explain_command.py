@@ -78,6 +78,7 @@ def test_the_list_names_all_that_can_be_explained() -> None:
     assert set(FINDINGS) <= listed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("environment", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
 def test_colour_is_for_terminals_whose_user_wants_it(environment: dict[str, str], *, coloured: bool) -> None:
     ours, theirs = pty.openpty()

@@ -109,6 +109,7 @@ def test_every_page_is_rendered_whole_and_well_formed(name: str) -> None:
     assert set(WORD.findall(prose)) - set(WORD.findall(shown)) == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*OWN_PAGES, *alert_names()])
 def test_every_link_of_a_served_page_leads_to_a_page_and_an_anchor_that_exist(name: str) -> None:
     dead = []

@@ -17,6 +17,8 @@ from gpu_triage.nvml.library_file import library_paths, refuse_cut_short
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def library(tmp_path: Path, repository: Path) -> Path:

@@ -66,6 +66,7 @@ def test_a_count_that_grows_beyond_its_buffer_is_refused(h100: Bench, function: 
         read_list(function, h100.devices[0].handle, *LISTS[function])
 
 
+@pytest.mark.slow
 @given(counted=st.integers(0, (1 << 32) - 1), then=st.integers(0, (1 << 32) - 1))
 def test_whatever_is_counted_the_buffer_is_bounded(counted: int, then: int) -> None:
     counting = Counting(counted, then)

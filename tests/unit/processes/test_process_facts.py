@@ -5,6 +5,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,6 +117,8 @@ def test_a_long_name_is_not_completed_from_the_command_line(tmp_path: Path) -> N
     program.symlink_to(shutil.which("sleep") or "")
     with subprocess.Popen(["train-with-secret=1", "60"], executable=program) as sleep:
         try:
+            while not Path(f"/proc/{sleep.pid}/cmdline").read_bytes():
+                time.sleep(0.001)  # the kernel sets it a moment after it has begun the program
             facts = facts_of(Path("/proc"), sleep.pid)
             completed = psutil.Process(sleep.pid).name()
         finally:

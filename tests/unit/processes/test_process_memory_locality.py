@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from gpu_triage.subjects.rounds import GpuRound
 
+pytestmark = pytest.mark.slow
+
 KIB = 1024
 NUMA_MAPS = """\
 00400000 default file=/usr/bin/python3.11 mapped=3 mapmax=2 N0=2 N1=1 kernelpagesize_kB=4

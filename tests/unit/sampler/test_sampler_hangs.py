@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from gpu_triage.machine import Clock
     from gpu_triage.sampler.lanes import LaneMaker
 
+pytestmark = pytest.mark.slow
+
 IDENTIFYING = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3")
 
 

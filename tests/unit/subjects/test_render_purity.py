@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from gpu_triage.sampler.outcomes import Outcome
     from gpu_triage.subjects.metric import Sample
 
+pytestmark = pytest.mark.slow
+
 SECONDS = 65
 OF_GPUS = {collector.name: collector for collector in GPU_COLLECTORS}
 OF_HOST = {collector.name: collector.render for collector in HOST_COLLECTORS} | {

@@ -19,6 +19,7 @@ def read_until(descriptor: int, end: bytes) -> None:
         written += os.read(descriptor, 1024)
 
 
+@pytest.mark.slow
 def test_at_a_terminal_a_password_is_asked_for_twice_and_only_its_hash_printed() -> None:
     keyboard, terminal = pty.openpty()
     command = [sys.executable, "-m", "gpu_triage", "web-password", "--cost", "4"]

@@ -155,6 +155,7 @@ def test_metrics_cannot_be_served_among_the_runbooks(path: str) -> None:
         WebApp(host, telemetry_path=path)
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_bounded_and_a_404_is_not_kept() -> None:
     _found.cache_clear()
     for number in range(127):
@@ -178,6 +179,7 @@ def test_the_status_page_links_runbooks_that_exist_and_nothing_outside() -> None
     assert {runbook_answer(name, plain=False).status for name in names} == {200}
 
 
+@pytest.mark.slow
 def test_a_daemon_that_nobody_asks_loads_no_renderer() -> None:
     script = (
         "import sys, gpu_triage.cli\n"

@@ -17,6 +17,8 @@ from gpu_triage.xid.switches import SwitchError, parse_sxid
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 SWITCH = "0000:05:00.0"
 
 
