@@ -89,7 +89,7 @@ def _alert(rule: Alert) -> BuiltRule:
             "summary": expanded_text(rule.summary),
             "description": expanded_text(rule.description),
             "dashboard_uid": rule.dashboard,
-            "dashboard_url": dashboard_link(rule.dashboard, fleet=rule.fleet),
+            "dashboard_url": dashboard_link(rule.dashboard, "${cluster_label}", fleet=rule.fleet),
         },
     }
     return BuiltRule(rule.about, fields)

@@ -54,9 +54,13 @@ def built(source: RuleSource, settings: Settings) -> BuiltFile:
     return BuiltFile(source.path, source.about, tuple(groups))
 
 
-def dashboard_link(uid: str, *, fleet: bool) -> str:
-    """The path of a dashboard below Grafana's address, showing what the alert is about."""
-    job = f"/d/{uid}?var-job={{{{ $labels.job | urlquery }}}}"
+def dashboard_link(uid: str, cluster_label: str, *, fleet: bool) -> str:
+    """The path of a dashboard below Grafana's address, showing what the alert is about.
+
+    An alert without the label of a cluster leaves the choice of clusters to the dashboard.
+    """
+    cluster = f"{{{{ with $labels.{cluster_label} }}}}&var-cluster={{{{ . | urlquery }}}}{{{{ end }}}}"
+    job = f"/d/{uid}?var-job={{{{ $labels.job | urlquery }}}}{cluster}"
     if fleet:
         return job
     gpu = "{{ with $labels.gpu }}&var-gpu={{ . | urlquery }}{{ end }}"
@@ -68,6 +72,7 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
     values = {
         "target": settings.target,
         "fleet": settings.fleet,
+        "clusters": settings.clusters,
         "job": settings.job.replace("\\", "\\\\").replace('"', '\\"'),
         "cluster_label": settings.cluster_label,
     }
@@ -115,5 +120,7 @@ def _links(rule: Alert, settings: Settings) -> dict[str, str]:
         )
     links = {"runbook_url": runbook, "dashboard_uid": rule.dashboard}
     if settings.grafana_base_url:
-        links["dashboard_url"] = settings.grafana_base_url + dashboard_link(rule.dashboard, fleet=rule.fleet)
+        links["dashboard_url"] = settings.grafana_base_url + dashboard_link(
+            rule.dashboard, settings.cluster_label, fleet=rule.fleet
+        )
     return links

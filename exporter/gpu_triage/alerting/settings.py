@@ -60,9 +60,14 @@ class Settings:
     alerts: Mapping[str, AlertSettings] = field(default_factory=dict)  # by key
 
     @property
+    def clusters(self) -> str:
+        """The labels that targets of one cluster share."""
+        return ", ".join((self.cluster_label, *self.replica_labels))
+
+    @property
     def fleet(self) -> str:
         """The labels that targets of one job share."""
-        return ", ".join((self.cluster_label, *self.replica_labels, "job"))
+        return f"{self.clusters}, job"
 
     @property
     def target(self) -> str:

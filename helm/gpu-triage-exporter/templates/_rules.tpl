@@ -37,7 +37,8 @@ rules holds is data: the braces in it ({{ $labels.gpu }}) are Prometheus's, and 
 {{- if not (mustRegexMatch $job "") }}{{- /* Fails where it is no regular expression. */}}{{- end }}
 {{- $cluster := .cluster_label | default "cluster" }}
 {{- $replicas := .replica_labels | default list }}
-{{- $fleet := concat (list $cluster) $replicas (list "job") | join ", " }}
+{{- $clusters := prepend $replicas $cluster | join ", " }}
+{{- $fleet := printf "%s, job" $clusters }}
 {{- $own := list .labels }}
 {{- range $alert := .alerts | default dict }}
 {{- $own = append $own $alert.labels }}
@@ -52,6 +53,7 @@ rules holds is data: the braces in it ({{ $labels.gpu }}) are Prometheus's, and 
 {{- dict
       "target" (printf "%s, instance" $fleet)
       "fleet" $fleet
+      "clusters" $clusters
       "cluster_label" $cluster
       "job" ($job | replace "\\" "\\\\" | replace "\"" "\\\"")
     | toYaml -}}
@@ -103,7 +105,7 @@ rules holds is data: the braces in it ({{ $labels.gpu }}) are Prometheus's, and 
 {{- end }}
 {{- $_ := set $rule "labels" (mergeOverwrite (dict) $labels ($overrides.labels | default dict) ($own.labels | default dict)) }}
 {{- $annotations := $rule.annotations | default dict }}
-{{- range $name := list "summary" "description" }}
+{{- range $name := list "summary" "description" "dashboard_url" }}
 {{- if hasKey $annotations $name }}
 {{- $text := include "gpu-triage.rules.filled" (dict "text" (get $annotations $name) "tokens" (merge $inText $tokens)) }}
 {{- $_ := set $annotations $name $text }}

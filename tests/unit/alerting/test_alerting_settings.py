@@ -102,6 +102,7 @@ def test_a_threshold_stands_in_the_expression(read: Read) -> None:
 def test_targets_are_told_apart_by_the_labels_named(read: Read) -> None:
     text = "\n".join(rule_files(read("{cluster_label: region, replica_labels: [replica, zone]}")).values())
     assert "on (region, replica, zone, job, instance" in text
+    assert "by (region, replica, zone, name)" in text
     assert "(cluster" not in text
     assert "$labels.region" in text
     assert "$labels.cluster" not in text
@@ -120,6 +121,7 @@ def test_runbooks_and_dashboards_are_linked_below_the_addresses_given(read: Read
         assert links["runbook_url"] == f"https://wiki/r/{ALERTS[key].name}"
         assert links["dashboard_url"].startswith(f"https://g/d/{links['dashboard_uid']}?var-job=")
         assert ("var-instance=" in links["dashboard_url"]) != ALERTS[key].fleet
+        assert "{{ with $labels.cluster }}&var-cluster={{ . | urlquery }}{{ end }}" in links["dashboard_url"]
 
 
 def test_by_default_an_exporter_serves_the_runbook(read: Read) -> None:
