@@ -10,7 +10,7 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import AnnotationQuery, DataSourceRef
 
 from dashboards.palette import BAD, BETWEEN, INFO
-from dashboards.selectors import gpu, gpu_or_host, host
+from dashboards.selectors import TARGET, gpu, gpu_or_host, host
 from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS
 
 
@@ -61,14 +61,14 @@ ALERTS: Final = Annotation(
     "Alerts",
     BAD,
     gpu_or_host("ALERTS", _FIRING),
-    "{{alertname}} {{instance}} GPU {{gpu}}",
+    "{{alertname}} {{cluster}} {{instance}} GPU {{gpu}}",
     "severity,action",
 )
 XIDS: Final = Annotation(
     "Xids",
     CLASS_COLOURS["hung"],
     f"0 * (time() - {gpu('gpu_xid_last_timestamp_seconds')} < 60) + 1",
-    "Xid {{xid}} {{instance}} GPU {{gpu}}",
+    "Xid {{xid}} {{cluster}} {{instance}} GPU {{gpu}}",
     "xid",
 )
 DRIVER: Final = Annotation(
@@ -76,17 +76,17 @@ DRIVER: Final = Annotation(
     INFO,
     (
         f"{host('gpu_driver_info')}\n"
-        f"unless on (job, instance, driver_version) {host('gpu_driver_info')} offset 3m\n"
-        f"and on (job, instance) {host('gpu_driver_info')} offset 3m"
+        f"unless on ({TARGET}, driver_version) {host('gpu_driver_info')} offset 3m\n"
+        f"and on ({TARGET}) {host('gpu_driver_info')} offset 3m"
     ),
-    "Driver {{driver_version}} on {{instance}}",
+    "Driver {{driver_version}} on {{cluster}} {{instance}}",
     "driver_version",
 )
 RESTARTS: Final = Annotation(
     "Exporter restarts",
     BETWEEN,
     f"resets({host('gpu_exporter_scrapes_total')}[5m]) > 0",
-    "Exporter restarted on {{instance}}",
+    "Exporter restarted on {{cluster}} {{instance}}",
     "instance",
 )
 ANNOTATIONS: Final = (ALERTS, XIDS, DRIVER, RESTARTS)

@@ -10,6 +10,7 @@ from grafana_foundation_sdk.models import dashboard as model
 
 from dashboards.annotations import ANNOTATIONS
 from dashboards.panels import PanelBuilder, datasource, panel_id
+from dashboards.selectors import CLUSTER, HOST
 
 TAG = "gpu-triage"
 SCHEMA_VERSION = 39
@@ -125,10 +126,12 @@ _OWNER_LABELS = {
 def _variables(board: Board) -> list[Builder[model.VariableModel]]:
     found: list[Builder[model.VariableModel]] = [
         sdk.DatasourceVariable("datasource").label("Data source").type("prometheus"),
-        _labels("job", "Job", "label_values(gpu_exporter_build_info, job)", ".+"),
+        # Targets need not have the label: "all clusters" includes those without it.
+        _labels("cluster", "Cluster", "label_values(gpu_exporter_build_info, cluster)", ".*"),
+        _labels("job", "Job", f"label_values(gpu_exporter_build_info{{{CLUSTER}}}, job)", ".+"),
     ]
-    instances = 'label_values(gpu_exporter_build_info{job=~"$job"}, instance)'
-    gpus = 'label_values(gpu_up{job=~"$job", instance=~"$instance"}, gpu)'
+    instances = f'label_values(gpu_exporter_build_info{{{CLUSTER}, job=~"$job"}}, instance)'
+    gpus = f"label_values(gpu_up{{{HOST}}}, gpu)"
     if board.one_gpu:
         found += [_one_label("instance", "Host", instances), _one_label("gpu", "GPU", gpus)]
     else:
@@ -136,7 +139,7 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
         # Alerts about a host have no GPU: "all GPUs" includes them.
         found += [_labels("gpu", "GPU", gpus, ".*")] if board.per_gpu else []
     if board.owners:
-        owned = '{__name__=~"gpu_allocated|gpu_process_info", job=~"$job", instance=~"$instance"}'
+        owned = f'{{__name__=~"gpu_allocated|gpu_process_info", {HOST}}}'
         # What has no pod, and what is in no job, counts as well while all are chosen.
         found += [
             _labels(name, label, f"label_values({owned}, {of})", ".*") for name, (label, of) in _OWNER_LABELS.items()

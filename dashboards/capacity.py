@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dashboards.board import Board, Row
 from dashboards.panels import PanelBuilder, Query, Size, lines, tile
-from dashboards.selectors import gpu, host
-from dashboards.tables import GPU, HOST, Column, table_of
+from dashboards.selectors import TARGET, cluster, gpu, host
+from dashboards.tables import CLUSTER, GPU, HOST, Column, table_of
 from dashboards.words import CLASS
 
 TILE = Size(6, 4)
@@ -23,6 +23,7 @@ _ENERGY = gpu("instance_gpu:gpu_energy_joules:increase1d")
 _LOST = gpu("instance_gpu_class:gpu_bottleneck_seconds:increase1d")
 _LOST_BY_HOST = host("instance_class:gpu_hours_lost:sum1d")
 _SEEN = gpu("instance_gpu:gpu_observed_seconds:increase1d")
+_PER_SERVER = "Hosts sharded over several Prometheus servers: one line per server."
 
 
 def board() -> Board:
@@ -30,13 +31,14 @@ def board() -> Board:
     return Board(
         uid="gpu-triage-capacity",
         title="GPU capacity review",
-        description="How much the GPUs worked, and what they lost to which bottleneck, over days to months: by model, "
-        "workload and host.",
+        description="How much the GPUs worked, and what they lost to which bottleneck, over days to months: by "
+        "cluster, model, workload and host.",
         since="30d",
         refresh="",
         marks=False,
         rows=(
             Row("", _tiles()),
+            Row("By cluster", (_clusters(),)),
             Row("By model", (_busy_by_model(), _lost_by_class(), _lost_by_model(), _devices())),
             Row("By workload", (_busy_by_workload(), _idle_by_workload(), _energy_by_workload())),
             Row("By namespace, user and account", (_had_by_owner(), _lost_by_owner(), _owners())),
@@ -82,9 +84,9 @@ def _tiles() -> tuple[PanelBuilder, ...]:
 def _busy_by_model() -> PanelBuilder:
     return lines(
         "Busy share over a day, by model",
-        "Mean over all GPUs of a model on all hosts, over the day before. Above 0.8 for weeks: buy more, or queue. "
-        "Below 0.4: share GPUs, or return some.",
-        [Query("name:gpu_busy:avg1d", "{{name}}")],
+        f"Mean over all GPUs of a model in a cluster, over the day before. {_PER_SERVER} Above 0.8 for weeks: buy "
+        "more, or queue. Below 0.4: share GPUs, or return some.",
+        [Query(cluster("name:gpu_busy:avg1d"), "{{cluster}} {{name}}")],
         unit="percentunit",
         size=Size(12, 8),
         top=1,
@@ -95,9 +97,9 @@ def _busy_by_model() -> PanelBuilder:
 def _lost_by_class() -> PanelBuilder:
     return lines(
         "GPU hours lost per day, by bottleneck",
-        "What limited the GPUs instead of their own work, all hosts and models. Spend time or money on the largest "
+        "What limited the GPUs instead of their own work, all selected clusters. Spend time or money on the largest "
         "band first.",
-        [Query("sum by (class) (name:gpu_hours_lost:sum1d)", "{{class}}")],
+        [Query(f"sum by (class) ({cluster('name:gpu_hours_lost:sum1d')})", "{{class}}")],
         unit="h",
         size=Size(12, 8),
         every=STEP,
@@ -110,7 +112,7 @@ def _lost_by_model() -> PanelBuilder:
     return lines(
         "GPU hours lost per day, by model",
         "The same hours, by model.",
-        [Query("sum by (name) (name:gpu_hours_lost:sum1d)", "{{name}}")],
+        [Query(f"sum by (cluster, name) ({cluster('name:gpu_hours_lost:sum1d')})", "{{cluster}} {{name}}")],
         unit="h",
         size=Size(12, 7),
         every=STEP,
@@ -120,8 +122,8 @@ def _lost_by_model() -> PanelBuilder:
 def _devices() -> PanelBuilder:
     return lines(
         "Number of GPUs",
-        "GPUs that the drivers of all hosts list. A step down: GPUs or hosts are gone.",
-        [Query("cluster:gpu_devices:sum", "GPUs")],
+        f"GPUs that the drivers of all hosts list. {_PER_SERVER} A step down: GPUs or hosts are gone.",
+        [Query(cluster("cluster:gpu_devices:sum"), "{{cluster}} GPUs")],
         unit="none",
         size=Size(12, 7),
         every=STEP,
@@ -131,8 +133,8 @@ def _devices() -> PanelBuilder:
 def _busy_by_workload() -> PanelBuilder:
     return lines(
         "Busy share over a day, by workload",
-        "By the target label workload, all hosts; targets without the label count as one.",
-        [Query("workload:gpu_busy:avg1d", "workload {{workload}}")],
+        f"By the target label workload, all hosts; targets without the label count as one. {_PER_SERVER}",
+        [Query(cluster("workload:gpu_busy:avg1d"), _WORKLOAD)],
         unit="percentunit",
         top=1,
         every=STEP,
@@ -144,7 +146,7 @@ def _idle_by_workload() -> PanelBuilder:
         "GPU hours allocated but idle per day, by workload",
         "GPUs held without being used, usually by notebooks and forgotten sessions: a limit on their lifetime pays "
         "off.",
-        [Query("workload:gpu_allocated_idle_seconds:sum1d / 3600", "workload {{workload}}")],
+        [Query(f"{cluster('workload:gpu_allocated_idle_seconds:sum1d')} / 3600", _WORKLOAD)],
         unit="h",
         every=STEP,
     )
@@ -154,7 +156,7 @@ def _energy_by_workload() -> PanelBuilder:
     return lines(
         "Energy per day, by workload",
         "Consumption of the GPUs alone, without their hosts.",
-        [Query("workload:gpu_energy_joules:sum1d", "workload {{workload}}")],
+        [Query(cluster("workload:gpu_energy_joules:sum1d"), _WORKLOAD)],
         unit="joule",
         every=STEP,
     )
@@ -165,7 +167,7 @@ def _had_by_owner() -> PanelBuilder:
         "GPU hours allocated per day, by owner",
         "Hours for which each namespace, or user and account of Slurm, had a GPU: given by the scheduler, else held by "
         "its processes.",
-        [Query("owner:gpu_allocated_hours:sum1d", _OWNER)],
+        [Query(_owned("allocated"), _OWNER)],
         unit="h",
         size=Size(12, 8),
         every=STEP,
@@ -177,7 +179,7 @@ def _lost_by_owner() -> PanelBuilder:
     return lines(
         "GPU hours allocated but unused per day, by owner",
         "The part of these hours in which the GPU did nothing for them. Talk to the largest first.",
-        [Query("owner:gpu_allocated_hours:sum1d - owner:gpu_busy_hours:sum1d", _OWNER)],
+        [Query(f"{_owned('allocated')} - {_owned('busy')}", _OWNER)],
         unit="h",
         size=Size(12, 8),
         every=STEP,
@@ -186,12 +188,13 @@ def _lost_by_owner() -> PanelBuilder:
 
 
 def _owners() -> PanelBuilder:
-    by = "workload_namespace, user, account"
-    had, used = (f"sum by ({by}) (owner:gpu_{what}_hours:sum1d)" for what in ("allocated", "busy"))
+    by = "cluster, workload_namespace, user, account"
+    had, used = (f"sum by ({by}) ({_owned(what)})" for what in ("allocated", "busy"))
     return table_of(
         "GPU hours by owner, last day",
         "What each namespace, or user and account, had, used and left unused. A shared GPU counts by shares.",
         (
+            CLUSTER,
             Column("Namespace", label="workload_namespace"),
             Column("User", label="user"),
             Column("Account", label="account"),
@@ -204,11 +207,38 @@ def _owners() -> PanelBuilder:
     )
 
 
-_OWNER = "{{workload_namespace}} {{user}} {{account}}"
+_OWNER = "{{cluster}} {{workload_namespace}} {{user}} {{account}}"
+_WORKLOAD = "{{cluster}} workload {{workload}}"
+
+
+def _owned(what: str) -> str:
+    return cluster(f"owner:gpu_{what}_hours:sum1d")
+
+
+def _clusters() -> PanelBuilder:
+    return table_of(
+        "Clusters, last day",
+        "All selected hosts by the target label cluster; targets without the label count as one cluster.",
+        (
+            CLUSTER,
+            Column("GPUs", expr=f"count by (cluster) ({_SEEN})"),
+            Column("Busy", expr=f"avg by (cluster) ({_BUSY})", unit="percentunit", decimals=1),
+            Column(
+                "Lost",
+                expr=f"sum by (cluster) ({_LOST}) / 3600\nor 0 * sum by (cluster) ({_SEEN})",
+                unit="h",
+                decimals=1,
+            ),
+            Column("Held and idle", expr=f"sum by (cluster) ({_IDLE}) / 3600", unit="h", decimals=1),
+            Column("Energy", expr=f"sum by (cluster) ({_ENERGY})", unit="joule"),
+        ),
+        sort="-GPUs",
+        size=Size(24, 5),
+    )
 
 
 def _least_busy() -> PanelBuilder:
-    by = "job, instance"
+    by = f"{TARGET}"
     return table_of(
         "Least used hosts, last day",
         "Candidates to share or to return.",
@@ -232,7 +262,7 @@ def _most_lost() -> PanelBuilder:
             Column("Lost to", label="class", words=CLASS),
             Column(
                 "Hours",
-                expr=f"topk({MOST_ROWS}, sum by (job, instance, class) ({_LOST_BY_HOST}))",
+                expr=f"topk({MOST_ROWS}, sum by ({TARGET}, class) ({_LOST_BY_HOST}))",
                 unit="h",
                 decimals=1,
             ),
@@ -250,7 +280,7 @@ def _headroom() -> PanelBuilder:
         (
             HOST,
             GPU,
-            Column("Busy", expr=f"max by (job, instance, gpu) (bottomk({MOST_ROWS}, {_BUSY}))", unit="percentunit"),
+            Column("Busy", expr=f"max by ({TARGET}, gpu) (bottomk({MOST_ROWS}, {_BUSY}))", unit="percentunit"),
             Column("95th percentile", expr=_each("instance_gpu:gpu_utilization:p95_1d"), unit="percentunit"),
             Column("Highest memory", expr=_each("instance_gpu:gpu_memory_used:max1d"), unit="bytes"),
             Column("Power of limit", expr=_each("instance_gpu:gpu_power:ratio_to_limit"), unit="percentunit"),
@@ -272,7 +302,7 @@ def _throttled() -> PanelBuilder:
             Column("Reason", label="reason"),
             Column(
                 "Hours",
-                expr=f"topk({MOST_ROWS}, sum by (job, instance, gpu, reason) ({held}) / 3600 > 0)",
+                expr=f"topk({MOST_ROWS}, sum by ({TARGET}, gpu, reason) ({held}) / 3600 > 0)",
                 unit="h",
                 decimals=1,
             ),
@@ -283,4 +313,4 @@ def _throttled() -> PanelBuilder:
 
 
 def _each(metric: str) -> str:
-    return f"max by (job, instance, gpu) ({gpu(metric)})"
+    return f"max by ({TARGET}, gpu) ({gpu(metric)})"

@@ -8,7 +8,7 @@ from dashboards.detail_links import links
 from dashboards.detail_processes import instances, process_profiles, processes
 from dashboards.judgement import findings
 from dashboards.panels import PanelBuilder, Query, Size, lines, tile, timeline
-from dashboards.selectors import bottleneck, by_gpu, by_host, gpu, host, legend, rate
+from dashboards.selectors import TARGET, bottleneck, by_gpu, by_host, gpu, host, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
 from dashboards.words import BOTTLENECK, CLASS, ON, REACHED, VERDICT, Words
@@ -92,7 +92,7 @@ def _now() -> Row:
                     Column("ECC after reboot", expr=by_gpu(gpu("gpu_ecc_mode_pending")), words=ON),
                     Column("NUMA node", expr=by_gpu(gpu("gpu_numa_node"))),
                     Column("Compute mode", label="mode"),
-                    Column("Set", expr=f"max by (job, instance, gpu, mode) ({gpu('gpu_compute_mode_info')})", width=60),
+                    Column("Set", expr=f"max by ({TARGET}, gpu, mode) ({gpu('gpu_compute_mode_info')})", width=60),
                 ),
                 size=Size(12, 4),
             ),
@@ -107,7 +107,7 @@ def _now() -> Row:
                     Column("Loaded", expr=_versions(), width=70),
                     Column("IOMMU", expr=by_host(host("gpu_host_iommu_active")), words=ON),
                     Column("NUMA nodes", expr=by_host(host("gpu_host_numa_nodes"))),
-                    Column("Modules", expr=f"count by (job, instance) ({host('gpu_kernel_module_loaded')} == 1)"),
+                    Column("Modules", expr=f"count by ({TARGET}) ({host('gpu_kernel_module_loaded')} == 1)"),
                 ),
                 size=Size(12, 4),
             ),
@@ -143,7 +143,7 @@ def _time_in_each_class() -> PanelBuilder:
             Column("Class", label="class", words=CLASS, width=130),
             Column(
                 "Time",
-                expr=f"sum by (job, instance, gpu, class) (increase({seconds}[$__range])) > 0",
+                expr=f"sum by ({TARGET}, gpu, class) (increase({seconds}[$__range])) > 0",
                 unit="s",
                 decimals=0,
             ),
@@ -154,7 +154,7 @@ def _time_in_each_class() -> PanelBuilder:
 
 
 def _versions() -> str:
-    return f"max by (job, instance, driver_version, cuda_version, nvml_version) ({host('gpu_driver_info')})"
+    return f"max by ({TARGET}, driver_version, cuda_version, nvml_version) ({host('gpu_driver_info')})"
 
 
 def _state(title: str, meaning: str, expr: str, words: Words) -> PanelBuilder:

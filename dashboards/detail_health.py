@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Row
 from dashboards.panels import Query, Size, lines
-from dashboards.selectors import by_gpu, gpu, host, in_15m, legend, rate
+from dashboards.selectors import TARGET, by_gpu, gpu, host, host_legend, in_15m, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
 from dashboards.words import FABRIC_CONFIGURATION, FABRIC_HEALTH, FABRIC_STATE, NO_FAULT, PORT_STATE, RECOVERY
@@ -110,14 +110,14 @@ def health() -> Row:
                         words=FABRIC_CONFIGURATION,
                     ),
                     Column("Failures in one unit", expr=by_gpu(gpu("gpu_xid_suspect_unit_processes"))),
-                    Column("Fabric's faults", expr=f"sum by (job, instance, gpu) ({gpu('gpu_fabric_fault')})"),
+                    Column("Fabric's faults", expr=f"sum by ({TARGET}, gpu) ({gpu('gpu_fabric_fault')})"),
                     Column(
                         "Last reset",
                         expr=f"1000 * {by_gpu(gpu('gpu_reset_timestamp_seconds'))}",
                         unit="dateTimeFromNow",
                     ),
                     Column("Error", label="error"),
-                    Column("Fails", expr=f"max by (job, instance, gpu, error) ({gpu('gpu_error_info')})"),
+                    Column("Fails", expr=f"max by ({TARGET}, gpu, error) ({gpu('gpu_error_info')})"),
                 ),
                 size=Size(24, 4),
             ),
@@ -130,9 +130,7 @@ def health() -> Row:
                     GPU_COLUMN,
                     Column("Fabric", label="cluster_uuid"),
                     Column("Clique", label="clique"),
-                    Column(
-                        "Joined", expr=f"max by (job, instance, gpu, cluster_uuid, clique) ({gpu('gpu_fabric_info')})"
-                    ),
+                    Column("Joined", expr=f"max by ({TARGET}, gpu, cluster_uuid, clique) ({gpu('gpu_fabric_info')})"),
                 ),
                 size=Size(24, 4),
             ),
@@ -148,7 +146,7 @@ def health() -> Row:
                     Column("Last 30 days", expr=_incidents(_MONTH)),
                     Column(
                         "Boards in this slot",
-                        expr=f"max by (job, instance, gpu, kind) ({gpu('gpu_incident_boards_recent', _MONTH)})",
+                        expr=f"max by ({TARGET}, gpu, kind) ({gpu('gpu_incident_boards_recent', _MONTH)})",
                     ),
                 ),
                 sort="-Last 30 days",
@@ -194,7 +192,7 @@ def health() -> Row:
                     Column("Xid", label="xid"),
                     Column(
                         "When",
-                        expr=f"1000 * max by (job, instance, gpu, xid) ({_last_xid()})",
+                        expr=f"1000 * max by ({TARGET}, gpu, xid) ({_last_xid()})",
                         unit="dateTimeFromNow",
                     ),
                 ),
@@ -211,7 +209,7 @@ def health() -> Row:
                     Column("Xid", label="xid"),
                     Column(
                         "When",
-                        expr=f"1000 * max by (job, instance, pci_bus_id, xid) ({_unassigned()})",
+                        expr=f"1000 * max by ({TARGET}, pci_bus_id, xid) ({_unassigned()})",
                         unit="dateTimeFromNow",
                     ),
                 ),
@@ -233,8 +231,8 @@ def host_beside() -> Row:
                 "Busy CPUs and I/O wait, per node. The GPU's own node is in its settings above.",
                 [
                     Query(
-                        f"sum by (job, instance, numa_node, mode) ({rate(_working())})",
-                        "{{instance}} node {{numa_node}} {{mode}}",
+                        f"sum by ({TARGET}, numa_node, mode) ({rate(_working())})",
+                        host_legend("node {{numa_node}} {{mode}}"),
                     )
                 ],
                 unit="short",
@@ -242,15 +240,15 @@ def host_beside() -> Row:
             lines(
                 "Pressure",
                 "Share of time in which tasks were stalled on a resource.",
-                [Query(rate(host("gpu_host_pressure_seconds_total")), "{{instance}} {{resource}} {{kind}}")],
+                [Query(rate(host("gpu_host_pressure_seconds_total")), host_legend("{{resource}} {{kind}}"))],
                 unit="percentunit",
             ),
             lines(
                 "Disks",
                 "Bytes read and written per second.",
                 [
-                    Query(rate(host("gpu_host_disk_read_bytes_total")), "{{instance}} {{device}} read"),
-                    Query(rate(host("gpu_host_disk_written_bytes_total")), "{{instance}} {{device}} written"),
+                    Query(rate(host("gpu_host_disk_read_bytes_total")), host_legend("{{device}} read")),
+                    Query(rate(host("gpu_host_disk_written_bytes_total")), host_legend("{{device}} written")),
                 ],
                 unit="Bps",
             ),
@@ -258,8 +256,8 @@ def host_beside() -> Row:
                 "Network",
                 "Bytes per second of each adapter.",
                 [
-                    Query(rate(host("gpu_host_network_receive_bytes_total")), "{{instance}} {{device}} received"),
-                    Query(rate(host("gpu_host_network_transmit_bytes_total")), "{{instance}} {{device}} sent"),
+                    Query(rate(host("gpu_host_network_receive_bytes_total")), host_legend("{{device}} received")),
+                    Query(rate(host("gpu_host_network_transmit_bytes_total")), host_legend("{{device}} sent")),
                 ],
                 unit="Bps",
             ),
@@ -278,7 +276,7 @@ def host_beside() -> Row:
                 "transceiver or switch port.",
                 [
                     Query(host("gpu_host_infiniband_rate_expected_ratio") + " < 1", _PORT),
-                    Query(host("gpu_host_network_speed_expected_ratio") + " < 1", "{{instance}} {{device}}"),
+                    Query(host("gpu_host_network_speed_expected_ratio") + " < 1", host_legend("{{device}}")),
                 ],
                 unit="percentunit",
                 top=1,
@@ -292,7 +290,7 @@ def host_beside() -> Row:
                     Query(in_15m(host("gpu_host_infiniband_link_downs_total")), _PORT + " went down"),
                     Query(in_15m(host("gpu_host_infiniband_timeouts_total")), _PORT + " timeouts"),
                     Query(in_15m(host("gpu_host_infiniband_events_total")) + " > 0", _PORT + " {{event}}"),
-                    Query(in_15m(host("gpu_host_network_carrier_downs_total")), "{{instance}} {{device}} went down"),
+                    Query(in_15m(host("gpu_host_network_carrier_downs_total")), host_legend("{{device}} went down")),
                 ],
                 unit="short",
             ),
@@ -311,9 +309,9 @@ def host_beside() -> Row:
                 "Memory of the host",
                 "Available and total, and swap in use.",
                 [
-                    Query(host("gpu_host_memory_available_bytes"), "{{instance}} available"),
-                    Query(host("gpu_host_memory_total_bytes"), "{{instance}} total"),
-                    Query(host("gpu_host_swap_used_bytes"), "{{instance}} swap used"),
+                    Query(host("gpu_host_memory_available_bytes"), host_legend("available")),
+                    Query(host("gpu_host_memory_total_bytes"), host_legend("total")),
+                    Query(host("gpu_host_swap_used_bytes"), host_legend("swap used")),
                 ],
                 unit="bytes",
             ),
@@ -321,11 +319,11 @@ def host_beside() -> Row:
     )
 
 
-_PORT = "{{instance}} {{device}} port {{port}}"
+_PORT = host_legend("{{device}} port {{port}}")
 
 
 def _port_state() -> str:
-    return f"max by (job, instance, device, port) ({host('gpu_host_infiniband_physical_state')} != 5)"
+    return f"max by ({TARGET}, device, port) ({host('gpu_host_infiniband_physical_state')} != 5)"
 
 
 def _working() -> str:
@@ -345,4 +343,4 @@ _MONTH = 'days="30"'
 
 
 def _incidents(days: str) -> str:
-    return f"max by (job, instance, gpu, kind, by) ({gpu('gpu_incidents_recent', days)})"
+    return f"max by ({TARGET}, gpu, kind, by) ({gpu('gpu_incidents_recent', days)})"

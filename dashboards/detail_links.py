@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Row
 from dashboards.panels import PanelBuilder, Query, Size, lines
-from dashboards.selectors import both_ways, gpu, in_15m, legend, rate
+from dashboards.selectors import TARGET, both_ways, gpu, in_15m, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
 
@@ -72,7 +72,7 @@ def links() -> Row:
                     Column("Level", label="level"),
                     Column(
                         "Peers",
-                        expr=f"max by (job, instance, gpu, capability, status, level) ({gpu('gpu_p2p_peers')})",
+                        expr=f"max by ({TARGET}, gpu, capability, status, level) ({gpu('gpu_p2p_peers')})",
                     ),
                 ),
                 size=Size(8, 7),
@@ -85,7 +85,7 @@ def links() -> Row:
                     GPU_COLUMN,
                     Column("Peer", label="peer_gpu"),
                     Column("Level", label="level"),
-                    Column("Reported", expr=f"max by (job, instance, gpu, peer_gpu, level) ({both_ways()})"),
+                    Column("Reported", expr=f"max by ({TARGET}, gpu, peer_gpu, level) ({both_ways()})"),
                 ),
                 size=Size(8, 7),
             ),
@@ -97,9 +97,7 @@ def links() -> Row:
                     GPU_COLUMN,
                     Column("Adapter", label="nic"),
                     Column("Level", label="level"),
-                    Column(
-                        "Reported", expr=f"max by (job, instance, gpu, nic, level) ({gpu('gpu_nic_topology_info')})"
-                    ),
+                    Column("Reported", expr=f"max by ({TARGET}, gpu, nic, level) ({gpu('gpu_nic_topology_info')})"),
                 ),
                 size=Size(8, 7),
             ),

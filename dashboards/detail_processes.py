@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Row
 from dashboards.panels import Query, Size, lines
-from dashboards.selectors import gpu, legend, rate
+from dashboards.selectors import TARGET, gpu, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
 
@@ -22,9 +22,7 @@ def processes() -> Row:
                     HOST,
                     GPU_COLUMN,
                     *(Column(title, label=label) for label, title in _OWNER.items()),
-                    Column(
-                        "Known", expr=f"max by (job, instance, gpu, {', '.join(_OWNER)}) ({gpu('gpu_process_info')})"
-                    ),
+                    Column("Known", expr=f"max by ({TARGET}, gpu, {', '.join(_OWNER)}) ({gpu('gpu_process_info')})"),
                     Column("Memory", expr=_of_process("gpu_process_memory_bytes"), unit="bytes"),
                     Column("SM use", expr=_of_process("gpu_process_sm_utilization_ratio"), unit="percentunit"),
                     Column(
@@ -54,9 +52,7 @@ def processes() -> Row:
                     HOST,
                     GPU_COLUMN,
                     *(Column(title, label=label) for label, title in _HOLDER.items()),
-                    Column(
-                        "Has it", expr=f"max by (job, instance, gpu, {', '.join(_HOLDER)}) ({gpu('gpu_allocated')})"
-                    ),
+                    Column("Has it", expr=f"max by ({TARGET}, gpu, {', '.join(_HOLDER)}) ({gpu('gpu_allocated')})"),
                 ),
                 size=Size(24, 5),
             ),
@@ -116,7 +112,7 @@ def process_profiles() -> Row:
     )
 
 
-_PER_PROCESS = "{{process}} {{pid}} on {{instance}} GPU {{gpu}}"
+_PER_PROCESS = "{{process}} {{pid}} on {{cluster}} {{instance}} GPU {{gpu}}"
 
 _OWNER = {
     "process": "Process",
@@ -142,7 +138,7 @@ _HOLDER = {
 
 
 def _of_process(metric: str) -> str:
-    return f"max by (job, instance, gpu, pid, process) ({gpu(metric)})"
+    return f"max by ({TARGET}, gpu, pid, process) ({gpu(metric)})"
 
 
 def instances() -> Row:
@@ -161,9 +157,7 @@ def instances() -> Row:
                     Column("GPU instance", label="gi"),
                     Column("Compute instance", label="ci"),
                     Column("MIG UUID", label="mig_uuid"),
-                    Column(
-                        "Known", expr=f"max by (job, instance, gpu, mig_uuid, profile, gi, ci) ({gpu('gpu_mig_info')})"
-                    ),
+                    Column("Known", expr=f"max by ({TARGET}, gpu, mig_uuid, profile, gi, ci) ({gpu('gpu_mig_info')})"),
                     Column("Memory used", expr=_of_instance("gpu_mig_memory_used_bytes"), unit="bytes"),
                     Column("Memory", expr=_of_instance("gpu_mig_memory_total_bytes"), unit="bytes"),
                     Column("SM active", expr=_of_instance("gpu_mig_sm_active_ratio"), unit="percentunit"),
@@ -185,4 +179,4 @@ def instances() -> Row:
 
 
 def _of_instance(metric: str) -> str:
-    return f"max by (job, instance, gpu, mig_uuid) ({gpu(metric)})"
+    return f"max by ({TARGET}, gpu, mig_uuid) ({gpu(metric)})"

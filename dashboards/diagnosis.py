@@ -10,14 +10,28 @@ from dashboards.diagnosis_machine import held_back, path, sick
 from dashboards.judgement import findings, gpus_lost, time_lost
 from dashboards.palette import BAD, GOOD, GREY, INFO, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, panel_id, tile, timeline
-from dashboards.selectors import MOST_SERIES, bottleneck, bottleneck_in, gpu, gpu_or_host, host, worst
+from dashboards.selectors import (
+    MOST_SERIES,
+    OF_HOST,
+    TARGET,
+    bottleneck,
+    bottleneck_in,
+    gpu,
+    gpu_or_host,
+    host,
+    host_legend,
+    worst,
+)
 from dashboards.steps import COUNTED, RUNBOOKS_URL, SEEN, STEPS, TUNE, Step, alerts_of
 from dashboards.tables import GPU, NARROW_HOST, Column, table_of
 from dashboards.words import BOTTLENECK, SEVERITY, STEP, UP
 
 UID = "gpu-triage-diagnosis"
-RULES_ANSWER = 'ALERTS{alertname="GpuTriageWatchdog", alertstate="firing"}'
-"""The one alert that always fires: without it the rules do not run, and half of each verdict is missing."""
+RULES_ANSWER = 'ALERTS{cluster=~"$cluster|", alertname="GpuTriageWatchdog", alertstate="firing"}'
+"""The one alert that always fires: without it the rules do not run, and half of each verdict is missing.
+
+It has a cluster only where each cluster has rules of its own.
+"""
 
 
 def board() -> Board:
@@ -45,7 +59,7 @@ def board() -> Board:
 
 def _first_screen() -> tuple[PanelBuilder, ...]:
     verdicts = (_verdict(step) for step in STEPS)
-    return (*verdicts, _pace(), _bottleneck(), findings(Size(11, 10)), _alerts(), *_work())
+    return (*verdicts, _pace(), _bottleneck(), findings(Size(12, 10)), _alerts(), *_work())
 
 
 def verdict_query(step: Step) -> str:
@@ -61,14 +75,14 @@ def verdict_query(step: Step) -> str:
         )
     )
     if step.classes:
-        suspects = f"group by (job, instance, gpu) {bottleneck_in(step.classes)}"
+        suspects = f"group by ({TARGET}, gpu) {bottleneck_in(step.classes)}"
         if step is not TUNE:
             suspects += (
-                f"\n  or\n  (\n    group by (job, instance, gpu) ({gpu_or_host('ALERTS', firing)})\n"
-                f"    unless on (job, instance)\n    {suspects}\n  )"
+                f"\n  or\n  (\n    group by ({TARGET}, gpu) ({gpu_or_host('ALERTS', firing)})\n"
+                f"    unless on ({TARGET})\n    {suspects}\n  )"
             )
     else:
-        suspects = f"group by (job, instance) ({host('ALERTS', firing)} or {host('up')} == 0)"
+        suspects = f"group by ({TARGET}) ({host('ALERTS', firing)} or {host('up')} == 0)"
     return (
         f"(\n  count(\n  {suspects}\n  )\n"
         f"  or\n  0 * count({_judged(step)})\n"
@@ -80,7 +94,7 @@ def verdict_query(step: Step) -> str:
 def _judged(step: Step) -> str:
     """What a step judges, and the judge has judged; a step that only has alerts needs no judge."""
     evidence = gpu(step.judged_by) if step.per_gpu else host(step.judged_by)
-    labels = "job, instance, gpu" if step.per_gpu else "job, instance"
+    labels = f"{TARGET}, gpu" if step.per_gpu else TARGET
     return f"{evidence} and on ({labels}) {bottleneck()}" if step.classes else evidence
 
 
@@ -132,14 +146,14 @@ def _bottleneck() -> PanelBuilder:
         f"time. With more than {MOST_SERIES} GPUs: the worst.",
         worst(bottleneck()),
         BOTTLENECK,
-        size=Size(13, 10),
+        size=Size(12, 10),
         show_value=VisibilityMode.AUTO,
     )
 
 
 def _alerts() -> PanelBuilder:
     severity = "\nor\n".join(
-        f"{rank} * max by (job, instance, gpu, alertname, action) ({gpu_or_host('ALERTS', _of_severity(name))})"
+        f"{rank} * max by ({TARGET}, gpu, alertname, action) ({gpu_or_host('ALERTS', _of_severity(name))})"
         for rank, name, _ in SEVERITY[:3]
     )
     watchdog = f"4 * max by (alertname, action) ({RULES_ANSWER})"
@@ -171,7 +185,7 @@ def _work() -> tuple[PanelBuilder, ...]:
             "Step rate of each job",
             "Step rate as each job reports it. Find the moment at which it drops, and see which colour above changes "
             "just before. A job at its usual pace is not slow, whatever else shows.",
-            [Query(host("instance_job_name:gpu_job_steps:rate5m"), "{{instance}} {{job_name}}")],
+            [Query(host("instance_job_name:gpu_job_steps:rate5m"), host_legend("{{job_name}}"))],
             unit="ops",
             size=size,
         ),
@@ -205,7 +219,7 @@ def _watched() -> Row:
                 SEEN.key_panel,
                 "Whether Prometheus could scrape each host. If all other panels have a gap at the same time, "
                 "monitoring failed, not necessarily the work: see whether the host is up.",
-                [Query(host("up") + "\nand on (job, instance)\n" + _known(), "{{instance}}")],
+                [Query(host("up") + f"\nand on ({TARGET})\n" + _known(), OF_HOST)],
                 UP,
                 size=Size(12, 7),
             ),
@@ -215,9 +229,9 @@ def _watched() -> Row:
                 "panels go empty, the driver may be hanging. Else the age of the page, a second or so.",
                 [
                     Query(
-                        f"max by (job, instance) ({host('gpu_exporter_collector_stale_seconds')})\n"
-                        f"or max by (job, instance) (timestamp({published}) - {published})",
-                        "{{instance}}",
+                        f"max by ({TARGET}) ({host('gpu_exporter_collector_stale_seconds')})\n"
+                        f"or max by ({TARGET}) (timestamp({published}) - {published})",
+                        OF_HOST,
                     )
                 ],
                 unit="s",

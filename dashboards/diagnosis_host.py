@@ -7,7 +7,7 @@ from typing import Final
 from dashboards.board import Row
 from dashboards.palette import GOOD, GREY, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines, timeline
-from dashboards.selectors import bottleneck, bottleneck_in, by_gpu, gpu, host, rate, worst
+from dashboards.selectors import OF_HOST, TARGET, bottleneck, bottleneck_in, by_gpu, gpu, host, host_legend, rate, worst
 from dashboards.steps import SOFTWARE, STARVED, TUNE
 from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.words import BOTTLENECK, Words
@@ -31,7 +31,7 @@ def starved() -> Row:
             lines(
                 "Disk busy time",
                 "A disk near 1 while GPUs wait: the data comes from there. Cache, stage or spread the data set.",
-                [Query(f"clamp_max({_rate('gpu_host_disk_busy_seconds_total')}, 1)", "{{instance}} {{device}}")],
+                [Query(f"clamp_max({_rate('gpu_host_disk_busy_seconds_total')}, 1)", host_legend("{{device}}"))],
                 unit="percentunit",
                 size=Size(12, 8),
                 top=1,
@@ -41,7 +41,7 @@ def starved() -> Row:
                 "I/O wait share of CPU time",
                 "Above a tenth while GPUs wait: storage. The kernel counts it only while CPUs are idle, so a busy host "
                 "hides it.",
-                [Query(f"{_cpu('iowait', _BY_HOST)} / {_cpu('.+', _BY_HOST)}", "{{instance}}")],
+                [Query(f"{_cpu('iowait', TARGET)} / {_cpu('.+', TARGET)}", OF_HOST)],
                 unit="percentunit",
                 line_at=(0.1, WATCH),
             ),
@@ -49,7 +49,7 @@ def starved() -> Row:
                 "Pressure",
                 "Share of time in which some or all tasks were stalled on CPU, memory or I/O. What rises first as the "
                 "GPUs slow down is what is scarce.",
-                [Query(_rate("gpu_host_pressure_seconds_total"), "{{instance}} {{resource}} {{kind}}")],
+                [Query(_rate("gpu_host_pressure_seconds_total"), host_legend("{{resource}} {{kind}}"))],
                 unit="percentunit",
                 top=1,
                 line_at=(0.2, WATCH),
@@ -62,7 +62,7 @@ def starved() -> Row:
                 [
                     Query(
                         f"1 - {_cpu('idle|iowait', _BY_NODE)} / {_cpu('.+', _BY_NODE)}",
-                        "{{instance}} node {{numa_node}}",
+                        host_legend("node {{numa_node}}"),
                     )
                 ],
                 unit="percentunit",
@@ -72,7 +72,7 @@ def starved() -> Row:
             lines(
                 "Busiest CPU, by NUMA node",
                 "One CPU at 1 while others idle: a single thread feeds the GPU. Give the data loader more workers.",
-                [Query(host("gpu_host_cpu_busiest_ratio"), "{{instance}} node {{numa_node}}")],
+                [Query(host("gpu_host_cpu_busiest_ratio"), host_legend("node {{numa_node}}"))],
                 unit="percentunit",
                 top=1,
                 line_at=(0.98, WATCH),
@@ -81,7 +81,7 @@ def starved() -> Row:
                 "Clock of the busiest CPU, by NUMA node",
                 "As a share of its highest. Below 0.45 while it is busy: a governor, a power cap or heat holds it "
                 "back. No data: no CPU is busy, or the host does not tell, as most virtual machines.",
-                [Query(host("gpu_host_cpu_busiest_frequency_ratio"), "{{instance}} node {{numa_node}}")],
+                [Query(host("gpu_host_cpu_busiest_frequency_ratio"), host_legend("node {{numa_node}}"))],
                 unit="percentunit",
                 top=1,
                 line_at=(0.45, WATCH),
@@ -91,7 +91,7 @@ def starved() -> Row:
                 "Swap-in",
                 "Memory read back from swap because something needs it. If it goes on, the host is short of memory and "
                 "every step of the job pays for it. Swap in use alone means nothing.",
-                [Query(_rate("gpu_host_swap_in_bytes_total"), "{{instance}}")],
+                [Query(_rate("gpu_host_swap_in_bytes_total"), OF_HOST)],
                 unit="Bps",
                 line_at=(1048576, WATCH),
             ),
@@ -100,8 +100,8 @@ def starved() -> Row:
                 "Damaged or dropped frames per second. If they go on, they cost retransmissions: check cable and "
                 "optics, and the switch for congestion.",
                 [
-                    Query(_rate("gpu_host_network_errors_total"), "{{instance}} {{device}} errors {{direction}}"),
-                    Query(_rate("gpu_host_network_drops_total"), "{{instance}} {{device}} drops {{direction}}"),
+                    Query(_rate("gpu_host_network_errors_total"), host_legend("{{device}} errors {{direction}}")),
+                    Query(_rate("gpu_host_network_drops_total"), host_legend("{{device}} drops {{direction}}")),
                 ],
                 unit="pps",
             ),
@@ -110,8 +110,7 @@ def starved() -> Row:
     )
 
 
-_BY_HOST = "job, instance"
-_BY_NODE = "job, instance, numa_node"
+_BY_NODE = f"{TARGET}, numa_node"
 
 
 def _rate(metric: str) -> str:
@@ -124,22 +123,22 @@ def _cpu(modes: str, by: str) -> str:
 
 
 def _nfs() -> PanelBuilder:
-    by = "job, instance, mount"
+    by = f"{TARGET}, mount"
     seconds = f"sum by ({by}) ({_rate('gpu_host_nfs_operation_seconds_total')})"
     operations = f"sum by ({by}) ({_rate('gpu_host_nfs_operations_total')})"
     return lines(
         "NFS latency",
         "Mean time of an operation on each mount with at least ten a second. Above 50 ms the server, or the network to "
         "it, is slow: ask whoever runs it. No data: no NFS mount in use.",
-        [Query(f"{seconds} / ({operations} >= 10)", "{{instance}} {{mount}}")],
+        [Query(f"{seconds} / ({operations} >= 10)", host_legend("{{mount}}"))],
         unit="s",
         line_at=(0.05, WATCH),
     )
 
 
 def _network() -> PanelBuilder:
-    ethernet = f"on (job, instance, device) ({host('gpu_host_network_speed_bytes_per_second')} > 0)"
-    infiniband = f"on (job, instance, device, port) ({host('gpu_host_infiniband_rate_bytes_per_second')} > 0)"
+    ethernet = f"on ({TARGET}, device) ({host('gpu_host_network_speed_bytes_per_second')} > 0)"
+    infiniband = f"on ({TARGET}, device, port) ({host('gpu_host_infiniband_rate_bytes_per_second')} > 0)"
     return lines(
         "Network utilisation",
         "Each adapter, both directions. Near 1 while GPUs wait: the network is the limit. Far below it with slow "
@@ -155,7 +154,7 @@ def _network() -> PanelBuilder:
     )
 
 
-_ADAPTER = "{{instance}} {{device}}"
+_ADAPTER = host_legend("{{device}}")
 _PORT = f"{_ADAPTER} port {{{{port}}}}"
 
 
@@ -187,7 +186,7 @@ def software() -> Row:
                 "Compute processes on each GPU",
                 "Usually the same for all GPUs of a job. A drop to 0 means that the process ended, on purpose or not. "
                 "No data: the driver lists no processes to a container without the host's PID namespace.",
-                worst(f"sum by (job, instance, gpu) ({gpu('gpu_processes', _COMPUTE)})"),
+                worst(f"sum by ({TARGET}, gpu) ({gpu('gpu_processes', _COMPUTE)})"),
                 unit="short",
                 size=Size(8, 8),
             ),
@@ -197,8 +196,8 @@ def software() -> Row:
                 "what holds it back.",
                 worst(
                     f"{gpu('instance_gpu_name:gpu_clock_hertz:busy_median5m')}\n"
-                    "/ on (job, instance, name) group_left ()\n"
-                    "quantile by (job, instance, name) (0.5, "
+                    f"/ on ({TARGET}, name) group_left ()\n"
+                    f"quantile by ({TARGET}, name) (0.5, "
                     f"{host('instance_gpu_name:gpu_clock_hertz:busy_median5m')})"
                 ),
                 unit="percentunit",
@@ -238,7 +237,7 @@ def software() -> Row:
             lines(
                 "Kernel log events in 5 minutes",
                 "By kind, in five minutes. One incident can be several messages.",
-                [Query(f"increase({host('gpu_host_kernel_events_total')}[5m]) > 0", "{{instance}} {{kind}}")],
+                [Query(f"increase({host('gpu_host_kernel_events_total')}[5m]) > 0", host_legend("{{kind}}"))],
                 unit="short",
                 size=Size(8, 7),
             ),
@@ -256,10 +255,10 @@ def software() -> Row:
 
 
 _LAST_EVENT = "gpu_host_kernel_event_last_timestamp_seconds"
-_BY_SUBJECT = "max by (job, instance, kind, subject)"
+_BY_SUBJECT = f"max by ({TARGET}, kind, subject)"
 _BLOCKED_SINCE = "gpu_process_blocked_since_timestamp_seconds"
-_BY_PROCESS = "min by (job, instance, gpu, pid, process, wait_channel)"
-_BLOCKED = "{{instance}} GPU {{gpu}} {{process}} ({{pid}}) {{wait_channel}}"
+_BY_PROCESS = f"min by ({TARGET}, gpu, pid, process, wait_channel)"
+_BLOCKED = host_legend("GPU {{gpu}} {{process}} ({{pid}}) {{wait_channel}}")
 
 
 _COMPUTE = 'type=~"compute|mps"'
@@ -301,7 +300,7 @@ def _with_owner(metric: str) -> str:
     """A process's value with the names of whoever runs it."""
     owner = "user, workload_namespace, workload_pod, slurm_job_id"
     return (
-        f"sum by (job, instance, gpu, pid, process, {owner}) (\n"
-        f"  {gpu(metric)}\n  * on (job, instance, gpu, uuid, pid) group_left ({owner})\n"
+        f"sum by ({TARGET}, gpu, pid, process, {owner}) (\n"
+        f"  {gpu(metric)}\n  * on ({TARGET}, gpu, uuid, pid) group_left ({owner})\n"
         f"  {gpu('gpu_process_info')}\n)"
     )

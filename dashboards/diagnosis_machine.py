@@ -5,7 +5,7 @@ from __future__ import annotations
 from dashboards.board import Row
 from dashboards.palette import BAD, GOOD, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, timeline
-from dashboards.selectors import by_gpu, gpu, host, in_15m, legend, rate, worst
+from dashboards.selectors import OF_HOST, TARGET, by_gpu, gpu, host, host_legend, in_15m, legend, rate, worst
 from dashboards.steps import HELD_BACK, PATH, SICK
 from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.words import NO_FAULT, REACHED, RECOVERY, SUSPECT, UP
@@ -53,7 +53,7 @@ def sick() -> Row:
                     Column("Xid", label="xid", link=XID_CATALOGUE, width=60),
                     Column(
                         "When",
-                        expr=f"1000 * max by (job, instance, gpu, xid) ({gpu('gpu_xid_last_timestamp_seconds')})",
+                        expr=f"1000 * max by ({TARGET}, gpu, xid) ({gpu('gpu_xid_last_timestamp_seconds')})",
                         unit="dateTimeFromNow",
                     ),
                 ),
@@ -81,7 +81,7 @@ def sick() -> Row:
                 "Driver status",
                 "Whether the NVIDIA driver of each host responds. While it does not, the host can run no GPU job and "
                 "its GPUs are missing here: load or repair the driver.",
-                [Query(host("gpu_driver_up"), "{{instance}}")],
+                [Query(host("gpu_driver_up"), OF_HOST)],
                 UP,
                 size=Size(8, 8),
             ),
@@ -203,7 +203,7 @@ def path() -> Row:
                 "NVLink links down",
                 "Links that the model has and that are not active. Anything above 0 slows collectives down or makes "
                 "them fail: drain the host. No data: no NVLink here.",
-                worst(f"sum by (job, instance, gpu) ({gpu('gpu_nvlink_links')} - {gpu('gpu_nvlink_links_up')})"),
+                worst(f"sum by ({TARGET}, gpu) ({gpu('gpu_nvlink_links')} - {gpu('gpu_nvlink_links_up')})"),
                 unit="short",
             ),
             lines(
@@ -212,7 +212,7 @@ def path() -> Row:
                 "baseboard.",
                 [
                     Query(
-                        worst(f"sum by (job, instance, gpu, type) (increase({gpu('gpu_nvlink_errors_total')}[15m]))"),
+                        worst(f"sum by ({TARGET}, gpu, type) (increase({gpu('gpu_nvlink_errors_total')}[15m]))"),
                         legend("{{type}}"),
                     )
                 ],
@@ -239,10 +239,10 @@ def path() -> Row:
                 "that does not run: drain the host.",
                 [
                     Query(worst(gpu("gpu_fabric_fault") + " > 0"), legend("{{fault}}")),
-                    Query(f"1 - {host('gpu_host_service_running')} > 0", "{{instance}} {{service}} does not run"),
+                    Query(f"1 - {host('gpu_host_service_running')} > 0", host_legend("{{service}} does not run")),
                     Query(
                         f"(time() - {host('gpu_nvswitch_sxid_last_timestamp_seconds')} < bool 900) > 0",
-                        "{{instance}} {{pci_bus_id}} SXid {{sxid}}, fatal: {{fatal}}",
+                        host_legend("{{pci_bus_id}} SXid {{sxid}}, fatal: {{fatal}}"),
                     ),
                 ],
                 unit="short",
@@ -252,8 +252,8 @@ def path() -> Row:
                 "How many peers each GPU cannot access directly (P2P). Expected between different root ports; "
                 "otherwise look for ACS, IOMMU or virtualisation.",
                 worst(
-                    f"sum by (job, instance, gpu) ({gpu('gpu_p2p_peers', _REFUSED)})\n"
-                    f"or 0 * sum by (job, instance, gpu) ({gpu('gpu_p2p_peers')})"
+                    f"sum by ({TARGET}, gpu) ({gpu('gpu_p2p_peers', _REFUSED)})\n"
+                    f"or 0 * sum by ({TARGET}, gpu) ({gpu('gpu_p2p_peers')})"
                 ),
                 unit="short",
             ),
@@ -279,7 +279,7 @@ def path() -> Row:
     )
 
 
-_ADAPTER = "{{instance}} {{device}}"
+_ADAPTER = host_legend("{{device}}")
 _PORT = f"{_ADAPTER} port {{{{port}}}}"
 
 

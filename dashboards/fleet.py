@@ -9,18 +9,15 @@ from dashboards.fleet_links import links
 from dashboards.judgement import BOTTLENECK_COLUMN, HOST_VERDICT_COLUMN, VERDICT_COLUMN
 from dashboards.palette import BAD, GOOD, INFO, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, tile
-from dashboards.selectors import bottleneck, by_gpu, by_host, gpu, gpu_or_host, host
-from dashboards.tables import GPU, HOST, Column, table_of
+from dashboards.selectors import OF_HOST, TARGET, bottleneck, by_gpu, by_host, gpu, gpu_or_host, host
+from dashboards.tables import CHOSEN_HOST, GPU, HOST, Column, table_of
 from dashboards.words import BOTTLENECK, UP
 from gpu_triage.subjects.judgement import GPU_BOTTLENECK, GPU_VERDICT
 
 TILE = Size(3, 4)
 DIAGNOSIS = (
     "Diagnose this host",
-    (
-        "/d/gpu-triage-diagnosis?${datasource:queryparam}&var-job=$job"
-        "&var-instance=${__data.fields.Host}&${__url_time_range}"
-    ),
+    f"/d/gpu-triage-diagnosis?{CHOSEN_HOST}&${{__url_time_range}}",
 )
 _LIMITED = f"< {GPU_BOTTLENECK.value_of('communication')}"
 """Classes that somebody should remove; communication and what follows may be the job's nature."""
@@ -48,7 +45,7 @@ def board() -> Board:
 
 def _tiles() -> tuple[PanelBuilder, ...]:
     return (
-        tile("Hosts", "Hosts whose exporter is up.", f"count({host('up')} == 1 and on (job, instance) {_known()})",
+        tile("Hosts", "Hosts whose exporter is up.", f"count({host('up')} == 1 and on ({TARGET}) {_known()})",
              unit="none", size=TILE),
         tile("GPUs", "GPUs that answer the driver.", f"count({gpu('gpu_up')} == 1)", unit="none", size=TILE),
         tile("GPUs not answering", "Lost or stalled. Above 0: see the worst GPUs below.",
@@ -106,22 +103,21 @@ def _worst_hosts() -> PanelBuilder:
         (
             Column("Host", label="instance", link=DIAGNOSIS),
             HOST_VERDICT_COLUMN,
-            Column("Worst", expr=f"min by (job, instance) ({bottleneck()})", words=BOTTLENECK),
+            Column("Worst", expr=f"min by ({TARGET}) ({bottleneck()})", words=BOTTLENECK),
             Column(
                 "GPUs held up",
-                expr=f"count by (job, instance) ({bottleneck()} {_LIMITED})\n"
-                f"or 0 * count by (job, instance) ({bottleneck()})",
+                expr=f"count by ({TARGET}) ({bottleneck()} {_LIMITED})\nor 0 * count by ({TARGET}) ({bottleneck()})",
                 steps=limits((1, WATCH)),
             ),
             Column(
                 "Critical alerts",
-                expr=f"count by (job, instance) ({gpu_or_host('ALERTS', _CRITICAL)})\n"
-                f"or 0 * count by (job, instance) ({host('gpu_exporter_build_info')})",
+                expr=f"count by ({TARGET}) ({gpu_or_host('ALERTS', _CRITICAL)})\n"
+                f"or 0 * count by ({TARGET}) ({host('gpu_exporter_build_info')})",
                 steps=limits((1, BAD)),
             ),
             Column(
                 "Hours lost, last day",
-                expr=f"sum by (job, instance) ({host('instance_class:gpu_hours_lost:sum1d')})",
+                expr=f"sum by ({TARGET}) ({host('instance_class:gpu_hours_lost:sum1d')})",
                 unit="h",
                 decimals=1,
             ),
@@ -130,7 +126,7 @@ def _worst_hosts() -> PanelBuilder:
             Column("Driver", expr=by_host(host("gpu_driver_up")), words=UP),
             Column(
                 "Busy",
-                expr=f"avg by (job, instance) ({gpu('instance_gpu:gpu_busy:ratio5m')})",
+                expr=f"avg by ({TARGET}) ({gpu('instance_gpu:gpu_busy:ratio5m')})",
                 unit="percentunit",
                 decimals=0,
             ),
@@ -149,7 +145,7 @@ def _worst_gpus() -> PanelBuilder:
             HOST,
             GPU,
             Column("Model", label="name"),
-            Column("Known", expr=f"max by (job, instance, gpu, name) ({gpu('gpu_info')})", width=70),
+            Column("Known", expr=f"max by ({TARGET}, gpu, name) ({gpu('gpu_info')})", width=70),
             VERDICT_COLUMN,
             BOTTLENECK_COLUMN,
             Column("Busy", expr=by_gpu(gpu("instance_gpu:gpu_busy:ratio5m")), unit="percentunit", decimals=0),
@@ -175,7 +171,7 @@ def _repeat_offenders() -> PanelBuilder:
             Column("In this slot", expr=_incidents('by="slot"'), steps=limits((2, WATCH))),
             Column(
                 "Boards in this slot",
-                expr=f"max by (job, instance, gpu, pci_bus_id, kind) ({gpu('gpu_incident_boards_recent', _MONTH)})",
+                expr=f"max by ({TARGET}, gpu, pci_bus_id, kind) ({gpu('gpu_incident_boards_recent', _MONTH)})",
                 steps=limits((2, BAD)),
             ),
         ),
@@ -188,7 +184,7 @@ _MONTH = 'days="30"'
 
 
 def _incidents(by: str) -> str:
-    return f"max by (job, instance, gpu, pci_bus_id, kind) ({gpu('gpu_incidents_recent', f'{by}, {_MONTH}')})"
+    return f"max by ({TARGET}, gpu, pci_bus_id, kind) ({gpu('gpu_incidents_recent', f'{by}, {_MONTH}')})"
 
 
 _CRITICAL = 'alertstate="firing", severity="critical"'
@@ -201,7 +197,7 @@ def _exporters() -> PanelBuilder:
         "a drill: remove --simulate.",
         (
             HOST,
-            Column("Status", expr=by_host(host("up") + " and on (job, instance) " + _known()), words=UP),
+            Column("Status", expr=by_host(host("up") + f" and on ({TARGET}) " + _known()), words=UP),
             Column(
                 "Simulated",
                 expr=by_host(host("gpu_exporter_simulated")),
@@ -212,11 +208,11 @@ def _exporters() -> PanelBuilder:
                 expr=by_host(host("gpu_exporter_gpus_released")),
                 words=((0, "no", GOOD), (1, "yes", WATCH)),
             ),
-            Column("Xid sources", expr=f"sum by (job, instance) ({host('gpu_exporter_xid_source_up')})"),
+            Column("Xid sources", expr=f"sum by ({TARGET}) ({host('gpu_exporter_xid_source_up')})"),
             Column(
                 "Failing collectors",
-                expr=f"count by (job, instance) ({host('gpu_exporter_collector_success')} == 0)\n"
-                f"or 0 * count by (job, instance) ({host('gpu_exporter_collector_success')})",
+                expr=f"count by ({TARGET}) ({host('gpu_exporter_collector_success')} == 0)\n"
+                f"or 0 * count by ({TARGET}) ({host('gpu_exporter_collector_success')})",
                 steps=limits((1, WATCH)),
             ),
         ),
@@ -230,7 +226,7 @@ def _collectors() -> PanelBuilder:
         "Slowest collector",
         "How long the slowest collector of each host took. Rising: the driver responds slowly, as it often does before "
         "it hangs.",
-        [Query(f"max by (job, instance) ({host('gpu_exporter_slowest_collector_seconds')})", "{{instance}}")],
+        [Query(f"max by ({TARGET}) ({host('gpu_exporter_slowest_collector_seconds')})", OF_HOST)],
         unit="s",
         size=Size(12, 8),
     )

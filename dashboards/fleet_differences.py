@@ -6,7 +6,7 @@ from dashboards.board import Row
 from dashboards.diagnosis_machine import power_limit
 from dashboards.palette import GOOD, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines
-from dashboards.selectors import by_gpu, by_host, gpu, gpu_or_host, host
+from dashboards.selectors import TARGET, by_gpu, by_host, gpu, gpu_or_host, host
 from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.words import ON
 
@@ -19,8 +19,8 @@ def differences() -> Row:
 def _drift() -> PanelBuilder:
     return table_of(
         "GPUs that differ from their model",
-        "GPUs whose power limit or expected link differs from the median of their model on the selected hosts. Make "
-        "them alike, or keep a job on GPUs of one kind.",
+        "GPUs whose power limit or expected link differs from the median of their model in their cluster, "
+        "among the selected hosts. Make them alike, or keep a job on GPUs of one kind.",
         (
             HOST,
             GPU,
@@ -34,9 +34,9 @@ def _drift() -> PanelBuilder:
 
 
 def _unlike(metric: str, matchers: str = "") -> str:
-    """Values that are not the median of their model."""
-    labelled = f"{gpu(metric, matchers)} * on (job, instance, gpu, uuid) group_left (name) {_model()}"
-    return f"({labelled}) != on (name) group_left () quantile by (name) (0.5, {labelled})"
+    """Values that are not the median of their model in their cluster."""
+    labelled = f"{gpu(metric, matchers)} * on ({TARGET}, gpu, uuid) group_left (name) {_model()}"
+    return f"({labelled}) != on (cluster, name) group_left () quantile by (cluster, name) (0.5, {labelled})"
 
 
 def _baseline() -> PanelBuilder:
@@ -50,7 +50,7 @@ def _baseline() -> PanelBuilder:
             Column("Field", label="field"),
             Column(
                 "Differs",
-                expr=f"max by (job, instance, gpu, field) ({gpu_or_host('gpu_baseline_mismatch')})",
+                expr=f"max by ({TARGET}, gpu, field) ({gpu_or_host('gpu_baseline_mismatch')})",
                 words=((0, "no", GOOD), (1, "yes", WATCH)),
             ),
         ),
@@ -63,7 +63,7 @@ def _alerts_by_name() -> PanelBuilder:
     return lines(
         "Firing alerts by name",
         "How many of each are firing. Many hosts at once: look for what they share.",
-        [Query(f"count by (alertname) ({gpu_or_host('ALERTS', _FIRING)})", "{{alertname}}")],
+        [Query(f"count by (cluster, alertname) ({gpu_or_host('ALERTS', _FIRING)})", "{{cluster}} {{alertname}}")],
         unit="none",
         size=Size(12, 8),
     )
@@ -77,7 +77,7 @@ def _drivers() -> PanelBuilder:
         "Drivers in use",
         "Hosts on each driver version. More than one version in a job is a risk; a change on the day the trouble began "
         "is a suspect.",
-        [Query(f"count by (driver_version) ({host('gpu_driver_info')})", "{{driver_version}}")],
+        [Query(f"count by (cluster, driver_version) ({host('gpu_driver_info')})", "{{cluster}} {{driver_version}}")],
         unit="none",
         size=Size(8, 7),
     )
@@ -114,10 +114,10 @@ def _versions() -> PanelBuilder:
             Column("Exporter", label="version"),
             Column(
                 "Known",
-                expr=f"max by (job, instance, driver_version, cuda_version) ({host('gpu_driver_info')})",
+                expr=f"max by ({TARGET}, driver_version, cuda_version) ({host('gpu_driver_info')})",
                 width=70,
             ),
-            Column("Runs", expr=f"max by (job, instance, version) ({host('gpu_exporter_build_info')})", width=70),
+            Column("Runs", expr=f"max by ({TARGET}, version) ({host('gpu_exporter_build_info')})", width=70),
             Column("IOMMU", expr=by_host(host("gpu_host_iommu_active")), words=ON),
         ),
         size=Size(8, 7),
@@ -125,4 +125,4 @@ def _versions() -> PanelBuilder:
 
 
 def _model() -> str:
-    return f"group by (job, instance, gpu, uuid, name) ({gpu('gpu_info')})"
+    return f"group by ({TARGET}, gpu, uuid, name) ({gpu('gpu_info')})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dashboards.board import POD_LABEL, Row
 from dashboards.palette import GOOD
 from dashboards.panels import Query, Size, lines
-from dashboards.selectors import OWNER, bottleneck, by_gpu, gpu
+from dashboards.selectors import OWNER, TARGET, bottleneck, by_gpu, gpu
 from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.words import BOTTLENECK
 
@@ -44,7 +44,8 @@ def jobs() -> Row:
             lines(
                 "GPUs by label of pods",
                 "GPUs that were given to pods, by the label named above, such as label_team. No data: no GPU is in a "
-                "pod, or kube-state-metrics does not publish this label (--metric-labels-allowlist).",
+                "pod, or kube-state-metrics does not publish this label (--metric-labels-allowlist), or is not "
+                "scraped with the cluster label of the exporters.",
                 [Query(_by_pod_label(), "{{pod_label}}")],
                 unit="none",
                 size=Size(24, 7),
@@ -59,21 +60,21 @@ def _by_pod_label() -> str:
     labels = "kube_pod_labels"
     for ours, theirs in (("pod_label", f"${POD_LABEL}"), ("workload_pod", "pod"), ("workload_namespace", "namespace")):
         labels = f'label_replace({labels}, "{ours}", "$1", "{theirs}", "(.+)")'
-    pods = "workload_namespace, workload_pod"
-    given = f"max by (job, instance, gpu, {pods}) ({gpu('gpu_allocated', OWNER)} > 0)"
+    pods = "cluster, workload_namespace, workload_pod"
+    given = f"max by ({TARGET}, gpu, workload_namespace, workload_pod) ({gpu('gpu_allocated', OWNER)} > 0)"
     labelled = f"{given}\n* on ({pods}) group_left (pod_label)\nmax by ({pods}, pod_label) ({labels})"
-    return f"count by (pod_label) (max by (job, instance, gpu, pod_label) ({labelled}))"
+    return f"count by (pod_label) (max by ({TARGET}, gpu, pod_label) ({labelled}))"
 
 
 def _owners() -> str:
     """1 for each owner of a GPU. Users in pods are the container's, and no owners."""
     by = ", ".join(label for label in _LABELS if label != "account")
-    given = f"max by (job, instance, gpu, {by}, account) ({gpu('gpu_allocated', OWNER)} > 0)"
+    given = f"max by ({TARGET}, gpu, {by}, account) ({gpu('gpu_allocated', OWNER)} > 0)"
     processes = f'label_replace({gpu("gpu_process_info", OWNER)}, "user", "", "workload_pod", ".+")'
-    known = f"max by (job, instance, gpu, {by}) ({processes})"
-    return f"{given}\nor on (job, instance, gpu, {by})\n{known}"
+    known = f"max by ({TARGET}, gpu, {by}) ({processes})"
+    return f"{given}\nor on ({TARGET}, gpu, {by})\n{known}"
 
 
 def _of_owners(expr: str) -> str:
     """A value of its GPU for each owner."""
-    return f"{by_gpu(expr)}\n* on (job, instance, gpu) group_right ()\n({_owners()})"
+    return f"{by_gpu(expr)}\n* on ({TARGET}, gpu) group_right ()\n({_owners()})"

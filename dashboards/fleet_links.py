@@ -6,7 +6,7 @@ from dashboards.board import Row
 from dashboards.diagnosis_machine import link_columns
 from dashboards.palette import BAD, BETWEEN, GOOD, WATCH
 from dashboards.panels import PanelBuilder, Size
-from dashboards.selectors import both_ways, by_gpu, gpu
+from dashboards.selectors import TARGET, both_ways, by_gpu, gpu
 from dashboards.tables import GPU, HOST, Column, matrix, table_of
 from dashboards.words import ALLOWED, YES
 from gpu_triage.gpu.topology import GPU_TOPOLOGY_INFO
@@ -32,12 +32,12 @@ def _peers() -> PanelBuilder:
     refused = gpu("gpu_p2p_status", 'capability="read", status!~"ok|unknown"')
     able = gpu("gpu_p2p_peers", 'capability="read", status="ok"')
     unknown = gpu("gpu_p2p_peers", 'capability="read", status="unknown"')
-    pair = f"max by (job, instance, gpu, peer_gpu) ({both_ways()})"
+    pair = f"max by ({TARGET}, gpu, peer_gpu) ({both_ways()})"
     # Only refused pairs have series of their own; counts tell whether the driver allows the others.
     pairs = (
-        f"max by (job, instance, gpu, peer_gpu) (0 * {refused})\n"
-        f"or {pair} and on (job, instance, gpu) {able}\n"
-        f"or 2 * {pair} and on (job, instance, gpu) {unknown}"
+        f"max by ({TARGET}, gpu, peer_gpu) (0 * {refused})\n"
+        f"or {pair} and on ({TARGET}, gpu) {able}\n"
+        f"or 2 * {pair} and on ({TARGET}, gpu) {unknown}"
     )
     return matrix(
         "Direct access between GPUs",
@@ -57,7 +57,7 @@ def _levels() -> PanelBuilder:
     return matrix(
         "Distance between GPUs",
         "What lies between two GPUs. Put the ranks of one job on GPUs close to each other; sys crosses sockets.",
-        _from_gpu(f"max by (job, instance, gpu, peer_gpu) ({ranked})"),
+        _from_gpu(f"max by ({TARGET}, gpu, peer_gpu) ({ranked})"),
         row="from",
         column="peer_gpu",
         words=_LEVELS,
@@ -73,8 +73,9 @@ _LEVELS = tuple(
 
 
 def _from_gpu(pairs: str) -> str:
-    """The pairs with the host and index of the first GPU as one label: the name of a row."""
-    return f'label_join({pairs}, "from", " GPU ", "instance", "gpu")'
+    """The pairs with the name of a row as one label: cluster, host and index of the first GPU, ``east/a GPU 3``."""
+    host = f'label_replace(label_join({pairs}, "host", "/", "cluster", "instance"), "host", "$1", "host", "/(.*)")'
+    return f'label_join({host}, "from", " GPU ", "host", "gpu")'
 
 
 def _adapters() -> PanelBuilder:
@@ -87,9 +88,7 @@ def _adapters() -> PanelBuilder:
             GPU,
             Column("Adapter", label="nic"),
             Column("Level", label="level"),
-            Column(
-                "Reported", expr=f"max by (job, instance, gpu, nic, level) ({gpu('gpu_nic_topology_info')})", words=YES
-            ),
+            Column("Reported", expr=f"max by ({TARGET}, gpu, nic, level) ({gpu('gpu_nic_topology_info')})", words=YES),
         ),
         size=Size(12, 9),
     )

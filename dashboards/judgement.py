@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards.panels import PanelBuilder, Query, Size, lines
-from dashboards.selectors import LOST, bottleneck, by_gpu, by_host, gpu, host, lost_seconds, rate
+from dashboards.selectors import LOST, TARGET, bottleneck, by_gpu, by_host, gpu, host, lost_seconds, rate
 from dashboards.steps import RUNBOOKS_URL
 from dashboards.tables import GPU, HOST, NARROW_HOST, Column, table_of
 from dashboards.words import BOTTLENECK, CLASS, HOST_VERDICT, NOT_READ, SEVERITY, VERDICT
@@ -29,7 +29,7 @@ BOTTLENECK_COLUMN: Final = Column("Bottleneck", expr=by_gpu(bottleneck()), words
 
 def findings(size: Size) -> PanelBuilder:
     """What is wrong now with the chosen GPUs and their hosts, and since when."""
-    by = "job, instance, gpu, code, action"
+    by = f"{TARGET}, gpu, code, action"
     severity = "\nor\n".join(
         f"{rank} * group by ({by}) ({_present(_of_severity(name))})" for rank, name, _ in SEVERITY[:3]
     )
@@ -73,7 +73,7 @@ def time_lost(size: Size) -> PanelBuilder:
             Column("Lost to", label="class", words=CLASS, width=130),
             Column(
                 "Time",
-                expr=f"topk({MOST_LOST}, sum by (job, instance, gpu, class) ({lost_seconds()}) > 0)",
+                expr=f"topk({MOST_LOST}, sum by ({TARGET}, gpu, class) ({lost_seconds()}) > 0)",
                 unit="s",
                 decimals=0,
             ),

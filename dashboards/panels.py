@@ -46,7 +46,8 @@ BROKEN: Final = "No data"
 """What a panel says that got nothing: never a word that could pass for good news."""
 
 DETAIL_LINK: Final = (
-    "/d/gpu-triage-detail?${datasource:queryparam}&var-job=${__field.labels.job}"
+    "/d/gpu-triage-detail?${datasource:queryparam}"
+    "&var-cluster=${__field.labels.cluster}&var-job=${__field.labels.job}"
     "&var-instance=${__field.labels.instance}&var-gpu=${__field.labels.gpu}&${__url_time_range}"
 )
 

@@ -7,8 +7,12 @@ from typing import Final
 
 from gpu_triage.subjects.judgement import GPU_BOTTLENECK, GPU_BOTTLENECK_SECONDS_TOTAL
 
-JOB_INSTANCE: Final = 'job=~"$job", instance=~"$instance"'
-GPU: Final = f'{JOB_INSTANCE}, gpu=~"$gpu"'
+TARGET: Final = "cluster, job, instance"
+"""What queries join and group hosts by. A cluster is a label of targets; an absent label equals an empty one."""
+
+CLUSTER: Final = 'cluster=~"$cluster"'
+HOST: Final = f'{CLUSTER}, job=~"$job", instance=~"$instance"'
+GPU: Final = f'{HOST}, gpu=~"$gpu"'
 
 OWNER: Final = 'workload_namespace=~"$namespace", workload_pod=~"$pod", slurm_job_id=~"$slurm_job", user=~"$user"'
 """Of series that say whose a GPU is, where the dashboard has variables for it (Board.owners)."""
@@ -16,16 +20,24 @@ OWNER: Final = 'workload_namespace=~"$namespace", workload_pod=~"$pod", slurm_jo
 MOST_SERIES: Final = 40
 """GPUs that a panel can show legibly."""
 
-LEGEND: Final = "{{instance}} GPU {{gpu}}"
-"""Who a line is about: host and index, everywhere."""
+OF_HOST: Final = "{{cluster}} {{instance}}"
+"""Which host a line is about, everywhere; Grafana writes nothing for a label that is absent."""
+
+LEGEND: Final = f"{OF_HOST} GPU {{{{gpu}}}}"
+"""Which GPU."""
 
 LOST: Final = 'class!~"compute|idle"'
 """Classes in which a GPU loses time: something other than its own work sets the pace, and it is not free."""
 
 
+def cluster(metric: str, matchers: str = "") -> str:
+    """The series of the chosen clusters that are recorded without the labels of hosts."""
+    return _select(metric, CLUSTER, matchers)
+
+
 def host(metric: str, matchers: str = "") -> str:
     """The series of the chosen hosts."""
-    return _select(metric, JOB_INSTANCE, matchers)
+    return _select(metric, HOST, matchers)
 
 
 def gpu(metric: str, matchers: str = "") -> str:
@@ -35,12 +47,17 @@ def gpu(metric: str, matchers: str = "") -> str:
 
 def gpu_or_host(metric: str, matchers: str = "") -> str:
     """The series of the chosen GPUs, and those that concern a chosen host as a whole."""
-    return _select(metric, f'{JOB_INSTANCE}, gpu=~"$gpu|"', matchers)
+    return _select(metric, f'{HOST}, gpu=~"$gpu|"', matchers)
 
 
 def legend(what: str) -> str:
     """The name of a series if a GPU has several of them in the panel."""
     return f"{LEGEND} {what}"
+
+
+def host_legend(what: str) -> str:
+    """The name of a series if a host has several of them in the panel."""
+    return f"{OF_HOST} {what}"
 
 
 def bottleneck() -> str:
@@ -62,7 +79,7 @@ def bottleneck_in(classes: Iterable[str]) -> str:
 
 def both_ways() -> str:
     """The distance between the chosen GPUs and all others: the exporter tells that of each pair once."""
-    mirrored = f'gpu_topology_info{{{JOB_INSTANCE}, peer_gpu=~"$gpu"}}'
+    mirrored = f'gpu_topology_info{{{HOST}, peer_gpu=~"$gpu"}}'
     swapped = f'label_replace(label_replace({mirrored}, "from", "$1", "gpu", "(.*)"), "gpu", "$1", "peer_gpu", "(.*)")'
     return f'{gpu("gpu_topology_info")} or label_replace({swapped}, "peer_gpu", "$1", "from", "(.*)")'
 
@@ -79,7 +96,7 @@ def worst(expr: str) -> str:
     it leaves all.
     """
     worst_value = f"min_over_time({bottleneck()}[$__range] @ end())"
-    return f"({expr})\nand on (job, instance, gpu)\nbottomk({MOST_SERIES}, {worst_value})"
+    return f"({expr})\nand on ({TARGET}, gpu)\nbottomk({MOST_SERIES}, {worst_value})"
 
 
 def rate(selected: str, window: str = "$__rate_interval") -> str:
@@ -93,13 +110,13 @@ def in_15m(selected: str) -> str:
 
 
 def by_gpu(expr: str) -> str:
-    """One series a GPU, with nothing but its host and index: what the columns of a table are joined by."""
-    return f"max by (job, instance, gpu) ({expr})"
+    """One series a GPU, with nothing but its cluster, host and index: what the columns of a table are joined by."""
+    return f"max by ({TARGET}, gpu) ({expr})"
 
 
 def by_host(expr: str) -> str:
     """One series a host."""
-    return f"max by (job, instance) ({expr})"
+    return f"max by ({TARGET}) ({expr})"
 
 
 def _select(metric: str, always: str, matchers: str) -> str:

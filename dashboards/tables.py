@@ -33,6 +33,7 @@ class Column:
         unit: Grafana's.
         words: texts and colours of values, or of the label's words.
         absent: what a cell without a value says.
+        no_label: what a cell of a series without the label says.
         steps: thresholds that colour the cell.
         link: title and address of what a click opens.
         width: in pixels; None: an equal share of what the other columns leave.
@@ -46,6 +47,7 @@ class Column:
     unit: str = "none"
     words: Words = ()
     absent: str = ABSENT
+    no_label: str = NO_LABEL
     steps: ThresholdsConfig | None = None
     link: tuple[str, str] | None = None
     width: int | None = None
@@ -53,15 +55,22 @@ class Column:
     decimals: int | None = None
 
 
+CHOSEN_HOST = (
+    "${datasource:queryparam}&var-cluster=${__data.fields.Cluster}&var-job=$job&var-instance=${__data.fields.Host}"
+)
+"""The host of the row, as parameters of a link to another dashboard. An empty cell chooses hosts without a cluster."""
+
+
 def detail_link(gpu_column: str = "GPU") -> tuple[str, str]:
     """Opens everything about the GPU of the row."""
     return (
         "Everything about this GPU",
-        "/d/gpu-triage-detail?${datasource:queryparam}&var-job=$job"
-        "&var-instance=${__data.fields.Host}&var-gpu=${__data.fields." + gpu_column + "}&${__url_time_range}",
+        f"/d/gpu-triage-detail?{CHOSEN_HOST}&var-gpu=${{__data.fields.{gpu_column}}}&${{__url_time_range}}",
     )
 
 
+CLUSTER = Column("Cluster", label="cluster", no_label="", min_width=70)
+"""Before each host. Grafana leaves the column out if no series has the label. Links need an empty cell to be empty."""
 HOST = Column("Host", label="instance")
 NARROW_HOST = Column("Host", label="instance", min_width=100)
 GPU = Column("GPU", label="gpu", link=detail_link(), width=62)
@@ -86,6 +95,7 @@ def table_of(
         size: of the panel.
         empty: what stands there instead of an empty table.
     """
+    columns = _with_cluster(columns)
     queries = [column for column in columns if column.expr]
     fields = _fields(columns)
     panel = table.Panel().id(panel_id(title)).title(title).description(description).no_value(empty)
@@ -122,6 +132,11 @@ def matrix(
     return panel.with_target(table_target("A", expr))
 
 
+def _with_cluster(columns: Sequence[Column]) -> list[Column]:
+    """The columns with the cluster before each host."""
+    return [each for column in columns for each in ([CLUSTER, column] if column.label == HOST.label else [column])]
+
+
 def _sorted_by(column: str) -> common.TableSortByFieldState:
     descending = column.startswith("-")
     return common.TableSortByFieldState().display_name(column.removeprefix("-")).desc(descending)
@@ -156,7 +171,7 @@ def _properties(column: Column) -> list[DynamicConfigValue]:
         found.append(DynamicConfigValue("unit", column.unit))
     else:
         # Without this, Grafana fills the cell with the text of an empty table.
-        found.append(DynamicConfigValue("noValue", NO_LABEL))
+        found.append(DynamicConfigValue("noValue", column.no_label))
     if column.expr or column.words:
         absent = column.absent if column.expr else None
         found.append(DynamicConfigValue("mappings", mapping(column.words, absent=absent)))

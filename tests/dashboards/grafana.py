@@ -103,7 +103,7 @@ def substitute(expr: str, range_seconds: float, **chosen: str) -> str:
         "__range": f"{range_seconds:g}s",
         "job": ".+",
         "instance": ".+",
-        **dict.fromkeys(("gpu", "namespace", "pod", "slurm_job", "user"), ".*"),
+        **dict.fromkeys(("cluster", "gpu", "namespace", "pod", "slurm_job", "user"), ".*"),
         "pod_label": "label_team",
         **chosen,
     }

@@ -35,7 +35,7 @@ RULES = read_rules(rule_files())
 LABELS = series_labels(RULES)
 TARGETS = all_targets()
 PANELS = [pytest.param(panel, id=f"{file}: {panel['title']}") for file in FILES for panel in panels(read(file))]
-VARIABLES = {"job": ("=~", "J"), "instance": ("=~", "I")}
+VARIABLES = {"cluster": ("=~", "C"), "job": ("=~", "J"), "instance": ("=~", "I")}
 
 every_file = pytest.mark.parametrize("file", FILES)
 every_panel = pytest.mark.parametrize("panel", PANELS)
@@ -44,7 +44,7 @@ every_target = pytest.mark.parametrize("target", TARGETS, ids=lambda target: tar
 
 def static(expr: str) -> str:
     """The query with words in place of variables."""
-    return substitute(expr, 3600, job="J", instance="I", gpu="G")
+    return substitute(expr, 3600, cluster="C", job="J", instance="I", gpu="G")
 
 
 @every_file
@@ -73,7 +73,7 @@ def test_a_dashboard_is_found_by_tag_and_imports_anywhere(file: str) -> None:
         True,
     )
     variables = [variable["name"] for variable in board["templating"]["list"]]
-    assert variables[:3] == ["datasource", "job", "instance"]
+    assert variables[:4] == ["datasource", "cluster", "job", "instance"]
 
 
 def test_alerts_link_to_dashboards_that_exist() -> None:
@@ -148,7 +148,7 @@ def test_the_findings_show_since_when_on_a_window_of_1600_pixels() -> None:
     panel = find("diagnosis.json", "Findings").panel
     columns = [{one["id"]: one["value"] for one in each["properties"]} for each in panel["fieldConfig"]["overrides"]]
     wide = sum(column.get("custom.width", column.get("custom.minWidth", 150)) for column in columns)
-    assert len(columns) == 6
+    assert len(columns) == 7
     assert wide <= panel["gridPos"]["w"] / 24 * (1600 - 40) - 26
 
 
@@ -176,7 +176,9 @@ def test_an_empty_label_does_not_get_the_text_of_an_empty_table(panel: Mapping[s
     )
     for name in {title for field, title in renamed.items() if not field.startswith("Value")}:
         (override,) = (each for each in panel["fieldConfig"]["overrides"] if each["matcher"]["options"] == name)
-        assert {"id": "noValue", "value": "-"} in override["properties"], name
+        # Links take an empty cluster as it is: it chooses hosts without one.
+        said = "" if name == "Cluster" else "-"
+        assert {"id": "noValue", "value": said} in override["properties"], name
 
 
 @every_target
@@ -202,6 +204,46 @@ def test_a_query_selects_by_the_variables(target: Target) -> None:
 
 
 @every_target
+def test_hosts_are_joined_and_grouped_with_their_cluster(target: Target) -> None:
+    clauses = re.findall(r"\b(?:by|on|ignoring|without) \(([^)]*)\)", target.expr)
+    named = [{label.strip() for label in clause.split(",")} for clause in clauses]
+    assert [labels for labels in named if {"job", "instance"} & labels and "cluster" not in labels] == []
+
+
+@every_file
+def test_a_chosen_cluster_narrows_all_other_choices_and_all_includes_hosts_without_one(file: str) -> None:
+    variables = {each["name"]: each for each in read(file)["templating"]["list"]}
+    cluster = variables.pop("cluster")
+    assert cluster["query"]["query"] == "label_values(gpu_exporter_build_info, cluster)"
+    assert (cluster["includeAll"], cluster["allValue"]) == (True, ".*")
+    queries = [each["query"]["query"] for each in variables.values() if each["type"] == "query"]
+    assert queries
+    assert [query for query in queries if 'cluster=~"$cluster"' not in query] == []
+
+
+@every_file
+def test_links_to_a_host_carry_its_cluster(file: str) -> None:
+    text = (FOLDER / file).read_text(encoding="utf-8")
+    links = re.findall(r'"url": "([^"]*var-instance=[^"]*)"', text)
+    by_line = "&var-cluster=${__field.labels.cluster}&var-job=${__field.labels.job}&var-instance="
+    by_row = "&var-cluster=${__data.fields.Cluster}&var-job=$job&var-instance="
+    assert [link for link in links if by_line not in link and by_row not in link] == []
+    assert links
+
+
+@every_panel
+def test_a_table_with_hosts_has_their_cluster_before_them(panel: Mapping[str, Any]) -> None:
+    columns = [
+        each["options"]["include"]["names"]
+        for each in panel.get("transformations", ())
+        if each["id"] == "filterFieldsByName"
+    ]
+    for names in columns:
+        if "instance" in names:
+            assert names[names.index("instance") - 1] == "cluster"
+
+
+@every_target
 def test_rates_follow_the_time_shown(target: Target) -> None:
     assert not re.search(r"\brate\((?![^)]*\[\$__rate_interval\])", target.expr)
 
@@ -211,7 +253,7 @@ def test_a_legend_says_whose_line_it_is(target: Target) -> None:
     if target.panel["type"] in {"table", "stat"}:
         return
     carried = labels_of(static(target.expr), LABELS)
-    for label in {"instance", "gpu"} & carried:
+    for label in {"cluster", "instance", "gpu"} & carried:
         assert f"{{{{{label}}}}}" in target.legend, f"{label} is not in the legend"
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from gpu_triage.alerting.build import built
 from gpu_triage.alerting.placeholders import filled_in
@@ -17,6 +18,9 @@ from gpu_triage.errors import ConfigError, RulesNotWritten
 
 _DASHBOARDS: Final = Path(__file__).parent / "dashboards"
 _DASHBOARDS_RUNBOOKS: Final = "http://${exporter:raw}/runbooks"
+_CLUSTER: Final = re.compile(rf"(?<![$-])\b{DEFAULTS.cluster_label}\b(?!:)")
+"""The label in queries, legends and columns: not the variable (``$cluster``, ``var-cluster``), not a metric's name."""
+_NO_LABELS: Final = frozenset({"description", "label", "name", "title"})
 _MARKS: Final = (MARK.encode(), b'"uid": "gpu-triage-')
 """By these a file is known as one that this program wrote: rules and inhibitions, dashboards."""
 
@@ -35,12 +39,32 @@ def inhibitions(settings: Settings = DEFAULTS) -> str:
 
 
 def dashboards(settings: Settings = DEFAULTS) -> dict[str, str]:
-    """The dashboards for Grafana, by file name; they link to the same runbooks as the alerts."""
+    """The dashboards for Grafana, by file name; they link to the same runbooks as the alerts and use the same label."""
     base = settings.runbook_base_url.replace("{{ $labels.instance }}", "${exporter:raw}")
     return {
-        path.name: path.read_text(encoding="utf-8").replace(_DASHBOARDS_RUNBOOKS, json.dumps(base)[1:-1])
+        path.name: _with_label(path.read_text(encoding="utf-8"), settings.cluster_label).replace(
+            _DASHBOARDS_RUNBOOKS, json.dumps(base)[1:-1]
+        )
         for path in sorted(_DASHBOARDS.glob("*.json"))
     }
+
+
+def _with_label(text: str, label: str) -> str:
+    """A dashboard whose queries call the label of the cluster so; the variable keeps its name, for links."""
+    if label == DEFAULTS.cluster_label:
+        return text
+    return json.dumps(_relabelled(json.loads(text), label), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _relabelled(node: Any, label: str) -> Any:
+    if isinstance(node, dict):
+        return {
+            _CLUSTER.sub(label, key): value if key in _NO_LABELS else _relabelled(value, label)
+            for key, value in node.items()
+        }
+    if isinstance(node, list):
+        return [_relabelled(each, label) for each in node]
+    return _CLUSTER.sub(label, node) if isinstance(node, str) else node
 
 
 def shipped() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -84,6 +85,25 @@ def test_dashboards_link_to_the_runbooks_of_the_settings(tmp_path: Path) -> None
     diagnosis = written(out)["dashboards/diagnosis.json"]
     assert "https://runbooks.example.org/gpu/playbook#1-is-it-sick" in diagnosis
     assert "http://${exporter:raw}/runbooks" not in diagnosis
+
+
+def test_dashboards_use_the_label_of_the_settings_and_keep_the_variable_that_links_set(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert rules(out, config="{cluster_label: region, grafana_base_url: 'https://grafana.example.org'}") == 0
+    files = written(out)
+    for name in ("capacity", "detail", "diagnosis", "fleet"):
+        board = json.loads(files[f"dashboards/{name}.json"])
+        variable = next(each for each in board["templating"]["list"] if each["label"] == "Cluster")
+        assert variable["name"] == "cluster"
+        assert variable["query"]["query"] == "label_values(gpu_exporter_build_info, region)"
+        queries = re.findall(r'"(?:expr|query|legendFormat|titleFormat)": "(.*)"', files[f"dashboards/{name}.json"])
+        assert len(queries) > 20
+        assert {label for query in queries for label in re.findall(r"[$-]?\bcluster\b:?", query)} <= {
+            "$cluster",
+            "cluster:",
+        }
+    assert '"region": "Cluster"' in files["dashboards/fleet.json"]
+    assert "{{ with $labels.region }}&var-cluster=" in files["rules/alerts-exporter.yml"]
 
 
 def test_a_second_run_replaces_its_files_and_removes_rules_that_are_gone(
