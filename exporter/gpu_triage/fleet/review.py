@@ -24,7 +24,7 @@ MOST_ROWS: Final = 20
 """Of a table."""
 _HOURS: Final = 3600
 _JOULES_PER_KWH: Final = 3.6e6
-_OWNER: Final = "workload_namespace, user, account"
+_OWNER: Final = "cluster, workload_namespace, user, account"
 _GPU: Final = "cluster, job, instance, gpu, uuid"
 
 ByDay = tuple[float | None, ...]
@@ -32,18 +32,21 @@ ByDay = tuple[float | None, ...]
 
 
 class Owner(NamedTuple):
-    """A namespace of Kubernetes, or a user and account of Slurm; "" for what does not apply."""
+    """A namespace of Kubernetes, or a user and account of Slurm, in a cluster; "" for what does not apply."""
 
+    cluster: str
     namespace: str
     user: str
     account: str
 
     def __str__(self) -> str:
+        """As people know it: ``namespace east/vision``, ``east/ada (physics)``."""
+        cluster = f"{self.cluster}/" if self.cluster else ""
         if self.namespace:
-            return f"namespace {self.namespace}"
+            return f"namespace {cluster}{self.namespace}"
         if self.user or self.account:
-            return f"{self.user or 'unknown user'}{self.account and f' ({self.account})'}"
-        return "unknown"
+            return f"{cluster}{self.user or 'unknown user'}{self.account and f' ({self.account})'}"
+        return f"{cluster}unknown"
 
 
 class OwnerHours(NamedTuple):
@@ -244,7 +247,7 @@ def _sums(found: Iterable[Series], *labels: str) -> defaultdict[tuple[str, ...],
 
 
 def _owners(allocated: Iterable[Series], busy: Iterable[Series]) -> tuple[OwnerHours, ...]:
-    labels = ("workload_namespace", "user", "account")
+    labels = ("cluster", "workload_namespace", "user", "account")
     had, used = _sums(allocated, *labels), _sums(busy, *labels)
     found = (OwnerHours(Owner(*key), had[key], used[key]) for key in had)
     return tuple(sorted(found, key=lambda each: (-each.unused, each.owner)))

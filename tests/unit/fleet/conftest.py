@@ -1,4 +1,4 @@
-"""A real Prometheus that has watched two small hosts in two clusters, one of them sick."""
+"""A real Prometheus that has watched small hosts in several clusters, one of them sick."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ DOWN = 'at = "8m"\nuntil = "20m"\neffect = { kind = "exporter_down" }'
 
 @pytest.fixture(scope="session")
 def store(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """Cluster east has the sick host, whose GPU 1 is lost at minute 5; cluster west has one that is well.
+    """Cluster east has the sick host, whose GPU 1 is lost at minute 5; in cluster west, its namesake is well.
 
     The exporter of another in cluster south is down from minute 8 on.
     """
     prometheus, promtool = requires_tool("prometheus"), requires_tool("promtool")
     directory = tmp_path_factory.mktemp("fleet")
     sick = replace(scenario_with(directory, "sick-host", LOST), name="gpu-07:9836")
-    well = replace(load_scenario("sick-host"), name="gpu-01:9836", events=())
+    well = replace(load_scenario("sick-host"), name=sick.name, events=())
     silenced = scenario_with(directory, "sick-host", DOWN)
     dead = replace(silenced, name="gpu-09:9836", events=silenced.events[-1:])
     histories = [
         record_history(host, seconds=MINUTES * 60, step_seconds=STEP_SECONDS, target={"cluster": cluster})
         for host, cluster in ((sick, "east"), (well, "west"), (dead, "south"))
     ]
-    hosts = {host.name: host for host in (sick, well, dead)}
+    hosts = {host.name: host for host in (sick, dead)}
     with serving(Fleet(joined(histories), hosts), prometheus, promtool, directory) as running:
         yield running

@@ -19,7 +19,9 @@ from gpu_triage.options import run_cli
 
 pytestmark = pytest.mark.slow
 
-SICK, WELL, DEAD = "gpu-07:9836", "gpu-01:9836", "gpu-09:9836"
+SICK, DEAD = "gpu-07:9836", "gpu-09:9836"
+WELL = SICK
+"""The name of a host in each of two clusters."""
 
 
 def fleet(store: Store, *arguments: str) -> Result:
@@ -70,6 +72,15 @@ def test_people_read_what_to_drain_why_since_when_and_who_is_hit(store: Store) -
 )
 def test_exit_codes_are_those_of_check(store: Store, arguments: tuple[str, ...], code: int) -> None:
     assert fleet(store, *arguments).return_value == code
+
+
+def test_one_cluster_can_be_chosen_where_another_has_a_host_of_the_same_name(store: Store) -> None:
+    everything = {each["cluster"]: each for each in document(store)["hosts"]}
+    for cluster in ("east", "west"):
+        (host,) = document(store, "--cluster", cluster)["hosts"]
+        assert host == everything[cluster]
+    assert document(store, "--cluster", "east|south", "--instance", SICK)["hosts"] == [everything["east"]]
+    assert document(store, "--cluster", "west")["drain"] == []
 
 
 def test_before_the_fault_nothing_is_to_be_drained(store: Store) -> None:

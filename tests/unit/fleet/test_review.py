@@ -42,9 +42,9 @@ class Recorded:
 
 
 HOT = Recorded(
-    {"cluster": "east", "instance": "hot", "gpu": "0", "uuid": "GPU-a"}, 0.5, {"thermal": 6.0, "storage": 1.0}, 0
+    {"cluster": "east", "instance": "gpu-07", "gpu": "0", "uuid": "GPU-a"}, 0.5, {"thermal": 6.0, "storage": 1.0}, 0
 )
-COOL = Recorded({"cluster": "west", "instance": "cool", "gpu": "0", "uuid": "GPU-b"}, 0.25, {}, 12.0)
+COOL = Recorded({"cluster": "west", "instance": "gpu-07", "gpu": "0", "uuid": "GPU-b"}, 0.25, {}, 12.0)
 
 
 def _series(name: str, labels: Mapping[str, str]) -> str:
@@ -63,9 +63,11 @@ def _of_a_day() -> Iterator[tuple[str, Mapping[str, str], float]]:
         for name, hours in gpu.lost.items():
             yield "instance_gpu_class:gpu_bottleneck_seconds:increase1d", {**gpu.labels, "class": name}, hours * 3600
             yield "instance_class:gpu_hours_lost:sum1d", {**host, "class": name}, hours
-    for owner, had, used in (("vision", 24.0, 12.0), ("<b>|speech", 24.0, 6.0)):
-        yield "owner:gpu_allocated_hours:sum1d", {"workload_namespace": owner}, had
-        yield "owner:gpu_busy_hours:sum1d", {"workload_namespace": owner}, used
+    owners = (("east", "vision", 20.0, 12.0), ("west", "vision", 4.0, 1.0), ("", "<b>|speech", 24.0, 6.0))
+    for cluster, namespace, had, used in owners:
+        owner = {"workload_namespace": namespace, **({"cluster": cluster} if cluster else {})}
+        yield "owner:gpu_allocated_hours:sum1d", owner, had
+        yield "owner:gpu_busy_hours:sum1d", owner, used
     for days, kind, count in (
         ("30", "79", 4),
         ("30", "lost", 2),
@@ -148,16 +150,17 @@ def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -
     assert found.lost["thermal"] == (6, None, 6, 6, 6)
     assert found.lost_by_day == (7, None, 7, 7, 7)
     assert found.missing == (END - 4 * DAY_SECONDS,)
-    assert [(each.owner.namespace, each.allocated, each.unused) for each in found.owners] == [
-        ("<b>|speech", 96, 72),
-        ("vision", 96, 48),
+    assert [(str(each.owner), each.allocated, each.unused) for each in found.owners] == [
+        ("namespace <b>|speech", 96, 72),
+        ("namespace east/vision", 80, 32),
+        ("namespace west/vision", 16, 12),
     ]
     assert [(each.name, each.observed, each.busy, each.lost, each.p95) for each in found.models] == [
         ("NVIDIA H100", 192, 72, 28, 0.75)
     ]
-    assert [(each.key.instance, each.name, each.hours) for each in found.hosts] == [
-        ("hot", "thermal", 24),
-        ("hot", "storage", 4),
+    assert [(str(each.key), each.name, each.hours) for each in found.hosts] == [
+        ("east/gpu-07", "thermal", 24),
+        ("east/gpu-07", "storage", 4),
     ]
     assert [(each.serial, each.kind, each.times) for each in found.offenders] == [
         ("1650123", "79", 4),
