@@ -68,6 +68,12 @@ def test_a_fifth_of_a_jobs_targets_down_is_one_page_before_those_of_the_hosts(fi
     assert "20% of the GPU hosts cannot be scraped" in alert.annotations["summary"]
 
 
+def test_the_share_of_targets_down_is_that_of_each_cluster(told: Told) -> None:
+    (alert,) = told("GpuExportersDown", {**fleet(4, cluster="east"), **fleet(1, cluster="west")}, 30)
+    assert "east/gpu-triage: 20% of the GPU hosts" in alert.annotations["summary"]
+    assert 'up{job="gpu-triage",cluster="east"} == 0' in alert.annotations["description"]
+
+
 def test_few_hosts_down_are_a_page_each(firing: Firing) -> None:
     assert firing("GpuExportersDown", fleet(3)) == frozenset()
 
