@@ -23,7 +23,7 @@ _ENERGY = gpu("instance_gpu:gpu_energy_joules:increase1d")
 _LOST = gpu("instance_gpu_class:gpu_bottleneck_seconds:increase1d")
 _LOST_BY_HOST = host("instance_class:gpu_hours_lost:sum1d")
 _SEEN = gpu("instance_gpu:gpu_observed_seconds:increase1d")
-_PER_SERVER = "Hosts sharded over several Prometheus servers: one line per server."
+_PER_SERVER = "Hosts sharded over several Prometheus servers: one line per server, because means do not add up."
 
 
 def board() -> Board:
@@ -122,8 +122,8 @@ def _lost_by_model() -> PanelBuilder:
 def _devices() -> PanelBuilder:
     return lines(
         "Number of GPUs",
-        f"GPUs that the drivers of all hosts list. {_PER_SERVER} A step down: GPUs or hosts are gone.",
-        [Query(cluster("cluster:gpu_devices:sum"), "{{cluster}} GPUs")],
+        "GPUs that the drivers of all hosts list. A step down: GPUs or hosts are gone.",
+        [Query(f"sum by (cluster) ({cluster('cluster:gpu_devices:sum')})", "{{cluster}} GPUs")],
         unit="none",
         size=Size(12, 7),
         every=STEP,
@@ -146,7 +146,11 @@ def _idle_by_workload() -> PanelBuilder:
         "GPU hours allocated but idle per day, by workload",
         "GPUs held without being used, usually by notebooks and forgotten sessions: a limit on their lifetime pays "
         "off.",
-        [Query(f"{cluster('workload:gpu_allocated_idle_seconds:sum1d')} / 3600", _WORKLOAD)],
+        [
+            Query(
+                f"sum by (cluster, workload) ({cluster('workload:gpu_allocated_idle_seconds:sum1d')}) / 3600", _WORKLOAD
+            )
+        ],
         unit="h",
         every=STEP,
     )
@@ -156,7 +160,7 @@ def _energy_by_workload() -> PanelBuilder:
     return lines(
         "Energy per day, by workload",
         "Consumption of the GPUs alone, without their hosts.",
-        [Query(cluster("workload:gpu_energy_joules:sum1d"), _WORKLOAD)],
+        [Query(f"sum by (cluster, workload) ({cluster('workload:gpu_energy_joules:sum1d')})", _WORKLOAD)],
         unit="joule",
         every=STEP,
     )
@@ -188,8 +192,7 @@ def _lost_by_owner() -> PanelBuilder:
 
 
 def _owners() -> PanelBuilder:
-    by = "cluster, workload_namespace, user, account"
-    had, used = (f"sum by ({by}) ({_owned(what)})" for what in ("allocated", "busy"))
+    had, used = _owned("allocated"), _owned("busy")
     return table_of(
         "GPU hours by owner, last day",
         "What each namespace, or user and account, had, used and left unused. A shared GPU counts by shares.",
@@ -212,7 +215,9 @@ _WORKLOAD = "{{cluster}} workload {{workload}}"
 
 
 def _owned(what: str) -> str:
-    return cluster(f"owner:gpu_{what}_hours:sum1d")
+    """GPU hours of each owner in a cluster: of all workloads, and of all servers that hosts are sharded over."""
+    recorded = cluster(f"owner:gpu_{what}_hours:sum1d")
+    return f"sum by (cluster, workload_namespace, user, account) ({recorded})"
 
 
 def _clusters() -> PanelBuilder:
