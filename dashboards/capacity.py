@@ -243,15 +243,14 @@ def _clusters() -> PanelBuilder:
 
 
 def _least_busy() -> PanelBuilder:
-    by = f"{TARGET}"
     return table_of(
         "Least used hosts, last day",
         "Candidates to share or to return.",
         (
             HOST,
-            Column("Busy", expr=f"bottomk({MOST_ROWS}, avg by ({by}) ({_BUSY}))", unit="percentunit", decimals=1),
-            Column("Hours held and idle", expr=f"sum by ({by}) ({_IDLE}) / 3600", unit="h", decimals=1),
-            Column("Energy", expr=f"sum by ({by}) ({_ENERGY})", unit="joule"),
+            Column("Busy", expr=f"bottomk({MOST_ROWS}, avg by ({TARGET}) ({_BUSY}))", unit="percentunit", decimals=1),
+            Column("Hours held and idle", expr=f"sum by ({TARGET}) ({_IDLE}) / 3600", unit="h", decimals=1),
+            Column("Energy", expr=f"sum by ({TARGET}) ({_ENERGY})", unit="joule"),
         ),
         sort="Busy",
         size=Size(12, 9),
