@@ -173,6 +173,10 @@ scale: $(DEV) ## measure what more GPUs and processes cost
 bench-rules: servers $(DEV) ## measure what the rules cost a Prometheus of 500 hosts, about 40 minutes; ARGS='--hosts 100' for fewer
 	$(BIN)/python -m tests.bench.rules $(ARGS)
 
+.PHONY: bench-fleet
+bench-fleet: servers $(DEV) ## measure what a fleet costs a Prometheus, and write its sizing, about 30 minutes; ARGS='--hosts 100,250 --minutes 3' for less
+	$(BIN)/python -m tests.bench.fleet_cost $(ARGS)
+
 .PHONY: attribution
 attribution: $(DEV) ## measure how soon a fault has its class, and how calm classes are, about 30 minutes
 	$(BIN)/python -m tests.bench.attribution
@@ -199,7 +203,7 @@ packages: $(DEV) ## build the deb and the rpm, dist/; ARGS='--python 3.12 --arch
 	$(BIN)/python -m deploy.packages $(ARGS)
 
 .PHONY: servers
-servers: ## install Debian's Prometheus, Alertmanager, Chromium, lintian and rpm for the tests that start them
+servers: ## install Debian's Prometheus, Alertmanager, VictoriaMetrics, Chromium, lintian and rpm for the tests that start them
 	@tests/environment/install-servers.sh
 
 .PHONY: clean

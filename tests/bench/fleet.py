@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -61,19 +61,25 @@ def host_series(scenario: str) -> list[FleetSeries]:
 
 
 def _met(series: FleetSeries) -> FleetSeries:
-    is_met = series.name == GPU_BOTTLENECK_SECONDS_TOTAL.name and any(
-        f'class="{name}"' in series.labels for name in MET
-    )
-    return replace(series, value=MET_SECONDS, slope=MET_SHARE) if is_met else series
+    return replace(series, value=MET_SECONDS, slope=MET_SHARE) if is_met(series.name, series.labels) else series
+
+
+def is_met(name: str, labels: str) -> bool:
+    """Whether a series counts the seconds of a class that every GPU of the fleet is in now and then."""
+    return name == GPU_BOTTLENECK_SECONDS_TOTAL.name and any(f'class="{each}"' in labels for each in MET)
 
 
 def _samples(page: str) -> Mapping[tuple[str, str], float]:
     found = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:
-            labels = ",".join(f'{key}="{_token(key, value)}"' for key, value in sorted(sample.labels.items()))
-            found[sample.name, labels] = sample.value
+            found[sample.name, written(sample.labels)] = sample.value
     return found
+
+
+def written(labels: Mapping[str, str]) -> str:
+    """Labels as between the braces of a page, with HOST in the UUIDs."""
+    return ",".join(f'{key}="{_token(key, value)}"' for key, value in sorted(labels.items()))
 
 
 def _token(key: str, value: str) -> str:
@@ -91,20 +97,14 @@ def uuid_part(number: int) -> str:
 
 
 @contextmanager
-def served(series: list[FleetSeries], clock_seconds: Mapping[str, float]) -> Iterator[str]:
-    """Serves every host under ``/NUMBER`` for the length of a ``with`` block; yields ``host:port``.
-
-    Args:
-        series: of one host.
-        clock_seconds: ``start``, and ``now`` as whoever drives it says: the page is rendered once for each.
-    """
-    page = _Page(series, clock_seconds)
+def served(page_of: Callable[[int], bytes]) -> Iterator[str]:
+    """Serves the page of every host under ``/NUMBER`` for the length of a ``with`` block; yields ``host:port``."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            body = page.of(int(self.path.strip("/")))
+            body = page_of(int(self.path.strip("/")))
             self.send_response(200)
             self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
@@ -114,26 +114,49 @@ def served(series: list[FleetSeries], clock_seconds: Mapping[str, float]) -> Ite
         def log_message(self, *_: object) -> None:
             """Say nothing of thousands of scrapes a minute."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        yield address
+
+
+@contextmanager
+def serving(http: ThreadingHTTPServer) -> Iterator[str]:
+    """Runs an HTTP server in threads for the length of a ``with`` block; yields ``host:port``."""
+    http.daemon_threads = True
+    thread = threading.Thread(target=http.serve_forever, daemon=True)
     thread.start()
     try:
-        yield f"127.0.0.1:{server.server_port}"
+        yield f"127.0.0.1:{http.server_port}"
     finally:
-        server.shutdown()
-        server.server_close()
+        http.shutdown()
+        http.server_close()
         thread.join()
 
 
-class _Page:
+def scrape_configs(address: str, hosts: int) -> list[dict[str, object]]:
+    """The scrape job of a Prometheus for every host that `served` serves."""
+    targets = [
+        {"targets": [address], "labels": {"__metrics_path__": f"/{number}", "instance": host_name(number)}}
+        for number in range(hosts)
+    ]
+    return [{"job_name": JOB, "static_configs": targets}]
+
+
+class LinearPages:
+    """Pages whose counters grow evenly.
+
+    Args:
+        series: of one host.
+        clock_seconds: ``start``, and ``now`` as whoever drives it says: the page is rendered once for each.
+    """
+
     def __init__(self, series: list[FleetSeries], clock_seconds: Mapping[str, float]) -> None:
         self._series = series
         self._clock_seconds = clock_seconds
         self._lock = threading.Lock()
         self._rendered: tuple[float, bytes] | None = None
 
-    def of(self, host: int) -> bytes:
+    def __call__(self, host: int) -> bytes:
+        """The page of a host now."""
         with self._lock:
             now = self._clock_seconds["now"]
             if self._rendered is None or self._rendered[0] != now:

@@ -10,19 +10,16 @@ import tempfile
 import threading
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
-import psutil
-import yaml
 from tests.bench.environment import wiring
-from tests.bench.fleet import JOB, host_name, host_series, served
+from tests.bench.fleet import LinearPages, host_series, scrape_configs, served
 from tests.bench.fleet_past import DAY, backfill, past_of
 from tests.bench.rules_page import ALLOWED_SHARE, SCALED_HOSTS, Fleet, Scrapes, Seen, document, scaled_share
+from tests.bench.servers import ask, number, prometheus
 from tests.rules.rulefile import rule_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,56 +48,13 @@ def review(url: str) -> list[tuple[float, str]]:
     return sorted(taken, reverse=True)
 
 
-@contextmanager
-def prometheus(directory: Path, address: str, hosts: int, scrape_seconds: int) -> Iterator[tuple[str, psutil.Process]]:
-    """A Prometheus that scrapes the fleet and evaluates the rules; yields its URL and process."""
-    config = {
+def configuration(address: str, hosts: int, scrape_seconds: int) -> dict[str, object]:
+    """Of a Prometheus that scrapes the fleet and evaluates the rules."""
+    return {
         "global": {"scrape_interval": f"{scrape_seconds}s", "scrape_timeout": f"{min(10, scrape_seconds)}s"},
         "rule_files": [str(path) for path in rule_files()],
-        "scrape_configs": [
-            {
-                "job_name": JOB,
-                "static_configs": [
-                    {"targets": [address], "labels": {"__metrics_path__": f"/{number}", "instance": host_name(number)}}
-                    for number in range(hosts)
-                ],
-            }
-        ],
+        "scrape_configs": scrape_configs(address, hosts),
     }
-    (directory / "prometheus.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
-    port = int(address.split(":")[1]) + 1
-    with (directory / "prometheus.log").open("wb") as log:
-        process = psutil.Popen(
-            [
-                "prometheus",
-                f"--config.file={directory / 'prometheus.yml'}",
-                f"--storage.tsdb.path={directory / 'data'}",
-                "--storage.tsdb.retention.time=30d",
-                f"--web.listen-address=127.0.0.1:{port}",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        yield f"http://127.0.0.1:{port}", process
-    finally:
-        process.terminate()
-        process.wait(120)
-
-
-def ask(url: str, path: str) -> Any:
-    """The data of an answer of Prometheus's API; None while it is not there yet."""
-    try:
-        with urllib.request.urlopen(f"{url}/api/v1/{path}", timeout=60) as answer:
-            return json.load(answer)["data"]
-    except OSError:
-        return None
-
-
-def number(url: str, query: str) -> float:
-    """The one value of a query; 0 where there is none."""
-    answer = ask(url, f"query?{urllib.parse.urlencode({'query': query})}")
-    return float(answer["result"][0]["value"][1]) if answer and answer["result"] else 0.0
 
 
 def look(url: str, groups: dict[str, Seen], rules: dict[str, Seen], *, counts: bool) -> None:
@@ -157,8 +111,8 @@ def watch(hosts: int, scrape_seconds: int, minutes: float, directory: Path) -> F
     rules: dict[str, Seen] = {}
     with (
         ticking(clock),
-        served(series, clock) as address,
-        prometheus(directory, address, hosts, scrape_seconds) as (url, process),
+        served(LinearPages(series, clock)) as address,
+        prometheus(directory, configuration(address, hosts, scrape_seconds)) as (url, process),
     ):
         counted = minutes * 60 * (1 - NOT_COUNTED)
         limit = time.monotonic() + minutes * 60

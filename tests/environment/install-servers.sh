@@ -1,12 +1,12 @@
 #!/bin/sh
-# Install the Prometheus, Alertmanager, Chromium, lintian, rpm and systemd's tools that some tests start, from Debian's
-# archive, without letting apt start them.
+# Install the Prometheus, Alertmanager, VictoriaMetrics, Chromium, lintian, rpm and systemd's tools that some tests start,
+# from Debian's archive, without letting apt start them.
 # Always exits 0: where they cannot be had the tests that need them say so themselves (and fail when CI=true).
 set -eu
 
 missing=
 for program in prometheus promtool prometheus-alertmanager amtool prometheus-node-exporter \
-    systemd-analyze systemd-sysusers lintian rpm chromium; do
+    systemd-analyze systemd-sysusers lintian rpm chromium victoria-metrics; do
     command -v "$program" >/dev/null 2>&1 || missing="$missing $program"
 done
 [ -n "$missing" ] || exit 0
@@ -24,7 +24,7 @@ if [ "$(id -u)" -eq 0 ]; then
 elif sudo -n true 2>/dev/null; then
     as_root='sudo -n'
 else
-    say "not found:$missing; installing needs root: apt-get install prometheus prometheus-alertmanager prometheus-node-exporter systemd lintian rpm chromium"
+    say "not found:$missing; installing needs root: apt-get install prometheus prometheus-alertmanager prometheus-node-exporter systemd lintian rpm chromium victoria-metrics"
     exit 0
 fi
 
@@ -52,7 +52,7 @@ if ! install >/dev/null 2>&1 && ! { apt update && install; }; then
     say "apt-get could not install them"
 fi
 # Each by itself: some distributions that are like Debian have no such package, and the servers must not go without for that.
-for program in chromium lintian rpm; do
+for program in chromium lintian rpm victoria-metrics; do
     command -v "$program" >/dev/null 2>&1 || apt install --yes --no-install-recommends "$program" ||
         say "apt-get could not install $program"
 done

@@ -1,0 +1,309 @@
+"""The page with what a fleet was measured to cost."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+
+from tests.bench.fleet_figures import EVERYTHING, PLAIN, Cost, FleetCosts, Write
+
+from gpu_triage.config import DEFAULT, PROFILES
+
+SHOWN_HOSTS = (1000, 2500, 10_000)
+GIB, GB, MBIT = 2**30, 1e9, 1e6
+WIDTH = 130
+
+LIMITS = (
+    """The hosts are simulated, healthy and alike. A host in trouble has [more recorded
+    series](../rules/README.md#what-the-exporter-decides-and-what-the-rules-decide), and more of its readings
+    change.""",
+    """Prometheus started empty: windows of hours and days were not full, and no dashboard was open.
+    [benchmarks-rules.md](benchmarks-rules.md) measures the rules with a full past. Queries take memory and CPU in
+    addition.""",
+    """The targets did not change. When all of them get new labels, the old series stay in memory for two to three
+    hours: for that time, double the memory.""",
+    """Pages were not compressed, and there was no TLS, so Prometheus spent no CPU on either.""",
+    """A run of minutes does not fill the chunks of a head of two hours, and the block that is written at its end is
+    smaller than one of two hours.""",
+    """Debian's Prometheus and VictoriaMetrics were measured. Other versions differ in memory per series and in the
+    number of samples per request of remote write.""",
+)
+
+
+def document(costs: FleetCosts, head: list[str]) -> str:
+    """The page."""
+    parts = (
+        _intro(costs, head),
+        _runs(costs),
+        _profiles(costs),
+        _sent(costs),
+        _disk(costs),
+        _lines(costs),
+        _extrapolated(costs),
+    )
+    limits = [line for text in LIMITS for line in paragraph(text, point=True)]
+    lines = [line for part in parts for line in part]
+    return "\n".join([*lines, "## Limits of these figures", "", *limits, ""])
+
+
+def paragraph(text: str, *, point: bool = False) -> list[str]:
+    """Text, wrapped anew; as a point of a list if `point`, else with an empty line after it."""
+    lines = textwrap.wrap(
+        " ".join(text.split()),
+        WIDTH,
+        initial_indent="- " if point else "",
+        subsequent_indent="  " if point else "",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return lines if point else [*lines, ""]
+
+
+def table(*columns: str) -> list[str]:
+    """The head of a table; a column whose name ends with ``<`` is aligned to the left."""
+    names = " | ".join(each.removesuffix("<") for each in columns)
+    return [f"| {names} |", "|" + "".join("---|" if each.endswith("<") else "---:|" for each in columns)]
+
+
+def row(*cells: str) -> str:
+    """A row of a table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def gigabytes(low_bytes: float, high_bytes: float) -> str:
+    """A range of sizes on disk."""
+    decimals = 0 if low_bytes >= 10 * GB else 2
+    return f"{low_bytes / GB:,.{decimals}f} to {high_bytes / GB:,.{decimals}f} GB"
+
+
+def _intro(costs: FleetCosts, head: list[str]) -> Iterator[str]:
+    complete = all(cost.scrapes.complete for cost in costs.costs)
+    missed = "No scrape was missed." if complete else "SCRAPES WERE MISSED: the rows that say so are not valid."
+    yield from ("# Benchmarks: fleet", "")
+    yield from paragraph(
+        f"""Simulated hosts with eight H100 each, scraped every {costs.scrape_seconds} s by a real Prometheus that
+        evaluates the shipped rules, and sends the recorded series and a few raw ones on with remote write.
+        [sizing.md](sizing.md) has the advice that follows from these figures. `make bench-fleet` writes both pages; do
+        not edit them."""
+    )
+    yield from head
+    yield from paragraph(
+        f"Each run counted {costs.minutes:g} minutes; all of it took {costs.took_minutes:.0f} minutes. {missed}",
+        point=True,
+    )
+    yield from paragraph(
+        """Every host plays the same recorded history of the simulated host `h100-8`, each from another moment on, with
+        2% of noise on its readings. All series, samples and bytes are independent of the load of the machine; CPU and
+        evaluation times are not, so each run lists its load average. The runs of the smallest size ran side by
+        side.""",
+        point=True,
+    )
+    yield ""
+
+
+def _ordered(costs: list[Cost]) -> list[Cost]:
+    return sorted(costs, key=lambda each: (each.hosts, PROFILES.index(each.profile)))
+
+
+def _runs(costs: FleetCosts) -> Iterator[str]:
+    yield from ("## Prometheus", "")
+    yield from table(
+        "hosts",
+        "profile<",
+        "series",
+        "samples/s",
+        "memory",
+        "highest",
+        "KiB per series",
+        "cores",
+        "longest evaluation<",
+        "load",
+        "scrapes<",
+    )
+    for cost in _ordered(costs.plain):
+        share, group = cost.evaluation
+        yield row(
+            f"{cost.hosts:,}",
+            f"`{cost.profile}`",
+            f"{cost.series:,}",
+            f"{cost.samples_per_second:,.0f}",
+            f"{cost.memory_bytes / GIB:.2f} GiB",
+            f"{cost.peak_bytes / GIB:.2f} GiB",
+            f"{cost.peak_bytes / cost.series / 1024:.1f}",
+            f"{cost.cores:.2f}",
+            f"{share:.1%}, {group}",
+            f"{cost.load:.1f}",
+            "complete" if cost.scrapes.complete else "**missed**",
+        )
+    yield ""
+    yield from paragraph(
+        """Series and samples include what the rules record. *Memory* is the highest resident memory in the minutes
+        that count, *highest* that of the whole run, with a block written at its end: the snapshot API writes what
+        Prometheus writes every two hours. *KiB per series* is from *highest*. *Longest evaluation* is a share of the
+        interval of that group."""
+    )
+    for each in costs.not_measured:
+        yield from paragraph(
+            f"Not measured: {each.hosts:,} hosts with profile `{each.profile}`: {each.reason}.", point=True
+        )
+    if costs.not_measured:
+        yield ""
+
+
+def _profiles(costs: FleetCosts) -> Iterator[str]:
+    yield from ("## Profiles", "", "Of one host, and what it saves compared with the profile `default`:", "")
+    yield from table(
+        "profile<",
+        "series served",
+        "series held",
+        "samples/s",
+        "memory",
+        "disk, 30 days",
+        "fewer series",
+        "fewer samples",
+    )
+    for profile in PROFILES:
+        series, samples = costs.series_per_host(profile), costs.samples_per_host(profile)
+        yield row(
+            f"`{profile}`",
+            f"{costs.page_series(profile):,}",
+            f"{series:,.0f}",
+            f"{samples:,.0f}",
+            f"{costs.memory.slope * series / 2**20:.1f} MiB" if costs.memory else "-",
+            gigabytes(*costs.disk_bytes(profile, 1)),
+            f"{1 - series / costs.series_per_host(DEFAULT):.0%}",
+            f"{1 - samples / costs.samples_per_host(DEFAULT):.0%}",
+        )
+    yield ""
+    yield from paragraph("*Held* includes recorded series. A negative share is an increase.")
+
+
+def _sent(costs: FleetCosts) -> Iterator[str]:
+    yield from ("## Remote write", "")
+    yield from table("hosts", "profile<", "series sent<", "samples/s", "bytes per sample", "Mbit/s", "failed samples")
+    for cost in _ordered(list(costs.costs)):
+        yield from (_write(cost, write) for write in cost.writes if cost.kind == PLAIN or write.name == EVERYTHING)
+    yield ""
+    yield from paragraph(
+        """*recorded* is what the rules record and their alerts; *chosen* the raw series that the federation in
+        [operations.md](operations.md#beyond-one-prometheus) takes; *everything* is every series. Bytes are the bodies
+        of the requests, compressed with snappy, without HTTP and TCP headers."""
+    )
+    if costs.everything and costs.everything.victoria:
+        run, took = costs.everything, costs.everything.victoria
+        yield from paragraph(
+            f"""A single-node VictoriaMetrics received everything of {run.hosts:,} hosts with profile `{run.profile}`,
+            {took.samples:,} samples, and had {took.memory_bytes / GIB:.2f} GiB resident at the end. The Prometheus
+            that scraped these hosts, evaluated the rules and sent everything had {run.memory_bytes / GIB:.2f} GiB."""
+        )
+
+
+def _write(cost: Cost, write: Write) -> str:
+    return row(
+        f"{cost.hosts:,}",
+        f"`{cost.profile}`",
+        write.name,
+        f"{write.samples_per_second:,.0f}",
+        f"{write.bytes_per_second / write.samples_per_second:.1f}",
+        f"{write.bytes_per_second * 8 / MBIT:.2f}",
+        f"{write.failed:,}",
+    )
+
+
+def _disk(costs: FleetCosts) -> Iterator[str]:
+    yield from ("## Disk", "")
+    yield from table(
+        "profile<",
+        "history<",
+        "series that change",
+        "bytes per sample, chunks",
+        "with index",
+        "VictoriaMetrics",
+        "1,000 hosts, 30 days",
+    )
+    for profile in PROFILES:
+        pairs = zip(("as simulated", "with noise"), costs.blocks[profile], costs.disk_bytes(profile, 1000), strict=True)
+        for name, block, month_bytes in pairs:
+            other = block.victoria_bytes_per_sample
+            yield row(
+                f"`{profile}`",
+                name,
+                f"{block.changing:,} of {block.series:,}",
+                f"{block.chunk_bytes / block.samples:.2f}",
+                f"{block.bytes_per_sample:.2f}",
+                "-" if other is None else f"{other:.2f}",
+                f"{month_bytes / GB:,.0f} GB",
+            )
+    yield ""
+    yield from paragraph(
+        f"""Measured on the history of one host, {costs.blocks[DEFAULT][0].samples:,} samples with profile `{DEFAULT}`:
+        `promtool tsdb create-blocks-from` writes it as a block, and VictoriaMetrics imports and merges it. The index
+        is included in both. Most series of a healthy host do not change and take almost no disk; a host in trouble is
+        closer to the history with noise. Prometheus later merges blocks, which makes the index smaller. The
+        write-ahead log of the last two to three hours comes on top."""
+    )
+
+
+def _lines(costs: FleetCosts) -> Iterator[str]:
+    yield from ("## Extrapolation", "")
+    yield from table("figure<", "line<", "measured points<", "largest residual")
+    shown = (
+        ("highest memory, GiB", "million series", costs.memory, 1e6, GIB),
+        ("cores", "thousand samples/s", costs.cores, 1e3, 1.0),
+        ("longest evaluation, % of the interval", "thousand hosts", costs.evaluation, 1e3, 0.01),
+        ("recorded, Mbit/s", "thousand hosts", costs.write_line("recorded"), 1e3, MBIT / 8),
+        ("chosen, Mbit/s", "thousand hosts", costs.write_line("chosen"), 1e3, MBIT / 8),
+    )
+    for figure, unit, line, x, y in shown:
+        if line is None:
+            yield row(figure, "fewer than two sizes were measured", "", "")
+            continue
+        points = ", ".join(f"{at / x:.2f}: {value / y:.3g}" for at, value in line.points)
+        sign = "-" if line.base < 0 else "+"
+        formula = f"{line.slope * x / y:.3g} per {unit} {sign} {abs(line.base) / y:.3g}"
+        yield row(figure, formula, points, f"{line.worst_residual:.0%}" if line.sizes > 2 else "none: two sizes")
+    yield ""
+    yield from paragraph(
+        """Least-squares lines through all runs above except the one that sends everything. The largest residual is the
+        distance of a point from the line, as a share of the point. Series, samples and disk are in proportion to
+        hosts."""
+    )
+
+
+def _extrapolated(costs: FleetCosts) -> Iterator[str]:
+    largest = max(cost.hosts for cost in costs.plain)
+    yield from paragraph(f"What these lines give. Beyond {largest:,} hosts this is extrapolation, not measurement:")
+    yield from table(
+        "hosts",
+        "profile<",
+        "series",
+        "samples/s",
+        "highest memory",
+        "cores",
+        "longest evaluation",
+        "recorded and chosen",
+        "everything",
+        "disk, 30 days",
+    )
+    for hosts in SHOWN_HOSTS:
+        for profile in PROFILES:
+            yield _fleet_row(costs, hosts, profile)
+    yield ""
+
+
+def _fleet_row(costs: FleetCosts, hosts: int, profile: str) -> str:
+    series, samples = costs.series_per_host(profile) * hosts, costs.samples_per_host(profile) * hosts
+    both = [line.at(hosts) for name in ("recorded", "chosen") if (line := costs.write_line(name))]
+    everything = costs.everything_bits(profile, hosts)
+    return row(
+        f"{hosts:,}",
+        f"`{profile}`",
+        f"{series / 1e6:.1f} million",
+        f"{samples:,.0f}",
+        f"{costs.memory.at(series) / GIB:.0f} GiB" if costs.memory else "-",
+        f"{costs.cores.at(samples):.1f}" if costs.cores else "-",
+        f"{costs.evaluation.at(hosts):.0%}" if costs.evaluation else "-",
+        f"{sum(both) * 8 / MBIT:.0f} Mbit/s" if both else "-",
+        f"{everything / MBIT:.0f} Mbit/s" if everything else "-",
+        gigabytes(*costs.disk_bytes(profile, hosts)),
+    )

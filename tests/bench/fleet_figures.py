@@ -1,0 +1,177 @@
+"""What a fleet was measured to cost, and the lines through it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from tests.bench.fleet_disk import Block
+from tests.bench.rules_page import Scrapes
+from tests.bench.straight_line import Line, line_through
+
+PLAIN, EVERYTHING = "plain", "everything"
+RECORDED = ".+:.+|ALERTS"
+CHOSEN = "gpu_(info|up|driver_info|devices|sm_utilization_ratio|memory_used_bytes|bottleneck.*)"
+"""Raw series that a federation, or a remote write of a shard, takes beside the recorded ones."""
+MONTH_SECONDS = 30 * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """What one queue of remote write sent.
+
+    Attributes:
+        name: recorded, chosen or everything.
+        samples_per_second, bytes_per_second: compressed bodies of requests, without HTTP headers.
+        failed: samples that were lost.
+    """
+
+    name: str
+    samples_per_second: float
+    bytes_per_second: float
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Victoria:
+    """What VictoriaMetrics took for everything that a run sent.
+
+    Attributes:
+        memory_bytes: resident at the end.
+        samples: that it has.
+    """
+
+    memory_bytes: int
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one run cost a Prometheus.
+
+    Attributes:
+        hosts: of eight GPUs.
+        profile: of the metrics that they serve.
+        kind: EVERYTHING if all series were sent on, else PLAIN.
+        page_series: of one host's page.
+        series: in the head.
+        samples_per_second: scraped and recorded.
+        memory_bytes: highest resident memory while it counted.
+        peak_bytes: highest ever, that of writing a block included.
+        cores: that it kept busy.
+        evaluation: the longest evaluation as a share of its group's interval, and the group.
+        scrapes: how they went.
+        writes: what each queue sent.
+        load: average of the machine over one minute, at the end.
+        victoria: what took everything; None for PLAIN.
+    """
+
+    hosts: int
+    profile: str
+    kind: str
+    page_series: int
+    series: int
+    samples_per_second: float
+    memory_bytes: int
+    peak_bytes: int
+    cores: float
+    evaluation: tuple[float, str]
+    scrapes: Scrapes
+    writes: tuple[Write, ...]
+    load: float
+    victoria: Victoria | None = None
+
+    def write(self, name: str) -> Write | None:
+        """What a queue sent."""
+        return next((each for each in self.writes if each.name == name), None)
+
+
+@dataclass(frozen=True, slots=True)
+class NotMeasured:
+    """A size that this machine cannot measure, and why."""
+
+    hosts: int
+    profile: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class FleetCosts:
+    """All that was measured, and the lines through it.
+
+    Attributes:
+        scrape_seconds: between two scrapes of a host.
+        minutes: that each run counted.
+        costs: of the runs.
+        not_measured: sizes that did not fit.
+        blocks: disk by profile, as simulated and with noise.
+        took_minutes: all of it.
+    """
+
+    scrape_seconds: int
+    minutes: float
+    costs: Sequence[Cost]
+    not_measured: Sequence[NotMeasured]
+    blocks: Mapping[str, tuple[Block, Block]]
+    took_minutes: float
+
+    @cached_property
+    def plain(self) -> list[Cost]:
+        """Runs that sent only recorded and chosen series: they are comparable with each other."""
+        return [cost for cost in self.costs if cost.kind == PLAIN]
+
+    @cached_property
+    def everything(self) -> Cost | None:
+        """The run that sent every series."""
+        return next((cost for cost in self.costs if cost.kind == EVERYTHING), None)
+
+    @cached_property
+    def memory(self) -> Line | None:
+        """Highest memory in bytes, a block being written included, by series in the head."""
+        return line_through([(cost.series, cost.peak_bytes) for cost in self.plain])
+
+    @cached_property
+    def cores(self) -> Line | None:
+        """Cores by samples per second."""
+        return line_through([(cost.samples_per_second, cost.cores) for cost in self.plain])
+
+    @cached_property
+    def evaluation(self) -> Line | None:
+        """Longest share of an interval by hosts, in the default profile and in those that stand in for it."""
+        return line_through([(cost.hosts, cost.evaluation[0]) for cost in self.plain])
+
+    def write_line(self, name: str) -> Line | None:
+        """Bytes per second of a queue by hosts."""
+        found = ((cost.hosts, cost.write(name)) for cost in self.plain)
+        return line_through([(hosts, write.bytes_per_second) for hosts, write in found if write])
+
+    def page_series(self, profile: str) -> int:
+        """Series that one host serves."""
+        return self._largest(profile).page_series
+
+    def series_per_host(self, profile: str) -> float:
+        """In the head, recorded ones included, as the largest run of this profile had it."""
+        largest = self._largest(profile)
+        return largest.series / largest.hosts
+
+    def samples_per_host(self, profile: str) -> float:
+        """Per second, recorded ones included."""
+        largest = self._largest(profile)
+        return largest.samples_per_second / largest.hosts
+
+    def disk_bytes(self, profile: str, hosts: float) -> tuple[float, float]:
+        """Of Prometheus in a month of 30 days: as simulated, and with noise."""
+        samples = self.samples_per_host(profile) * hosts * MONTH_SECONDS
+        plain, noisy = self.blocks[profile]
+        return samples * plain.bytes_per_sample, samples * noisy.bytes_per_sample
+
+    def everything_bits(self, profile: str, hosts: float) -> float | None:
+        """Bits per second for remote write of every series: bytes per sample of the run that sent them."""
+        sent = self.everything.write(EVERYTHING) if self.everything else None
+        if sent is None:
+            return None
+        return sent.bytes_per_second / sent.samples_per_second * self.samples_per_host(profile) * hosts * 8
+
+    def _largest(self, profile: str) -> Cost:
+        return max((cost for cost in self.plain if cost.profile == profile), key=lambda cost: cost.hosts)
