@@ -19,12 +19,10 @@ class Sink:
     Attributes:
         address: ``host:port`` it listens on.
         body_bytes: of the requests as sent, which is after compression.
-        encodings: values of ``Content-Encoding`` that it saw.
     """
 
     address: str = ""
     body_bytes: Counter[str] = field(default_factory=Counter)
-    encodings: set[str] = field(default_factory=set)
 
 
 @contextmanager
@@ -40,7 +38,6 @@ def sink() -> Iterator[Sink]:
             body = self.rfile.read(int(self.headers["Content-Length"]))
             with lock:
                 found.body_bytes[self.path] += len(body)
-                found.encodings.add(self.headers.get("Content-Encoding", ""))
             self.send_response(204)
             self.end_headers()
 

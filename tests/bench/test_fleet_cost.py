@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from deploy.demo.processes import wait
 from tests.bench.fleet_cost import Bench
 from tests.bench.fleet_disk import block_of
 from tests.bench.fleet_figures import EVERYTHING, NotMeasured
@@ -134,7 +135,10 @@ def test_a_benchmark_that_is_told_to_end_leaves_no_files(requires_tool: Requires
         try:
             assert process.stderr
             assert any("runs for" in line for line in process.stderr)
-            children = psutil.Process(process.pid).children(recursive=True)
+            benchmark = psutil.Process(process.pid)
+            wait(lambda: bool(benchmark.children()))
+            children = benchmark.children()
+            assert children
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 128 + signal.SIGTERM
         finally:

@@ -106,7 +106,7 @@ def test_memory_is_extrapolated_from_the_runs_that_are_comparable() -> None:
 def test_the_page_has_the_points_the_formula_and_the_ten_thousand_hosts() -> None:
     page = plain(document(COSTS, ["- 2 cores"]))
     assert "| highest memory, GiB | 3.81 per million series + 0.0977 |" in page
-    assert "0.30: 1.24, 0.50: 2, 1.00: 3.91, 2.00: 7.73 | 0% |" in page
+    assert "0.30: 1.24, 0.50: 2.01, 1.00: 3.91, 2.00: 7.73 | 0% |" in page
     assert "| 10,000 | `default` | 20.0 million | 1,333,333 | 76 GiB |" in page
     assert "Beyond 1,000 hosts this is extrapolation, not measurement" in page
 
