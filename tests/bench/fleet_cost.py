@@ -256,6 +256,7 @@ def main(
         not_measured=[each for each in found if isinstance(each, NotMeasured)],
         blocks=disk,
         took_minutes=(time.monotonic() - begun) / 60,
+        cpus=os.cpu_count() or 1,
     )
     head = [f"- {each}" for each in (at.machine, version(), at.date, command(note), note) if each]
     output.write_text(document(costs, head), encoding="utf-8")

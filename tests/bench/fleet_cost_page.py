@@ -247,16 +247,17 @@ def _disk(costs: FleetCosts) -> Iterator[str]:
 def _lines(costs: FleetCosts) -> Iterator[str]:
     yield from ("## Extrapolation", "")
     yield from table("figure<", "line<", "measured points<", "largest residual")
+    evaluation, calm = "longest evaluation, % of the interval", " while the machine was not busy"
     shown = (
         ("highest memory, GiB", "million series", costs.memory, 1e6, GIB),
         ("cores", "thousand samples/s", costs.cores, 1e3, 1.0),
-        ("longest evaluation, % of the interval", "thousand hosts", costs.evaluation, 1e3, 0.01),
+        (evaluation, "thousand hosts", costs.evaluation, 1e3, 0.01),
         ("recorded, Mbit/s", "thousand hosts", costs.write_line("recorded"), 1e3, MBIT / 8),
         ("chosen, Mbit/s", "thousand hosts", costs.write_line("chosen"), 1e3, MBIT / 8),
     )
     for figure, unit, line, x, y in shown:
         if line is None:
-            yield row(figure, "fewer than two sizes were measured", "", "")
+            yield row(figure, f"none: fewer than two sizes were measured{calm if figure == evaluation else ''}", "", "")
             continue
         points = ", ".join(f"{at / x:.2f}: {value / y:.3g}" for at, value in line.points)
         sign = "-" if line.base < 0 else "+"
@@ -264,9 +265,10 @@ def _lines(costs: FleetCosts) -> Iterator[str]:
         yield row(figure, formula, points, f"{line.worst_residual:.0%}" if line.sizes > 2 else "none: two sizes")
     yield ""
     yield from paragraph(
-        """Least-squares lines through all runs above except the one that sends everything. The largest residual is the
+        f"""Least-squares lines through all runs above except the one that sends everything. The largest residual is the
         distance of a point from the line, as a share of the point. Series, samples and disk are in proportion to
-        hosts."""
+        hosts. The line of evaluations leaves out runs with a load average above {costs.busy_load:g}: their rules waited
+        for a CPU."""
     )
 
 

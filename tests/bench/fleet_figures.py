@@ -14,6 +14,7 @@ PLAIN, EVERYTHING = "plain", "everything"
 RECORDED = ".+:.+|ALERTS"
 CHOSEN = "gpu_(info|up|driver_info|devices|sm_utilization_ratio|memory_used_bytes|bottleneck.*)"
 """Raw series that a federation, or a remote write of a shard, takes beside the recorded ones."""
+BUSY_LOAD_PER_CPU = 2.0
 MONTH_SECONDS = 30 * 86400
 
 
@@ -107,6 +108,7 @@ class FleetCosts:
         not_measured: sizes that did not fit.
         blocks: disk by profile, as simulated and with noise.
         took_minutes: all of it.
+        cpus: of the machine.
     """
 
     scrape_seconds: int
@@ -115,6 +117,7 @@ class FleetCosts:
     not_measured: Sequence[NotMeasured]
     blocks: Mapping[str, tuple[Block, Block]]
     took_minutes: float
+    cpus: int
 
     @cached_property
     def plain(self) -> list[Cost]:
@@ -138,8 +141,14 @@ class FleetCosts:
 
     @cached_property
     def evaluation(self) -> Line | None:
-        """Longest share of an interval by hosts, in the default profile and in those that stand in for it."""
-        return line_through([(cost.hosts, cost.evaluation[0]) for cost in self.plain])
+        """Longest share of an interval by hosts, where the machine was not so busy that rules had to wait for a CPU."""
+        calm = (cost for cost in self.plain if cost.load <= self.busy_load)
+        return line_through([(cost.hosts, cost.evaluation[0]) for cost in calm])
+
+    @property
+    def busy_load(self) -> float:
+        """Load average above which times of evaluation say more about the machine than about the rules."""
+        return BUSY_LOAD_PER_CPU * self.cpus
 
     def write_line(self, name: str) -> Line | None:
         """Bytes per second of a queue by hosts."""

@@ -24,6 +24,7 @@ from tests.bench.sink import Sink, sink
 from gpu_triage.simulator.history import History
 
 LOOK_SECONDS = 15.0
+BLOCK_WITHIN_SECONDS = 1800
 SENT = "prometheus_remote_storage"
 
 
@@ -191,7 +192,7 @@ def _resident(process: psutil.Process) -> int:
 def _write_block(url: str) -> None:
     """Lets Prometheus write what it holds as a block, as it does every two hours."""
     request = urllib.request.Request(f"{url}/api/v1/admin/tsdb/snapshot", method="POST")
-    with urllib.request.urlopen(request, timeout=600) as answer:
+    with urllib.request.urlopen(request, timeout=BLOCK_WITHIN_SECONDS) as answer:
         answer.read()
 
 

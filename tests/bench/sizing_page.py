@@ -75,6 +75,12 @@ def _shards(costs: FleetCosts) -> Iterator[str]:
             has them full. Watch `prometheus_rule_group_iterations_missed_total`.""",
             point=True,
         )
+    else:
+        yield from paragraph(
+            """Rules: [benchmarks-rules.md](benchmarks-rules.md) has how long each group takes. Watch
+            `prometheus_rule_group_iterations_missed_total`.""",
+            point=True,
+        )
     yield from paragraph(
         """[Operations](operations.md#beyond-one-prometheus) has the relabeling for shards, the federation above them,
         and the rules that belong there.""",

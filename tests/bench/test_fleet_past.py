@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 
+import psutil
 import pytest
-from tests.bench.fleet import FleetSeries
+from tests.bench.fleet import FleetSeries, host_series
 from tests.bench.fleet_past import BLOCK_SECONDS, SCRAPED, Part, Past, write_past
 from tests.rules.expressions import uses
 from tests.rules.rulefile import read_rules, rule_files
@@ -45,6 +46,11 @@ def test_hosts_differ_in_their_target_and_their_uuids() -> None:
         'gpu_up{instance="host-0000",job="gpu-triage",gpu="0",uuid="GPU-0000-1"}',
         'gpu_up{instance="host-0001",job="gpu-triage",gpu="0",uuid="GPU-0001-1"}',
     ]
+
+
+def test_a_simulated_host_does_not_hide_the_servers_that_are_measured() -> None:
+    assert host_series("dual-a10")
+    assert psutil.Process().cpu_times().user > 0
 
 
 def test_blocks_are_those_of_prometheus() -> None:

@@ -64,6 +64,7 @@ COSTS = FleetCosts(
     not_measured=[NotMeasured(2500, DEFAULT, "needs about 20 GiB, and 14 GiB may be used here")],
     blocks=dict.fromkeys(PROFILES, (BLOCK, NOISY)),
     took_minutes=28.0,
+    cpus=2,
 )
 
 
@@ -138,6 +139,17 @@ def test_with_one_size_the_pages_say_that_nothing_can_be_extrapolated() -> None:
     assert "everything, profile" not in sizing(single)
 
 
+def test_times_of_a_busy_machine_are_shown_and_not_extrapolated() -> None:
+    busy = replace(COSTS, costs=[replace(each, load=9.0) for each in COSTS.costs])
+    assert COSTS.evaluation
+    assert busy.evaluation is None
+    page = document(busy, [])
+    assert "| longest evaluation, % of the interval | none: fewer than two sizes were measured while" in page
+    assert "11.0%, gpu-triage-load" in page
+    assert "the longest evaluation" not in plain(sizing(busy))
+    assert "the longest evaluation of a group takes 50% of its interval at about 4,900 hosts" in plain(sizing(COSTS))
+
+
 def test_disk_is_the_months_samples_times_what_one_takes() -> None:
     low, high = COSTS.disk_bytes(DEFAULT, 1000)
     samples = 2000 / 15 * 1000 * 30 * 86400
@@ -169,4 +181,4 @@ def test_the_raw_series_that_are_sent_are_those_of_the_federation(repository: Pa
 @pytest.mark.parametrize("name", ["benchmarks-fleet.md", "sizing.md"])
 def test_the_pages_have_no_figure_that_could_not_be_computed(name: str, repository: Path) -> None:
     page = (repository / "docs" / name).read_text(encoding="utf-8")
-    assert not re.search(r"\bnan\b|\binf\b|fewer than two sizes|MISSED", page)
+    assert not re.search(r"\bnan\b|\binf\b|fewer than two sizes were measured \\||MISSED", page)
