@@ -180,14 +180,17 @@ def _profiles(costs: FleetCosts) -> Iterator[str]:
 
 def _sent(costs: FleetCosts) -> Iterator[str]:
     yield from ("## Remote write", "")
-    yield from table("hosts", "profile<", "series sent<", "samples/s", "bytes per sample", "Mbit/s", "failed samples")
+    yield from table(
+        "hosts", "profile<", "series sent<", "samples/s", "bytes per sample", "Mbit/s", "failed samples", "kept up<"
+    )
     for cost in _ordered(list(costs.costs)):
         yield from (_write(cost, write) for write in cost.writes if cost.kind == PLAIN or write.name == EVERYTHING)
     yield ""
     yield from paragraph(
         """*recorded* is what the rules record and their alerts; *chosen* the raw series that the federation in
         [operations.md](operations.md#beyond-one-prometheus) takes; *everything* is every series. Bytes are the bodies
-        of the requests, compressed with snappy, without HTTP and TCP headers."""
+        of the requests, compressed with snappy, without HTTP and TCP headers. *Kept up* is
+        "no" where the queue fell behind the scrapes or caught up during the run."""
     )
     if costs.everything and costs.everything.victoria:
         run, took = costs.everything, costs.everything.victoria
@@ -207,6 +210,7 @@ def _write(cost: Cost, write: Write) -> str:
         f"{write.bytes_per_second / write.samples_per_second:.1f}",
         f"{write.bytes_per_second * 8 / MBIT:.2f}",
         f"{write.failed:,}",
+        "yes" if write.kept_up else "no",
     )
 
 
@@ -247,17 +251,22 @@ def _disk(costs: FleetCosts) -> Iterator[str]:
 def _lines(costs: FleetCosts) -> Iterator[str]:
     yield from ("## Extrapolation", "")
     yield from table("figure<", "line<", "measured points<", "largest residual")
-    evaluation, calm = "longest evaluation, % of the interval", " while the machine was not busy"
+    cores, evaluation, calm = "cores", "longest evaluation, % of the interval", " while the machine was not busy"
     shown = (
         ("highest memory, GiB", "million series", costs.memory, 1e6, GIB),
-        ("cores", "thousand samples/s", costs.cores, 1e3, 1.0),
+        (cores, "thousand samples/s", costs.cores, 1e3, 1.0),
         (evaluation, "thousand hosts", costs.evaluation, 1e3, 0.01),
         ("recorded, Mbit/s", "thousand hosts", costs.write_line("recorded"), 1e3, MBIT / 8),
         ("chosen, Mbit/s", "thousand hosts", costs.write_line("chosen"), 1e3, MBIT / 8),
     )
     for figure, unit, line, x, y in shown:
         if line is None:
-            yield row(figure, f"none: fewer than two sizes were measured{calm if figure == evaluation else ''}", "", "")
+            yield row(
+                figure,
+                f"none: fewer than two sizes were measured{calm if figure in {cores, evaluation} else ''}",
+                "",
+                "",
+            )
             continue
         points = ", ".join(f"{at / x:.2f}: {value / y:.3g}" for at, value in line.points)
         sign = "-" if line.base < 0 else "+"
@@ -267,8 +276,9 @@ def _lines(costs: FleetCosts) -> Iterator[str]:
     yield from paragraph(
         f"""Least-squares lines through all runs above except the one that sends everything. The largest residual is the
         distance of a point from the line, as a share of the point. Series, samples and disk are in proportion to
-        hosts. The line of evaluations leaves out runs with a load average above {costs.busy_load:g}: their rules waited
-        for a CPU."""
+        hosts. The lines of cores and evaluations leave out
+        runs with a load average above {costs.busy_load:g}, in which Prometheus waited for a CPU; those of remote write
+        leave out runs that did not keep up."""
     )
 
 

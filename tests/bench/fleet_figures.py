@@ -15,6 +15,7 @@ RECORDED = ".+:.+|ALERTS"
 CHOSEN = "gpu_(info|up|driver_info|devices|sm_utilization_ratio|memory_used_bytes|bottleneck.*)"
 """Raw series that a federation, or a remote write of a shard, takes beside the recorded ones."""
 BUSY_LOAD_PER_CPU = 2.0
+ALLOWED_DRIFT = 0.1
 MONTH_SECONDS = 30 * 86400
 
 
@@ -26,12 +27,20 @@ class Write:
         name: recorded, chosen or everything.
         samples_per_second, bytes_per_second: compressed bodies of requests, without HTTP headers.
         failed: samples that were lost.
+        read_share: samples that it read, of those that were scraped and recorded meanwhile; not 1 while it is behind or
+            catches up.
     """
 
     name: str
     samples_per_second: float
     bytes_per_second: float
     failed: int
+    read_share: float
+
+    @property
+    def kept_up(self) -> bool:
+        """Whether its rate is that of the fleet."""
+        return abs(self.read_share - 1) <= ALLOWED_DRIFT and not self.failed
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,23 +146,27 @@ class FleetCosts:
     @cached_property
     def cores(self) -> Line | None:
         """Cores by samples per second."""
-        return line_through([(cost.samples_per_second, cost.cores) for cost in self.plain])
+        return line_through([(cost.samples_per_second, cost.cores) for cost in self.calm])
 
     @cached_property
     def evaluation(self) -> Line | None:
-        """Longest share of an interval by hosts, where the machine was not so busy that rules had to wait for a CPU."""
-        calm = (cost for cost in self.plain if cost.load <= self.busy_load)
-        return line_through([(cost.hosts, cost.evaluation[0]) for cost in calm])
+        """Longest share of an interval by hosts."""
+        return line_through([(cost.hosts, cost.evaluation[0]) for cost in self.calm])
+
+    @cached_property
+    def calm(self) -> list[Cost]:
+        """Runs on a machine that was not so busy that Prometheus had to wait for a CPU."""
+        return [cost for cost in self.plain if cost.load <= self.busy_load]
 
     @property
     def busy_load(self) -> float:
-        """Load average above which times of evaluation say more about the machine than about the rules."""
+        """Load average above which CPU and evaluation times say more about the machine than about the fleet."""
         return BUSY_LOAD_PER_CPU * self.cpus
 
     def write_line(self, name: str) -> Line | None:
-        """Bytes per second of a queue by hosts."""
+        """Bytes per second of a queue by hosts, of runs in which it kept up."""
         found = ((cost.hosts, cost.write(name)) for cost in self.plain)
-        return line_through([(hosts, write.bytes_per_second) for hosts, write in found if write])
+        return line_through([(hosts, write.bytes_per_second) for hosts, write in found if write and write.kept_up])
 
     def page_series(self, profile: str) -> int:
         """Series that one host serves."""

@@ -25,6 +25,7 @@ from gpu_triage.simulator.history import History
 
 LOOK_SECONDS = 15.0
 BLOCK_WITHIN_SECONDS = 1800
+APPENDED = "prometheus_tsdb_head_samples_appended_total"
 SENT = "prometheus_remote_storage"
 
 
@@ -107,7 +108,7 @@ def measured(run: Run, directory: Path, stop: threading.Event) -> Cost:
             kind=EVERYTHING if run.everything else PLAIN,
             page_series=pages.series,
             series=series,
-            samples_per_second=_grown(before, after, "prometheus_tsdb_head_samples_appended_total") / span,
+            samples_per_second=_grown(before, after, APPENDED) / span,
             memory_bytes=max(resident),
             peak_bytes=_peak(process),
             cores=(after.cpu_seconds - before.cpu_seconds) / span,
@@ -171,6 +172,7 @@ def _grown(before: _Reading, after: _Reading, metric: str, **labels: str) -> flo
 
 def _writes(before: _Reading, after: _Reading, seconds: float) -> Iterator[Write]:
     """What each queue sent; where our own sink took it, its count of bytes is the one that counts."""
+    appended = _grown(before, after, APPENDED)
     for name in ("recorded", "chosen", EVERYTHING):
         samples = _grown(before, after, f"{SENT}_samples_total", remote_name=name)
         if not samples:
@@ -182,6 +184,7 @@ def _writes(before: _Reading, after: _Reading, seconds: float) -> Iterator[Write
             samples_per_second=samples / seconds,
             bytes_per_second=(arrived or _grown(before, after, f"{SENT}_bytes_total", remote_name=name)) / seconds,
             failed=round(_grown(before, after, f"{SENT}_samples_failed_total", remote_name=name)),
+            read_share=(samples + _grown(before, after, f"{SENT}_samples_dropped_total", remote_name=name)) / appended,
         )
 
 

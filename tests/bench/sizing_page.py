@@ -61,7 +61,7 @@ def _shards(costs: FleetCosts) -> Iterator[str]:
         """Shard when one machine of the table above is no longer enough. Until then, prefer one Prometheus: alerts and
         dashboards that compare hosts need all of them in one place. Check the other limits too:"""
     )
-    if costs.cores:
+    if costs.cores is not None:
         cores = costs.cores.at(costs.samples_per_host(DEFAULT) * 1000)
         yield from paragraph(
             f"""CPU: 1,000 hosts with profile `{DEFAULT}` keep {cores:.1f} cores busy with scrapes, rules and remote

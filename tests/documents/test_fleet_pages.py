@@ -33,8 +33,11 @@ MIB = 1 << 20
 def cost(hosts: int, profile: str = DEFAULT, kind: str = PLAIN) -> Cost:
     """A run of a Prometheus that takes 100 MiB, and 4 KiB per series."""
     series = hosts * SERIES[profile]
-    writes = (Write("recorded", hosts * 2.0, hosts * 40.0, 0), Write("chosen", hosts * 12.5, hosts * 250.0, 0))
-    everything = (Write(EVERYTHING, series / 15, series / 15 * 20, 0),)
+    writes = (
+        Write("recorded", hosts * 2.0, hosts * 40.0, 0, 1.0),
+        Write("chosen", hosts * 12.5, hosts * 250.0, 0, 1.0),
+    )
+    everything = (Write(EVERYTHING, series / 15, series / 15 * 20, 0, 1.0),)
     return Cost(
         hosts=hosts,
         profile=profile,
@@ -139,10 +142,21 @@ def test_with_one_size_the_pages_say_that_nothing_can_be_extrapolated() -> None:
     assert "everything, profile" not in sizing(single)
 
 
+def test_a_queue_that_fell_behind_is_shown_and_not_extrapolated() -> None:
+    behind = [
+        replace(each, writes=tuple(replace(write, read_share=0.6) for write in each.writes)) for each in COSTS.costs
+    ]
+    late = replace(COSTS, costs=behind)
+    assert COSTS.write_line("chosen")
+    assert late.write_line("chosen") is None
+    assert document(late, []).count("| no |") == len([write for each in COSTS.costs for write in each.writes])
+
+
 def test_times_of_a_busy_machine_are_shown_and_not_extrapolated() -> None:
     busy = replace(COSTS, costs=[replace(each, load=9.0) for each in COSTS.costs])
     assert COSTS.evaluation
     assert busy.evaluation is None
+    assert busy.cores is None
     page = document(busy, [])
     assert "| longest evaluation, % of the interval | none: fewer than two sizes were measured while" in page
     assert "11.0%, gpu-triage-load" in page
