@@ -256,8 +256,6 @@ def _lines(costs: FleetCosts) -> Iterator[str]:
         ("highest memory, GiB", "million series", costs.memory, 1e6, GIB),
         (cores, "thousand samples/s", costs.cores, 1e3, 1.0),
         (evaluation, "thousand hosts", costs.evaluation, 1e3, 0.01),
-        ("recorded, Mbit/s", "thousand hosts", costs.write_line("recorded"), 1e3, MBIT / 8),
-        ("chosen, Mbit/s", "thousand hosts", costs.write_line("chosen"), 1e3, MBIT / 8),
     )
     for figure, unit, line, x, y in shown:
         if line is None:
@@ -275,10 +273,9 @@ def _lines(costs: FleetCosts) -> Iterator[str]:
     yield ""
     yield from paragraph(
         f"""Least-squares lines through all runs above except the one that sends everything. The largest residual is the
-        distance of a point from the line, as a share of the point. Series, samples and disk are in proportion to
-        hosts. The lines of cores and evaluations leave out
-        runs with a load average above {costs.busy_load:g}, in which Prometheus waited for a CPU; those of remote write
-        leave out runs that did not keep up."""
+        distance of a point from the line, as a share of the point. The lines of cores and evaluations leave out runs
+        with a load average above {costs.busy_load:g}, in which Prometheus waited for a CPU. Series, samples and disk
+        are in proportion to hosts, and so is remote write, from the largest run that kept up."""
     )
 
 
@@ -305,7 +302,7 @@ def _extrapolated(costs: FleetCosts) -> Iterator[str]:
 
 def _fleet_row(costs: FleetCosts, hosts: int, profile: str) -> str:
     series, samples = costs.series_per_host(profile) * hosts, costs.samples_per_host(profile) * hosts
-    both = [line.at(hosts) for name in ("recorded", "chosen") if (line := costs.write_line(name))]
+    both = [bits for name in ("recorded", "chosen") if (bits := costs.write_bits(name, hosts))]
     everything = costs.everything_bits(profile, hosts)
     return row(
         f"{hosts:,}",
@@ -315,7 +312,7 @@ def _fleet_row(costs: FleetCosts, hosts: int, profile: str) -> str:
         f"{costs.memory.at(series) / GIB:.0f} GiB" if costs.memory else "-",
         f"{costs.cores.at(samples):.1f}" if costs.cores else "-",
         f"{costs.evaluation.at(hosts):.0%}" if costs.evaluation else "-",
-        f"{sum(both) * 8 / MBIT:.0f} Mbit/s" if both else "-",
+        f"{sum(both) / MBIT:.0f} Mbit/s" if both else "-",
         f"{everything / MBIT:.0f} Mbit/s" if everything else "-",
         gigabytes(*costs.disk_bytes(profile, hosts)),
     )

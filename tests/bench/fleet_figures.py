@@ -163,10 +163,14 @@ class FleetCosts:
         """Load average above which CPU and evaluation times say more about the machine than about the fleet."""
         return BUSY_LOAD_PER_CPU * self.cpus
 
-    def write_line(self, name: str) -> Line | None:
-        """Bytes per second of a queue by hosts, of runs in which it kept up."""
-        found = ((cost.hosts, cost.write(name)) for cost in self.plain)
-        return line_through([(hosts, write.bytes_per_second) for hosts, write in found if write and write.kept_up])
+    def write_bits(self, name: str, hosts: float) -> float | None:
+        """Bits per second of a queue, in proportion to the largest run in which it kept up; None if it did in none."""
+        found = [(cost.hosts, cost.write(name)) for cost in self.plain]
+        kept_up = [(size, write.bytes_per_second) for size, write in found if write and write.kept_up]
+        if not kept_up:
+            return None
+        size, bytes_per_second = max(kept_up)
+        return bytes_per_second * 8 / size * hosts
 
     def page_series(self, profile: str) -> int:
         """Series that one host serves."""
@@ -191,7 +195,7 @@ class FleetCosts:
     def everything_bits(self, profile: str, hosts: float) -> float | None:
         """Bits per second for remote write of every series: bytes per sample of the run that sent them."""
         sent = self.everything.write(EVERYTHING) if self.everything else None
-        if sent is None:
+        if sent is None or not sent.kept_up:
             return None
         return sent.bytes_per_second / sent.samples_per_second * self.samples_per_host(profile) * hosts * 8
 

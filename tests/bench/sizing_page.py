@@ -112,8 +112,8 @@ def _sent(costs: FleetCosts) -> Iterator[str]:
     yield from ("## Remote write", "", "Of 1,000 hosts:", "")
     yield from table("series sent<", "Mbit/s")
     for name, text in (("recorded", "recorded series and alerts"), ("chosen", "chosen raw series")):
-        if line := costs.write_line(name):
-            yield row(text, f"{line.at(1000) * 8 / MBIT:.1f}")
+        if bits := costs.write_bits(name, 1000):
+            yield row(text, f"{bits / MBIT:.1f}")
     for profile in PROFILES:
         if bits := costs.everything_bits(profile, 1000):
             yield row(f"{EVERYTHING}, profile `{profile}`", f"{bits / MBIT:.0f}")

@@ -147,8 +147,9 @@ def test_a_queue_that_fell_behind_is_shown_and_not_extrapolated() -> None:
         replace(each, writes=tuple(replace(write, read_share=0.6) for write in each.writes)) for each in COSTS.costs
     ]
     late = replace(COSTS, costs=behind)
-    assert COSTS.write_line("chosen")
-    assert late.write_line("chosen") is None
+    assert COSTS.write_bits("chosen", 10_000) == pytest.approx(10_000 * 250 * 8)
+    assert late.write_bits("chosen", 10_000) is None
+    assert late.everything_bits(DEFAULT, 1000) is None
     assert document(late, []).count("| no |") == len([write for each in COSTS.costs for write in each.writes])
 
 
