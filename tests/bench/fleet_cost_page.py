@@ -131,7 +131,7 @@ def _runs(costs: FleetCosts) -> Iterator[str]:
             f"{cost.peak_bytes / GIB:.2f} GiB",
             f"{cost.peak_bytes / cost.series / 1024:.1f}",
             f"{cost.cores:.2f}",
-            f"{share:.1%}, {group}",
+            f"{share:.1%}, {group}" + (" (busy)" if cost.load > costs.busy_load else ""),
             f"{cost.load:.1f}",
             "complete" if cost.scrapes.complete else "**missed**",
         )
