@@ -141,7 +141,7 @@ def _disk(costs: FleetCosts) -> Iterator[str]:
     low, high = costs.disk_bytes(DEFAULT, 1)
     yield from paragraph(
         f"""The lower figure is for hosts whose readings barely change, the higher one for hosts whose readings change
-        at every scrape. Plan for the higher one, {high / GB:.1f} instead of {low / GB:.1f} GB per host with profile
+        at every scrape. Plan for the higher one, {high / GB:.2f} instead of {low / GB:.2f} GB per host with profile
         `{DEFAULT}`. Set `--storage.tsdb.retention.size` to at most 80% of the disk: the write-ahead log and the
         merging of blocks need the rest."""
     )
