@@ -140,8 +140,8 @@ def _runs(costs: FleetCosts) -> Iterator[str]:
         f"""Series and samples include what the rules record. *Memory* is the highest resident memory in the minutes
         that count, *highest* that of the whole run, with a block written at its end: the snapshot API writes what
         Prometheus writes every two hours. *KiB per series* is from *highest*. *Longest evaluation* is a share of the
-        interval of that group. *Busy* marks runs on a machine with a load average above {costs.busy_load:g}: the other work on the
-        machine slowed down the evaluations, so they and *cores* say little about the fleet."""
+        interval of that group. *Busy* marks runs on a machine with a load average above {costs.busy_load:g}: the other
+        work on the machine slowed down the evaluations, so they and *cores* say little about the fleet."""
     )
     for each in costs.not_measured:
         yield from paragraph(
