@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import click
@@ -116,6 +115,9 @@ class Bench:
             raise click.ClickException(f"{hosts} hosts with each profile: {lacking}; ask for fewer with --hosts")
         with ThreadPoolExecutor(len(runs)) as pool:
             found = list(pool.map(self.measure, runs))
+        for each in found:
+            if isinstance(each, NotMeasured):
+                raise click.ClickException(f"{hosts} hosts with profile {each.profile}: {each.reason}; ask for fewer")
         self._learn(found)
         return found
 
@@ -142,8 +144,7 @@ class Bench:
 
 
 def histories(scrape_seconds: int, seconds: float) -> dict[str, tuple[History, History]]:
-    """What one host of each profile serves: as simulated, and with noise; they end before now, in a block of"
-    " their own."""
+    """What one host of each profile serves in one block before now: as simulated, and with noise."""
     start = (int(time.time()) // BLOCK_SECONDS - 2) * BLOCK_SECONDS
     found = {}
     for profile in PROFILES:
@@ -188,7 +189,7 @@ def ended_by_signals(stop: threading.Event) -> Iterator[None]:
         stop.set()
         raise click.exceptions.Exit(128 + number)
 
-    before = {each: signal.signal(each, partial(end)) for each in (signal.SIGINT, signal.SIGTERM)}
+    before = {each: signal.signal(each, end) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
