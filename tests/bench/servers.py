@@ -69,6 +69,8 @@ def prometheus(
         f"--storage.tsdb.path={directory / 'data'}",
         f"--storage.tsdb.retention.time={retention}",
         f"--web.listen-address={address}",
+        # By default it goes on for a minute trying to send to a receiver that has ended.
+        "--storage.remote.flush-deadline=5s",
         *flags,
     ]
     with server("prometheus", command, directory, f"http://{address}/-/ready") as process:

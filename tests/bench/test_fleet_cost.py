@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
-import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
 
 import psutil
 import pytest
-from deploy.demo.processes import wait
 from tests.bench.fleet_cost import Bench
 from tests.bench.fleet_disk import block_of
 from tests.bench.fleet_figures import EVERYTHING, NotMeasured
@@ -26,7 +21,6 @@ from gpu_triage.simulator.history import History
 
 STEP_SECONDS = 15
 START = 1_768_435_200.0
-REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -123,28 +117,3 @@ def test_noise_changes_readings_and_neither_states_nor_the_direction_of_counters
     assert not [name for name in changed if name.endswith("_info") or "limit" in name]
     counters = [column for (name, _), column in noisy.series.items() if name.endswith("_total")]
     assert all(list(column) == sorted(column) for column in counters)
-
-
-def test_a_benchmark_that_is_told_to_end_leaves_no_files(requires_tool: RequiresTool, tmp_path: Path) -> None:
-    for program in ("prometheus", "promtool", "victoria-metrics"):
-        requires_tool(program)
-    command = [sys.executable, "-m", "tests.bench.fleet_cost", "--hosts", "1", "--history-hours", "0.02"]
-    command += ["--output", str(tmp_path / "page.md"), "--sizing-output", str(tmp_path / "sizing.md")]
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    environment = os.environ | {"TMPDIR": str(temporary)}
-    with subprocess.Popen(command, cwd=REPOSITORY, env=environment, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stderr
-            assert any("runs for" in line for line in process.stderr)
-            benchmark = psutil.Process(process.pid)
-            wait(lambda: bool(benchmark.children()))
-            children = benchmark.children()
-            assert children
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 128 + signal.SIGTERM
-        finally:
-            process.kill()
-    assert not [child for child in children if child.is_running()]
-    assert list(temporary.iterdir()) == []
-    assert not (tmp_path / "page.md").exists()
