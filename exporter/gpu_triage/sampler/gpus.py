@@ -68,6 +68,7 @@ class GpuRounds:
         own = tuple(collectors)
         self._alone = tuple(c for c in own if not c.asks_peers)
         self._with_peers = tuple(c for c in own if c.asks_peers)
+        self._peer_collectors = frozenset(c.name for c in self._with_peers)
         self._make_reader = {c.name: partial(c.reader, config) for c in own}
         self._roll = RollCall(report)
         self._search = Search(machine.probe, make_lane("search"), report)
@@ -119,6 +120,14 @@ class GpuRounds:
         self._submit_peers(now)
         present = (record.device for record in self.fleet if record.device is not None)
         self._xid.submit_nvml(present, session=self.driver.versions is not None)
+
+    def counts(self, outcome: Outcome) -> bool:
+        """Whether what was read of a GPU is still of use: it is enumerated, and has not failed since it was asked."""
+        record = self.fleet.get(outcome.subject)
+        if record is None or record.device is None:
+            return False
+        # A GPU's own round reports its readings before it reports that the GPU answers again.
+        return record.error is None or outcome.collector not in self._peer_collectors
 
     def take(self, news: GpuNews, now: float) -> None:
         """Take in what a lane reported."""

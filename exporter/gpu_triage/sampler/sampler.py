@@ -285,8 +285,7 @@ class Sampler:
 
     def _take_outcome(self, outcome: Outcome) -> None:
         self.status.note(outcome)
-        record = self._fleet.get(outcome.subject)
-        if outcome.success and (outcome.subject == HOST or (record and record.device is not None)):
+        if outcome.success and (outcome.subject == HOST or self._gpus.counts(outcome)):
             self.store.put(outcome)
 
     def _take_baseline(self, news: BaselineNews) -> None:

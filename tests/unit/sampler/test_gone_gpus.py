@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.library import Call, Fault, FaultyLibrary
-from tests.rig import Rig, rig, scenario_with
+from tests.rig import Rig, rig, scenario_with, three_with
 
 from gpu_triage.config import Config
 from gpu_triage.sampler.lanes import InlineLane, Job
@@ -17,7 +17,7 @@ from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpu_triage.machine import Machine
+    from gpu_triage.machine import Clock, Machine
     from gpu_triage.sampler.lanes import LaneMaker
     from gpu_triage.simulator import SimulatedMachine
 
@@ -131,3 +131,43 @@ class CountedLane(InlineLane):
     def close(self) -> None:
         self._used.discard(self)
         super().close()
+
+
+class LateLane(InlineLane):
+    """A lane whose job ends only when `late` says so."""
+
+    def __init__(self, clock: Clock, name: str, late: list[bool]) -> None:
+        super().__init__(clock, name)
+        self._late = late
+        self._job: Job | None = None
+
+    def ready(self) -> bool:
+        if self._job is not None and not self._late:
+            job, self._job = self._job, None
+            super().submit(job)
+        return self._job is None and super().ready()
+
+    def submit(self, job: Job, *, in_turn: bool = False) -> None:
+        if self._late:
+            self._job = job
+        else:
+            super().submit(job, in_turn=in_turn)
+
+
+def test_an_answer_about_peers_that_comes_after_the_gpu_was_lost_is_not_published(tmp_path: Path) -> None:
+    clock, late = VirtualClock(), list[bool]()
+    no_clock = (
+        'at = 65\ngpu = 1\neffect = { kind = "error", function = "nvmlDeviceGetClockInfo", code = "GPU_IS_LOST" }'
+    )
+    scenario = three_with(tmp_path, "h100-8", no_clock)
+    with simulated_machine(scenario, clock=clock) as simulated:
+        make = lambda name: LateLane(clock, name, late) if name == "peers" else InlineLane(clock, name)  # noqa: E731
+        running = Rig(simulated, clock, Config(), make_lane=make)
+        running.run(55)
+        assert {labels["gpu"] for labels, _ in running.series("gpu_p2p_peers")} == {"0", "1", "2"}
+        late.append(True)
+        running.run(13)
+        assert running.value("gpu_up", gpu="1") == 0
+        late.clear()
+        running.run(1)
+        assert {labels["gpu"] for labels, _ in running.series("gpu_p2p_peers")} == {"0", "2"}
