@@ -57,6 +57,7 @@ GPU_PROCESSES_TRUNCATED = gpu_gauge(
     "gpu_processes_truncated",
     "Processes left out of the per-process series by --process.max, smallest first.",
     source="the exporter",
+    brief=lambda sample: sample.value > 0,
 )
 GPU_PROCESS_MEMORY_BYTES = gpu_gauge(
     "gpu_process_memory_bytes",
