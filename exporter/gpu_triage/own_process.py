@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.kernel.files import read_names, read_text
+from gpu_triage.host.boot import read_boot
+from gpu_triage.kernel.files import read_names
+from gpu_triage.kernel.process_stat import read_process_stat
 from gpu_triage.subjects.metric import Sample, host_counter, host_gauge
 
 _STAT: Final = "/proc/self/stat"
@@ -24,35 +26,31 @@ _CPU_SECONDS = host_counter(
 _OPEN_FILES = host_gauge("process_open_fds", "Number of open file descriptors.", source="/proc/self/fd")
 _MOST_FILES = host_gauge("process_max_fds", "Maximum number of open file descriptors.", source="getrlimit(2)")
 
-_USER, _SYSTEM, _STARTED, _VIRTUAL, _RESIDENT = 11, 12, 19, 20, 21
-"""Places behind the name in /proc/self/stat, whose fields proc(5) counts from 1."""
-
 
 class OwnProcess:
     """Reads what the kernel says of this process; its own procfs, whatever host is looked at."""
 
     def __init__(self, procfs: Path = Path("/proc")) -> None:
         self._procfs = procfs
-        self._booted_at = _booted_at(procfs)
+        self._booted_at = read_boot(procfs).began_at
 
     def samples(self) -> Iterator[Sample]:
         """The process now; what cannot be read is left out."""
         try:
             yield from self._of_stat()
             yield from self._of_files()
-        except (HostReadFailed, ValueError, IndexError):
+        except HostReadFailed:
             return
 
     def _of_stat(self) -> Iterator[Sample]:
-        text = read_text(self._procfs / "self" / "stat")
-        if text is None or self._booted_at is None:
+        stat = read_process_stat(self._procfs / "self")
+        if stat is None or self._booted_at is None:
             return
-        fields = text.rpartition(")")[2].split()
         hertz = os.sysconf("SC_CLK_TCK")
-        yield _VIRTUAL_MEMORY.sample(int(fields[_VIRTUAL]))
-        yield _RESIDENT_MEMORY.sample(int(fields[_RESIDENT]) * resource.getpagesize())
-        yield _START_TIME.sample(int(fields[_STARTED]) / hertz + self._booted_at)
-        yield _CPU_SECONDS.sample(int(fields[_USER]) / hertz + int(fields[_SYSTEM]) / hertz)
+        yield _VIRTUAL_MEMORY.sample(stat.virtual_bytes)
+        yield _RESIDENT_MEMORY.sample(stat.resident_pages * resource.getpagesize())
+        yield _START_TIME.sample(stat.started_ticks / hertz + self._booted_at)
+        yield _CPU_SECONDS.sample((stat.user_ticks + stat.system_ticks) / hertz)
 
     def _of_files(self) -> Iterator[Sample]:
         names = read_names(self._procfs / "self" / "fd")
@@ -62,12 +60,3 @@ class OwnProcess:
         yield _OPEN_FILES.sample(len(names))
         if most != resource.RLIM_INFINITY:
             yield _MOST_FILES.sample(most)
-
-
-def _booted_at(procfs: Path) -> float | None:
-    """Unix second of the boot; None where nobody says."""
-    try:
-        lines = (read_text(procfs / "stat") or "").split("\n")
-        return next((float(line.split()[1]) for line in lines if line.startswith("btime ")), None)
-    except (HostReadFailed, ValueError, IndexError):
-        return None

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.errors import HostReadFailed
-from gpu_triage.kernel.files import read_text
+from gpu_triage.kernel.files import text_of
 
 _BOOT_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\n?")
 _BTIME: Final = re.compile(r"^btime ([0-9]{1,11})$", re.MULTILINE)
@@ -29,16 +28,9 @@ class Boot:
 
 def read_boot(procfs: Path) -> Boot:
     """The present boot. Never raises: what cannot be read is unknown."""
-    boot_id, stat = _text(procfs / "sys" / "kernel" / "random" / "boot_id"), _text(procfs / "stat")
+    boot_id, stat = text_of(procfs / "sys" / "kernel" / "random" / "boot_id"), text_of(procfs / "stat")
     btime = _BTIME.search(stat)
     return Boot(
         boot_id=boot_id.strip() if _BOOT_ID.fullmatch(boot_id) else "",
         began_at=float(btime[1]) if btime is not None else None,
     )
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_text(path) or ""
-    except HostReadFailed:
-        return ""

@@ -12,9 +12,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpu_triage.errors import HostReadFailed
 from gpu_triage.host.infiniband_files import CounterFiles
-from gpu_triage.kernel.files import is_present, read_names, read_text
+from gpu_triage.kernel.files import is_present, names_in, text_of
 from gpu_triage.kernel.inquiry import HostInquiry
 from gpu_triage.subjects.monotone import MonotoneCounters
 
@@ -216,9 +215,9 @@ class ExpectedRates:
 
 def _plan(adapter: Path, port: str) -> PortPlan:
     directory = adapter / "ports" / port
-    board, layer = _text(adapter / "board_id"), _text(directory / "link_layer")
+    board, layer = text_of(adapter / "board_id").strip(), text_of(directory / "link_layer").strip()
     interface = _interface_of_roce(adapter, port) if layer == _ETHERNET else None
-    there = {f"{folder}/{name}" for folder in ("counters", "hw_counters") for name in _names(directory / folder)}
+    there = {f"{folder}/{name}" for folder in ("counters", "hw_counters") for name in names_in(directory / folder)}
     found = {
         event: next((name for name in names if name in there), None)
         for event, names in (*LINK_ERRORS.items(), *OTHER_EVENTS.items())
@@ -237,27 +236,13 @@ def _plan(adapter: Path, port: str) -> PortPlan:
 def _interface_of_roce(adapter: Path, port: str) -> Path | None:
     """The network interface of a RoCE port, which counts what its link does; None of InfiniBand."""
     interfaces = adapter / "device" / "net"
-    found = [name for name in _names(interfaces) if _is_port(interfaces / name, port)]
+    found = [name for name in names_in(interfaces) if _is_port(interfaces / name, port)]
     return interfaces / found[0] if len(found) == 1 else None
 
 
 def _is_port(interface: Path, port: str) -> bool:
     """Whether an interface is that of a port: an adapter lists those of both ports and of virtual functions."""
-    if _text(interface / "phys_port_name").startswith(("pf", "c")) or is_present(interface / "bonding"):
+    if text_of(interface / "phys_port_name").strip().startswith(("pf", "c")) or is_present(interface / "bonding"):
         return False
-    number = _text(interface / "dev_port")
+    number = text_of(interface / "dev_port").strip()
     return not number.isdecimal() or int(number) == int(port) - 1
-
-
-def _names(directory: Path) -> list[str]:
-    try:
-        return read_names(directory) or []
-    except HostReadFailed:
-        return []
-
-
-def _text(path: Path) -> str:
-    try:
-        return (read_text(path, limit=4096) or "").strip()
-    except HostReadFailed:
-        return ""

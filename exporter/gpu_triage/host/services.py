@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Annotated, Final
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.kernel.files import read_link, read_names, read_text
+from gpu_triage.kernel.files import names_in, read_link, text_of
 from gpu_triage.processes.pids import names_are_host_pids
 from gpu_triage.subjects.contract import HostCollector
 from gpu_triage.subjects.metric import Tier, host_gauge
@@ -91,15 +91,15 @@ class ServicesReader:
         return None if starting and not self._fabric_manager_ran else False
 
     def _has_process(self, procfs: Path, now: float) -> bool:
-        if self._process is not None and _text(procfs / self._process / "comm").strip() == _COMMAND:
+        if self._process is not None and text_of(procfs / self._process / "comm").strip() == _COMMAND:
             return True
         was_there, self._process = self._process is not None, None
         due = self._searched_at is None or now - self._searched_at >= _SEARCH_SECONDS
         if not (due or was_there):
             return False
         self._searched_at = now
-        pids = [name for name in _names(procfs) if _PID.fullmatch(name)][:_MOST_PROCESSES]
-        self._process = next((pid for pid in pids if _text(procfs / pid / "comm").strip() == _COMMAND), None)
+        pids = [name for name in names_in(procfs) if _PID.fullmatch(name)][:_MOST_PROCESSES]
+        self._process = next((pid for pid in pids if text_of(procfs / pid / "comm").strip() == _COMMAND), None)
         return self._process is not None
 
 
@@ -110,13 +110,13 @@ def in_cgroup(sysfs: Path, service: str) -> bool:
     """
     root = sysfs / "fs" / "cgroup"
     path = f"system.slice/{service}.service/cgroup.procs"
-    return any(_text(root / hierarchy / path).strip() for hierarchy in _HIERARCHIES)
+    return any(text_of(root / hierarchy / path).strip() for hierarchy in _HIERARCHIES)
 
 
 def has_cgroups(sysfs: Path) -> bool:
     """Whether the cgroups of systemd's services are visible."""
     root = sysfs / "fs" / "cgroup"
-    return any(_names(root / hierarchy / "system.slice") for hierarchy in _HIERARCHIES)
+    return any(names_in(root / hierarchy / "system.slice") for hierarchy in _HIERARCHIES)
 
 
 def has_switches(sysfs: Path) -> bool:
@@ -125,16 +125,16 @@ def has_switches(sysfs: Path) -> bool:
     Those of NVLink 5 are not on the PCI bus of the host.
     """
     devices = sysfs / "bus" / "pci" / "devices"
-    return any(_is_switch(devices / name) for name in _names(devices))
+    return any(_is_switch(devices / name) for name in names_in(devices))
 
 
 def sees_processes(procfs: Path) -> bool:
     """Whether all processes of the host are visible, those of other users too."""
-    return names_are_host_pids(procfs) is not False and bool(_text(procfs / "1" / "comm"))
+    return names_are_host_pids(procfs) is not False and bool(text_of(procfs / "1" / "comm"))
 
 
 def _is_switch(device: Path) -> bool:
-    if _text(device / "vendor").strip() != _NVIDIA or not _text(device / "class").startswith(_SWITCH_CLASS):
+    if text_of(device / "vendor").strip() != _NVIDIA or not text_of(device / "class").startswith(_SWITCH_CLASS):
         return False
     try:
         driver = read_link(device / "driver")
@@ -144,25 +144,11 @@ def _is_switch(device: Path) -> bool:
 
 
 def _uptime_seconds(procfs: Path) -> float | None:
-    first = _text(procfs / "uptime").partition(" ")[0]
+    first = text_of(procfs / "uptime").partition(" ")[0]
     try:
         return float(first)
     except ValueError:
         return None
-
-
-def _names(directory: Path) -> list[str]:
-    try:
-        return read_names(directory) or []
-    except HostReadFailed:
-        return []
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_text(path) or ""
-    except HostReadFailed:
-        return ""
 
 
 HOST_SERVICES = HostCollector(

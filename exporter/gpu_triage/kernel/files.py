@@ -67,6 +67,14 @@ def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES) -> str | None:
     return content.decode("utf-8", errors="replace")
 
 
+def text_of(path: Path | str) -> str:
+    """Content of a kernel file; "" where it cannot be read."""
+    try:
+        return read_text(path) or ""
+    except HostReadFailed:
+        return ""
+
+
 def read_int(path: Path) -> int | None:
     """The one integer in a kernel file; None when there is no such file.
 
@@ -93,6 +101,14 @@ def read_names(directory: Path | str) -> list[str] | None:
         if error.errno in _ABSENT:
             return None
         raise _failure(directory, error) from error
+
+
+def names_in(directory: Path | str) -> list[str]:
+    """Names in a directory of the kernel, sorted; none where it cannot be read."""
+    try:
+        return read_names(directory) or []
+    except HostReadFailed:
+        return []
 
 
 def read_link(path: Path | str) -> str | None:

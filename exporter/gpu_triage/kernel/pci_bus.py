@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.kernel.files import read_int, read_link, read_names, read_text
+from gpu_triage.kernel.files import read_int, read_link, read_names, read_text, text_of
 from gpu_triage.kernel.inquiry import HostInquiry
 from gpu_triage.pcie import TRANSFER_RATES, WIDTHS
 
@@ -92,10 +92,10 @@ def link_of(sysfs: Path, bus_id: str) -> PcieLink:
     """
     device = device_directory(sysfs, bus_id)
     return PcieLink(
-        current_generation=parse_link_speed(_text(device / "current_link_speed")),
-        current_width=parse_link_width(_text(device / "current_link_width")),
-        max_generation=parse_link_speed(_text(device / "max_link_speed")),
-        max_width=parse_link_width(_text(device / "max_link_width")),
+        current_generation=parse_link_speed(text_of(device / "current_link_speed")),
+        current_width=parse_link_width(text_of(device / "current_link_width")),
+        max_generation=parse_link_speed(text_of(device / "max_link_speed")),
+        max_width=parse_link_width(text_of(device / "max_link_width")),
     )
 
 
@@ -114,7 +114,7 @@ def port_above(sysfs: Path, bus_id: str) -> str | None:
         port = PurePosixPath(read_link(device) or "").parent.name
     except HostReadFailed:
         return None
-    is_bridge = _BUS_ID.fullmatch(port) and _text(device_directory(sysfs, port) / "class").startswith(_BRIDGE_CLASS)
+    is_bridge = _BUS_ID.fullmatch(port) and text_of(device_directory(sysfs, port) / "class").startswith(_BRIDGE_CLASS)
     return port.lower() if is_bridge else None
 
 
@@ -170,13 +170,6 @@ def device_directory(sysfs: Path, bus_id: str) -> Path:
         bus_id: as sysfs writes it.
     """
     return sysfs / f"bus/pci/devices/{bus_id}"
-
-
-def _text(path: Path) -> str:
-    try:
-        return read_text(path, limit=4096) or ""
-    except HostReadFailed:
-        return ""
 
 
 def _nvidia_gpu(device: str) -> PciGpu | None:

@@ -17,7 +17,8 @@ from typing import NamedTuple, TypeVar
 
 import psutil
 
-from gpu_triage.kernel.files import parse_count, parse_cpu_list
+from gpu_triage.kernel.files import parse_cpu_list, text_of
+from gpu_triage.kernel.process_stat import read_process_stat
 from gpu_triage.processes.pids import (
     Owner,
     ProcessFacts,
@@ -25,7 +26,6 @@ from gpu_triage.processes.pids import (
     parse_status,
     printable,
     process_name,
-    text_of,
 )
 
 T = TypeVar("T")
@@ -40,8 +40,6 @@ _POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?
 _SLURM_JOB = re.compile(r"/(?:slurm[^/]*|[^/]*slurmstepd\.scope)(?:/uid_[0-9]+)?/job_([0-9]+)(?=/|$)")
 
 _KEPT_SECONDS = 30.0
-_START_FIELD = 19
-"""Place of the start time behind the name in /proc/PID/stat, whose fields proc(5) counts from 1."""
 
 
 class _Kept(NamedTuple):
@@ -120,18 +118,8 @@ def _process(pid: int) -> psutil.Process | None:
 
 
 def _identity(procfs: Path, pid: int) -> _Identity | None:
-    """Name and start time of a process; None where they cannot be read.
-
-    The line is ``4242 (python3) S 1 …``: the name may hold brackets and spaces, and the start is the 22nd field.
-    """
-    before, bracket, after = text_of(f"{procfs}/{pid}/stat").rpartition(")")
-    fields = after.split()
-    if not bracket or len(fields) <= _START_FIELD:
-        return None
-    try:
-        return _Identity(before.partition("(")[2], parse_count(fields[_START_FIELD]))
-    except ValueError:
-        return None
+    stat = read_process_stat(f"{procfs}/{pid}")
+    return _Identity(stat.name, stat.started_ticks) if stat else None
 
 
 def _read_facts(procfs: Path, process: psutil.Process, user_names: Mapping[int, str]) -> ProcessFacts:

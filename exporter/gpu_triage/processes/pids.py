@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.kernel.files import read_link, read_text
+from gpu_triage.kernel.files import read_link, read_text, text_of
 
 _HOST_PID_NAMESPACE: Final = "pid:[4026531836]"
 """PROC_PID_INIT_INO: the inode of the first PID namespace is a constant of the kernel."""
@@ -99,14 +99,6 @@ def process_name(procfs: Path, pid: int) -> str:
     Never the command line, which may hold secrets.
     """
     return printable(text_of(f"{procfs}/{pid}/comm"))
-
-
-def text_of(path: Path | str) -> str:
-    """Content of a kernel file; "" where it cannot be read."""
-    try:
-        return read_text(path) or ""
-    except HostReadFailed:
-        return ""
 
 
 def printable(text: str) -> str:

@@ -13,18 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
-from gpu_triage.errors import HostReadFailed
 from gpu_triage.host.boot import read_boot
-from gpu_triage.kernel.files import parse_count, read_names
+from gpu_triage.kernel.files import names_in, parse_count, text_of
+from gpu_triage.kernel.process_stat import UNINTERRUPTIBLE, ProcessStat, read_process_stat
 from gpu_triage.machine import Moment
-from gpu_triage.processes.pids import parse_status, printable, text_of
+from gpu_triage.processes.pids import parse_status, printable
 from gpu_triage.subjects.metric import Sample, gpu_counter, gpu_gauge, no_sample
 from gpu_triage.subjects.rendering import samples
-
-_UNINTERRUPTIBLE: Final = "D"
-_FIELDS: Final = 22
-"""Fields of /proc/PID/stat behind the name that are read; proc(5) counts them from 3."""
-_STATE, _USER, _SYSTEM, _THREADS, _START, _RESIDENT = 0, 11, 12, 17, 19, 21
 
 _LOOK_SECONDS: Final = 60.0
 """Between two looks at all threads of a process; its first, and those that hang, are looked at each time."""
@@ -102,16 +97,6 @@ class ProcessVitals:
     blocked: Blocked | None
 
 
-class _Stat(NamedTuple):
-    """What is used of /proc/PID/stat; times in ticks."""
-
-    state: str
-    cpu: int
-    threads: int
-    started: int
-    resident_pages: int
-
-
 class _Wait(NamedTuple):
     """A thread as it was first seen to wait: how often it had been switched, and since when."""
 
@@ -144,37 +129,37 @@ class ProcessVitalsReader:
         found: dict[int, ProcessVitals] = {}
         for pid in pids:
             folder = f"{procfs}/{pid}"
-            stat = _stat(folder)
+            stat = read_process_stat(folder)
             if stat is None:
                 continue
             before = known.get(pid)
-            if before is None or before.started != stat.started:
-                before = _Known(stat.started, at.monotonic, {})
+            if before is None or before.started != stat.started_ticks:
+                before = _Known(stat.started_ticks, at.monotonic, {})
             self._known[pid] = before
             self._note_waits(folder, pid, stat, before, at)
             found[pid] = self._vitals(procfs, pid, stat, before, at)
         return found
 
-    def _vitals(self, procfs: Path, pid: int, stat: _Stat, known: _Known, at: Moment) -> ProcessVitals:
+    def _vitals(self, procfs: Path, pid: int, stat: ProcessStat, known: _Known, at: Moment) -> ProcessVitals:
         if self._boot_at is None:
             # Once: the kernel reckons it anew from a clock that is being set.
             self._boot_at = read_boot(procfs).began_at
         hertz = os.sysconf("SC_CLK_TCK")
         return ProcessVitals(
-            cpu_seconds=stat.cpu / hertz,
+            cpu_seconds=(stat.user_ticks + stat.system_ticks) / hertz,
             resident_bytes=stat.resident_pages * os.sysconf("SC_PAGESIZE"),
             threads=stat.threads,
-            started_at=None if self._boot_at is None else self._boot_at + stat.started / hertz,
+            started_at=None if self._boot_at is None else self._boot_at + stat.started_ticks / hertz,
             blocked=_blocked(f"{procfs}/{pid}", known.waits, at),
         )
 
-    def _note_waits(self, folder: str, pid: int, stat: _Stat, known: _Known, at: Moment) -> None:
-        waiting = {pid} if stat.state == _UNINTERRUPTIBLE else set()
+    def _note_waits(self, folder: str, pid: int, stat: ProcessStat, known: _Known, at: Moment) -> None:
+        waiting = {pid} if stat.state == UNINTERRUPTIBLE else set()
         others = set(known.waits) - {pid}
         if at.monotonic - known.looked_at >= _LOOK_SECONDS:
             known.looked_at = at.monotonic
             others |= set(_threads(folder)) - {pid}
-        waiting |= {thread for thread in others if _state(folder, thread) == _UNINTERRUPTIBLE}
+        waiting |= {thread for thread in others if _is_uninterruptible(folder, thread)}
         waits: dict[int, _Wait] = {}
         for thread in sorted(waiting, key=lambda each: (each not in known.waits, each))[:_MOST_HANGING]:
             switches = _switches(folder, thread)
@@ -193,32 +178,14 @@ def _blocked(folder: str, waits: Mapping[int, _Wait], at: Moment) -> Blocked | N
     return Blocked(wait.since.wall, channel if _SYMBOL.fullmatch(channel) else "")
 
 
-def _stat(folder: str) -> _Stat | None:
-    """What is used of a stat file; None where there is none, or it is not understood."""
-    _, bracket, after = text_of(f"{folder}/stat").rpartition(")")
-    fields = after.split()
-    if not bracket or len(fields) < _FIELDS:
-        return None
-    try:
-        user, system, threads, started, resident = (
-            parse_count(fields[place]) for place in (_USER, _SYSTEM, _THREADS, _START, _RESIDENT)
-        )
-    except ValueError:
-        return None
-    return _Stat(fields[_STATE], user + system, threads, started, resident)
-
-
-def _state(folder: str, thread: int) -> str:
-    fields = text_of(f"{folder}/task/{thread}/stat").rpartition(")")[2].split(maxsplit=1)
-    return fields[0] if fields else ""
+def _is_uninterruptible(folder: str, thread: int) -> bool:
+    stat = read_process_stat(f"{folder}/task/{thread}")
+    return stat is not None and stat.state == UNINTERRUPTIBLE
 
 
 def _threads(folder: str) -> Iterator[int]:
-    try:
-        names = read_names(f"{folder}/task") or ()
-    except HostReadFailed:
-        return
-    yield from (int(name) for name in names[:_MOST_THREADS] if name.isdecimal() and name.isascii())
+    names = names_in(f"{folder}/task")[:_MOST_THREADS]
+    yield from (int(name) for name in names if name.isdecimal() and name.isascii())
 
 
 def _switches(folder: str, thread: int) -> int | None:

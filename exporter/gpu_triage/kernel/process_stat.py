@@ -1,0 +1,55 @@
+"""``/proc/PID/stat``: one line about a process or a thread.
+
+    4242 (python3) S 1 4242 4242 0 …
+
+The name may hold brackets and spaces; proc(5) counts the fields behind it from 3.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from gpu_triage.kernel.files import parse_count, text_of
+
+UNINTERRUPTIBLE: Final = "D"
+
+_STATE: Final = 0
+_COUNTS: Final = (11, 12, 17, 19, 20, 21)
+
+
+class ProcessStat(NamedTuple):
+    """What is used of a stat file.
+
+    Attributes:
+        name: the comm, as the kernel has it: 15 bytes at most.
+        state: one letter, such as `UNINTERRUPTIBLE`.
+        user_ticks: CPU time in user mode, of all threads; in ticks of 1/sysconf(SC_CLK_TCK) seconds, as other times.
+        system_ticks: CPU time in the kernel.
+        threads: how many it has.
+        started_ticks: when it started, since the boot.
+        virtual_bytes: its address space.
+        resident_pages: what of it is in RAM; pages of sysconf(SC_PAGESIZE) bytes.
+    """
+
+    name: str
+    state: str
+    user_ticks: int
+    system_ticks: int
+    threads: int
+    started_ticks: int
+    virtual_bytes: int
+    resident_pages: int
+
+
+def read_process_stat(folder: Path | str) -> ProcessStat | None:
+    """The stat file in ``/proc/PID`` or ``/proc/PID/task/TID``; None where there is none, or it is not understood."""
+    before, bracket, after = text_of(f"{folder}/stat").rpartition(")")
+    if not bracket:
+        return None
+    fields = after.split()
+    try:
+        counts = [parse_count(fields[place]) for place in _COUNTS]
+    except (ValueError, IndexError):
+        return None
+    return ProcessStat(before.partition("(")[2], fields[_STATE], *counts)
