@@ -123,8 +123,8 @@ def health() -> Row:
             ),
             table_of(
                 "Fabric over several hosts",
-                "GPUs of one clique reach each other's memory through the switches, also on other hosts. No data: no GPU of "
-                "this host is in a fabric of several hosts.",
+                "GPUs of one clique reach each other's memory through the switches, also on other hosts. "
+                "No data: no GPU of this host is in a fabric of several hosts.",
                 (
                     HOST,
                     GPU_COLUMN,
