@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
-from types import FrameType
 
 import click
 from deploy.demo.pager import Notification, pager
 from deploy.demo.processes import StackError
 from deploy.demo.stack import Stack, find_programs, stack
+from deploy.demo.terminal import clock, end_as_ctrl_c_does, print_notification, say_starting
 
 from gpu_triage.errors import ScenarioError
 from gpu_triage.simulator import Scenario, load_scenario
-
-_COLOURS = {"critical": "red", "warning": "yellow", "info": "blue"}
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
@@ -38,11 +34,10 @@ def demo(scenario: str, pace: int, seconds: int | None) -> None:
     Everything listens on 127.0.0.1, is made up, and is gone when the demonstration ends.
     """
     begun = time.monotonic()
-    for number in _ENDINGS:
-        signal.signal(number, _end_in_order)
+    end_as_ctrl_c_does()
 
     def show(notification: Notification) -> None:
-        _print(notification, (time.monotonic() - begun) * pace)
+        print_notification(notification, (time.monotonic() - begun) * pace)
 
     ended = threading.Event()
     try:
@@ -50,7 +45,7 @@ def demo(scenario: str, pace: int, seconds: int | None) -> None:
         with tempfile.TemporaryDirectory(prefix="gpu-triage-demo-") as folder, pager(show) as webhook:
             click.echo(f"starting {scenario} at {pace} times its pace ...", err=True)
             programs = find_programs()
-            with stack(Path(folder), scenario, pace, webhook, programs, starting=_say_starting) as running:
+            with stack(Path(folder), scenario, pace, webhook, programs, starting=say_starting) as running:
                 begun = time.monotonic()
                 _introduce(told, running, pace)
                 ended.wait(seconds)
@@ -58,20 +53,6 @@ def demo(scenario: str, pace: int, seconds: int | None) -> None:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:
         click.echo("\nended", err=True)
-
-
-def _say_starting(name: str) -> None:
-    click.echo(f"  waiting for {name} to answer ...", err=True)
-
-
-_ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def _end_in_order(_number: int, _frame: FrameType | None) -> None:
-    """End as Ctrl-C does; a closed terminal or an impatient second signal must leave no server running."""
-    for number in _ENDINGS:
-        signal.signal(number, signal.SIG_IGN)
-    raise KeyboardInterrupt
 
 
 _BOTTLENECK = "g0.tab=0&g0.range_input=10m&g0.expr=gpu_bottleneck"
@@ -87,35 +68,8 @@ def _introduce(told: Scenario, running: Stack, pace: int) -> None:
     later = [event.at for event in told.events if event.at > 0]
     if later:
         first = min(later)
-        click.echo(f"All is well until {_clock(first).strip()}, in {first / pace:.0f} s; an alert then waits its time.")
+        click.echo(f"All is well until {clock(first).strip()}, in {first / pace:.0f} s; an alert then waits its time.")
     click.echo("Pages and tickets follow, with the scenario's time. Ctrl-C ends everything.\n")
-
-
-def _clock(scenario_seconds: float) -> str:
-    minutes, seconds = divmod(int(scenario_seconds), 60)
-    return f"{minutes:3d}:{seconds:02d}"
-
-
-_RECEIVERS = {"gpu-pager": "PAGE", "gpu-tickets": "TICKET", "gpu-context": "CONTEXT"}
-"""What a person is told by each receiver; the dead man's switch is told all the time, and prints nothing."""
-
-
-def _print(notification: Notification, scenario_seconds: float) -> None:
-    """One notification as it arrives: a line for each alert that fires, and one for an end."""
-    kind = _RECEIVERS.get(notification.receiver)
-    if kind is None:
-        return
-    click.echo(f"{_clock(scenario_seconds)}  {kind if notification.status == 'firing' else 'RESOLVED'}")
-    for alert in notification.alerts:
-        firing = alert.status == "firing"
-        colour = _COLOURS.get(alert.labels.get("severity", "")) if firing else "green"
-        head = alert.annotations.get("summary") or alert.labels["alertname"]
-        click.echo(click.style(f"          {alert.labels['alertname']}: {head}", fg=colour, bold=firing))
-        if firing:
-            click.echo(f"          {alert.annotations['description'].strip()}")
-            click.echo(f"          {alert.annotations['runbook_url']}")
-    click.echo()
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -46,6 +46,11 @@ class Server:
         self._ready = ready
         self._process: subprocess.Popen[bytes] | None = None
 
+    @property
+    def pid(self) -> int | None:
+        """Its process; None while it does not run."""
+        return None if self._process is None else self._process.pid
+
     @contextmanager
     def running(self) -> Iterator[Server]:
         """Start it, and end it with the ``with`` block.

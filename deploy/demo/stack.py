@@ -19,7 +19,7 @@ from deploy.demo.processes import Server, StackError, free_port
 from gpu_triage.alerting.files import rule_files
 from gpu_triage.alerting.settings import DEFAULTS, Settings
 
-_SHORTEST_SCRAPE_SECONDS = 0.5
+SHORTEST_SCRAPE_SECONDS = 0.5
 _FLAGS = {
     "rules.alert.resend-delay": "1m",
     "rules.alert.for-grace-period": "10m",
@@ -100,7 +100,7 @@ def stack(
     job = {"job_name": "gpu-triage", "static_configs": [{"targets": [address], "labels": labels}]}
     # The pages of this drill take the way of real ones: that is what it shows.
     routes = paced_alertmanager(pace, webhook, drill=False)
-    served = Server("exporter", _exporter_command(address, scenario, pace), directory, f"{exporter}/-/ready", starting)
+    served = Server("exporter", exporter_command(address, scenario, pace), directory, f"{exporter}/-/ready", starting)
     with servers(directory, pace, [job], routes, programs, starting=starting) as running, served.running():
         yield Stack(exporter, running.prometheus, running.alertmanager, running.server)
 
@@ -143,14 +143,18 @@ def servers(
     _write(directory / "prometheus.yml", _prometheus_config(jobs, alertmanager, pace))
     pager = Server(
         "alertmanager",
-        _alertmanager_command(programs.alertmanager, directory, alertmanager),
+        alertmanager_command(
+            programs.alertmanager, directory / "alertmanager.yml", directory / "alertmanager", alertmanager
+        ),
         directory,
         f"http://{alertmanager}/-/ready",
         starting,
     )
     server = Server(
         "prometheus",
-        _prometheus_command(programs.prometheus, directory, prometheus, pace),
+        prometheus_command(
+            programs.prometheus, directory / "prometheus.yml", directory / "prometheus", prometheus, pace
+        ),
         directory,
         f"http://{prometheus}/-/ready",
         starting,
@@ -159,39 +163,66 @@ def servers(
         yield Stack("", f"http://{prometheus}", f"http://{alertmanager}", server)
 
 
-def _alertmanager_command(program: str, directory: Path, address: str) -> list[str]:
+def alertmanager_command(program: str, config: Path, data: Path, address: str, *flags: str) -> list[str]:
+    """How an Alertmanager is started.
+
+    Args:
+        program: the server.
+        config: its configuration.
+        data: where it keeps silences and what it has sent.
+        address: where it listens, HOST:PORT.
+        flags: others; without those of a cluster it works alone.
+    """
     return [
         program,
-        f"--config.file={directory / 'alertmanager.yml'}",
-        f"--storage.path={directory / 'alertmanager'}",
+        f"--config.file={config}",
+        f"--storage.path={data}",
         f"--web.listen-address={address}",
         # Links in its pages lead to where it listens, not to the host's name.
         f"--web.external-url=http://{address}",
-        "--cluster.listen-address=",
+        *(flags or ("--cluster.listen-address=",)),
     ]
 
 
-def _prometheus_command(program: str, directory: Path, address: str, pace: int) -> list[str]:
+def prometheus_command(program: str, config: Path, data: Path, address: str, pace: int, *flags: str) -> list[str]:
+    """How a Prometheus is started that evaluates rules at a pace.
+
+    Args:
+        program: the server.
+        config: its configuration.
+        data: its database.
+        address: where it listens, HOST:PORT.
+        pace: how many times faster its own waits are.
+        flags: others.
+    """
     return [
         program,
-        f"--config.file={directory / 'prometheus.yml'}",
-        f"--storage.tsdb.path={directory / 'prometheus'}",
+        f"--config.file={config}",
+        f"--storage.tsdb.path={data}",
         f"--web.listen-address={address}",
         f"--web.external-url=http://{address}",
         *(f"--{flag}={paced_duration(written, pace)}" for flag, written in _FLAGS.items()),
         # Targets are scraped five seconds sooner after the start: minutes of a play.
         "--scrape.discovery-reload-interval=1s",
+        *flags,
     ]
 
 
-def _exporter_command(address: str, scenario: str, pace: int) -> list[str]:
+def exporter_command(address: str, scenario: str, pace: int) -> list[str]:
+    """How an exporter of a simulated host is started.
+
+    Args:
+        address: where it listens, HOST:PORT.
+        scenario: what it simulates: a name, or the path of a file.
+        pace: how many times faster.
+    """
     flags = ["--web.listen-address", address, "--simulate", scenario, "--simulate-pace", str(pace)]
     intervals = [] if pace == 1 else ["--sample.medium", "1s", "--sample.slow", "5s"]
     return [sys.executable, "-m", "gpu_triage", "serve", *flags, *intervals, "--log.level", "warning"]
 
 
 def _prometheus_config(jobs: Sequence[dict[str, Any]], alertmanager: str, pace: int) -> object:
-    interval = paced_duration("15s", pace, shortest_seconds=_SHORTEST_SCRAPE_SECONDS)
+    interval = paced_duration("15s", pace, shortest_seconds=SHORTEST_SCRAPE_SECONDS)
     return {
         "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},
         "rule_files": ["rules/*.yml"],
