@@ -23,7 +23,6 @@ _ENERGY = gpu("instance_gpu:gpu_energy_joules:increase1d")
 _LOST = gpu("instance_gpu_class:gpu_bottleneck_seconds:increase1d")
 _LOST_BY_HOST = host("instance_class:gpu_hours_lost:sum1d")
 _SEEN = gpu("instance_gpu:gpu_observed_seconds:increase1d")
-_PER_SERVER = "Hosts sharded over several Prometheus servers: one line per server, because means do not add up."
 
 
 def board() -> Board:
@@ -84,14 +83,21 @@ def _tiles() -> tuple[PanelBuilder, ...]:
 def _busy_by_model() -> PanelBuilder:
     return lines(
         "Busy share over a day, by model",
-        f"Mean over all GPUs of a model in a cluster, over the day before. {_PER_SERVER} Above 0.8 for weeks: buy "
-        "more, or queue. Below 0.4: share GPUs, or return some.",
-        [Query(cluster("name:gpu_busy:avg1d"), "{{cluster}} {{name}}")],
+        "Mean over all GPUs of a model in a cluster, over the day before. Above 0.8 for weeks: buy more, or queue. "
+        "Below 0.4: share GPUs, or return some.",
+        [Query(_mean_by("name"), "{{cluster}} {{name}}")],
         unit="percentunit",
         size=Size(12, 8),
         top=1,
         every=STEP,
     )
+
+
+def _mean_by(what: str) -> str:
+    """Busy share of a day; where hosts are sharded, the mean of all servers by the time that each has seen its GPUs."""
+    seen = cluster(f"{what}:gpu_observed_seconds:sum1d")
+    busy = f"sum by (cluster, {what}) ({cluster(f'{what}:gpu_busy:avg1d')} * {seen})"
+    return f"{busy}\n/\nsum by (cluster, {what}) ({seen})"
 
 
 def _lost_by_class() -> PanelBuilder:
@@ -133,8 +139,8 @@ def _devices() -> PanelBuilder:
 def _busy_by_workload() -> PanelBuilder:
     return lines(
         "Busy share over a day, by workload",
-        f"By the target label workload, all hosts; targets without the label count as one. {_PER_SERVER}",
-        [Query(cluster("workload:gpu_busy:avg1d"), _WORKLOAD)],
+        "By the target label workload, all hosts; targets without the label count as one.",
+        [Query(_mean_by("workload"), _WORKLOAD)],
         unit="percentunit",
         top=1,
         every=STEP,

@@ -81,11 +81,13 @@ def past_of(series: list[FleetSeries], scrape_seconds: int) -> list[Past]:
 def past_of_fleet() -> list[Past]:
     """A month of what the rules sum over all hosts, as the capacity review draws it."""
     names = {
+        "name:gpu_observed_seconds:sum1d": ['name="NVIDIA H100 80GB HBM3"'],
         "name:gpu_busy:avg1d": ['name="NVIDIA H100 80GB HBM3"'],
         "name:gpu_hours_lost:sum1d": [
             f'class="{each}",name="NVIDIA H100 80GB HBM3"' for each in ("storage", "cpu", "sick")
         ],
         "cluster:gpu_devices:sum": [""],
+        "workload:gpu_observed_seconds:sum1d": ["", 'workload="serving"'],
         "workload:gpu_busy:avg1d": ["", 'workload="serving"'],
         "workload:gpu_allocated_idle_seconds:sum1d": ["", 'workload="serving"'],
         "workload:gpu_energy_joules:sum1d": ["", 'workload="serving"'],
