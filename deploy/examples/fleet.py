@@ -1,0 +1,132 @@
+"""What a Prometheus of deploy/fleet hands on, and the rule that needs all hosts.
+
+The dashboards, the commands that ask a fleet's Prometheus and the rules say which series they read.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from gpu_triage.alerting.build import BuiltFile, built
+from gpu_triage.alerting.rule_source import RecordingRule, read_sources
+from gpu_triage.alerting.rule_yaml import to_yaml
+from gpu_triage.alerting.settings import DEFAULTS
+from gpu_triage.fleet.query import Selection, queries
+from gpu_triage.fleet.review import daily_queries, host_query, offender_query
+from gpu_triage.registry import METRICS
+
+FEDERATING: Final = Path("deploy/fleet/prometheus/above.yml")
+SENDING: Final = Path("deploy/fleet/prometheus/shard-remote-write.yml")
+DRIFT: Final = Path("deploy/fleet/rules/drift.yml")
+DRIFT_ALERT: Final = "GpuDriverVersionDrift"
+"""The one alert that compares hosts of different shards."""
+DRIFT_METRIC: Final = "gpu_driver_info"
+
+OF_THE_FLEET: Final = ("fleet.json", "capacity.json")
+"""Dashboards whose panels cover many hosts; the others are opened for a few."""
+OF_OTHERS: Final = ("ALERTS", "up", "kube_pod_labels")
+"""What Prometheus and kube-state-metrics add."""
+
+_WORD: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_:]*")
+_MARKED: Final = re.compile(
+    r"^(?P<indent> *)(?P<begin># <made by make examples>\n).*?^(?P<end> *# </made by make examples>\n)",
+    re.MULTILINE | re.DOTALL,
+)
+_WIDTH: Final = 100
+
+
+def fleet_files(repository: Path) -> dict[Path, str]:
+    """The text of each file, by path; in configurations, what stands between the marks is renewed."""
+    return {
+        FEDERATING: _marked(repository / FEDERATING, _matchers(federated(repository))),
+        SENDING: _marked(repository / SENDING, _regex(remote_written(repository))),
+        DRIFT: _drift(),
+    }
+
+
+def federated(repository: Path) -> tuple[str, ...]:
+    """Names of what the fleet and capacity dashboards, ``gpu-triage fleet`` and ``gpu-triage report`` read."""
+    boards = (repository / "dashboards" / name for name in OF_THE_FLEET)
+    return _names((*_of_commands(), *(text for board in boards for text in _queries(board)), DRIFT_METRIC))
+
+
+def remote_written(repository: Path) -> tuple[str, ...]:
+    """Names of what all dashboards and the commands read."""
+    boards = sorted((repository / "dashboards").glob("*.json"))
+    return _names((*_of_commands(), *(text for board in boards for text in _queries(board))))
+
+
+def _of_commands() -> Iterator[str]:
+    for selection in (Selection(), Selection(cluster=".+")):
+        yield from queries(selection).values()
+        yield from daily_queries(selection).values()
+        yield from (host_query(selection, 30), offender_query(selection, 30))
+
+
+def _queries(board: Path) -> Iterator[str]:
+    """The queries of a dashboard's panels, variables and marks."""
+
+    def below(node: Any) -> Iterator[str]:
+        if isinstance(node, dict):
+            for key, value in node.items():
+                yield from (value,) if key in {"expr", "query"} and isinstance(value, str) else below(value)
+        elif isinstance(node, list):
+            for each in node:
+                yield from below(each)
+
+    return below(json.loads(board.read_text(encoding="utf-8")))
+
+
+def _names(texts: Iterable[str]) -> tuple[str, ...]:
+    """The metrics that PromQL names, sorted: ours as the catalogue and the rules have them."""
+    rules = [rule for source in read_sources() for group in source.groups for rule in group.rules]
+    recorded = {rule.name for rule in rules if isinstance(rule, RecordingRule)}
+    known = {spec.name for spec in METRICS} | recorded | {*OF_OTHERS, "gpu_job_steps_total"}
+    return tuple(sorted(known & {word for text in texts for word in _WORD.findall(text)}))
+
+
+def _lines(names: Iterable[str]) -> list[str]:
+    """The names, joined by ``|`` into lines that can be read."""
+    lines: list[str] = []
+    for name in names:
+        if lines and len(lines[-1]) + len(name) < _WIDTH:
+            lines[-1] += f"|{name}"
+        else:
+            lines.append(name)
+    return lines
+
+
+def _matchers(names: Iterable[str]) -> list[str]:
+    return ['"match[]":', *(f"""  - '{{__name__=~"{line}"}}'""" for line in _lines(names))]
+
+
+def _regex(names: Iterable[str]) -> list[str]:
+    """One regular expression: in double quotes YAML joins lines that end with a backslash."""
+    lines = [*_lines(names)]
+    return ['regex: "\\', *(f"  {line}|\\" for line in lines[:-1]), f'  {lines[-1]}"']
+
+
+def _marked(path: Path, lines: Iterable[str]) -> str:
+    def renewed(found: re.Match[str]) -> str:
+        inner = "".join(f"{found['indent']}{line}\n" for line in lines)
+        return f"{found['indent']}{found['begin']}{inner}{found['end']}"
+
+    return _MARKED.sub(renewed, path.read_text(encoding="utf-8"))
+
+
+def _drift() -> str:
+    """The rule alone, as rules/ has it, for a server that has the series of all hosts."""
+    groups = (group for source in read_sources() for group in built(source, DEFAULTS).groups)
+    (found,) = (
+        group._replace(about="", rules=(rule,))
+        for group in groups
+        for rule in group.rules
+        if rule.fields.get("alert") == DRIFT_ALERT
+    )
+    about = "The alert that compares hosts, for the Prometheus that has the series of all shards."
+    mark = "Made by `make examples` from rules/; the shards do not send it (alert_relabel_configs)."
+    return to_yaml(BuiltFile(DRIFT.name, about, (found,)), mark)

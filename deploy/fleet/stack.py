@@ -1,0 +1,246 @@
+"""Starts the servers of a topology and the simulated hosts that they watch, with the configurations of this folder."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from deploy.demo.durations import paced_duration
+from deploy.demo.paced_routes import paced_alertmanager
+from deploy.demo.paced_rules import write_paced_rules
+from deploy.demo.processes import Server, StackError, free_port
+from deploy.demo.stack import (
+    SHORTEST_SCRAPE_SECONDS,
+    Programs,
+    alertmanager_command,
+    exporter_command,
+    find_programs,
+    prometheus_command,
+    write_rules,
+)
+from deploy.fleet.topologies import Part, Program, Topology
+
+FOLDER: Final = Path(__file__).parent
+EXPORTER_PORT: Final = 9836
+_WAITS: Final = ("scrape_interval", "scrape_timeout", "evaluation_interval")
+_JOB: Final = "gpu-triage"
+_ADDRESS: Final = re.compile(r"[a-z][a-z0-9-]*:[0-9]+\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A simulated GPU host.
+
+    Attributes:
+        name: as targets and alerts name it.
+        scenario: what happens there: the name of a scenario, or the path of a file.
+    """
+
+    name: str
+    scenario: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """A running topology.
+
+    Attributes:
+        urls: where each server can be opened, by the name of its part, and each host.
+        servers: each by the same name, to end it and start it again.
+    """
+
+    urls: Mapping[str, str]
+    servers: Mapping[str, Server]
+
+
+def addresses_of(topology: Topology, hosts: Sequence[Host], listen: str, ports: Mapping[str, int]) -> dict[str, str]:
+    """Where each server and host listens, by the ``NAME:PORT`` that the configurations have for it.
+
+    Args:
+        topology: its parts.
+        hosts: the GPU hosts.
+        listen: the address of this machine that all listen on.
+        ports: chosen ports by name, of a part's web pages or of a host; a free one for all others.
+
+    Raises:
+        StackError: a name is used twice, or a port is given for a name that is not there.
+    """
+    named = [(part.name, port) for part in topology.parts for port in part.program.ports]
+    named += [(host.name, EXPORTER_PORT) for host in hosts]
+    names = [f"{name}:{port}" for name, port in named]
+    if len(set(names)) < len(names):
+        raise StackError(f"two hosts have one name: {', '.join(sorted({n for n in names if names.count(n) > 1}))}")
+    unknown = sorted(set(ports) - {name for name, _ in named})
+    if unknown:
+        known = ", ".join(dict.fromkeys(name for name, _ in named))
+        raise StackError(f"--port {unknown[0]}: there is no such server or host; there are {known}")
+    web = {part.name: part.program.ports[0] for part in topology.parts} | {h.name: EXPORTER_PORT for h in hosts}
+    return {
+        f"{name}:{port}": f"{listen}:{ports[name] if name in ports and port == web[name] else free_port()}"
+        for name, port in named
+    }
+
+
+@contextmanager
+def fleet(
+    topology: Topology,
+    hosts: Sequence[Host],
+    directory: Path,
+    webhook: str,
+    addresses: Mapping[str, str],
+    *,
+    pace: int = 1,
+    starting: Callable[[str], None] = lambda _name: None,
+) -> Iterator[Fleet]:
+    """A topology and its simulated hosts, for the length of a ``with`` block.
+
+    Args:
+        topology: the servers.
+        hosts: the GPU hosts.
+        directory: for configurations, data and logs.
+        webhook: URL that notifications go to.
+        addresses: as `addresses_of` gives them.
+        pace: how many times faster than real time all of it is.
+        starting: told the name of each server before it is waited for.
+
+    Raises:
+        StackError: a program is missing or does not start; the message says which and shows the end of its log.
+    """
+    programs = find_programs()
+    _write_rules(directory, pace)
+    _write(directory / "alertmanager.yml", paced_alertmanager(pace, webhook, drill=False))
+    servers: dict[str, Server] = {}
+    for host in hosts:
+        address = addresses[f"{host.name}:{EXPORTER_PORT}"]
+        command = exporter_command(address, host.scenario, pace)
+        servers[host.name] = Server(host.name, command, directory, f"http://{address}/-/ready", starting)
+    watched = _split(topology, hosts)
+    for part in topology.parts:
+        config = directory / f"{part.name}.yml"
+        if part.config:
+            _write(config, configuration(part, addresses, directory, watched.get(part.name, hosts), pace))
+        command, ready = _command(part, programs, directory, addresses, pace)
+        servers[part.name] = Server(part.name, command, directory, ready, starting)
+    with ExitStack() as running:
+        for server in servers.values():
+            running.enter_context(server.running())
+        yield Fleet(urls_of(topology, hosts, addresses), servers)
+
+
+def urls_of(topology: Topology, hosts: Sequence[Host], addresses: Mapping[str, str]) -> dict[str, str]:
+    """The URL of each server and host, by name."""
+    web = [(part.name, part.program.ports[0]) for part in topology.parts]
+    web += [(host.name, EXPORTER_PORT) for host in hosts]
+    return {name: f"http://{addresses[f'{name}:{port}']}" for name, port in web}
+
+
+def configuration(
+    part: Part, addresses: Mapping[str, str], directory: Path, hosts: Sequence[Host], pace: int
+) -> dict[str, Any]:
+    """The configuration of a Prometheus, as this folder has it but for names, addresses, paths and pace.
+
+    Args:
+        part: the server.
+        addresses: what stands for each ``NAME:PORT``.
+        directory: has the rules.
+        hosts: its targets, before sharding.
+        pace: how many times faster.
+    """
+    text = (FOLDER / "prometheus" / part.config).read_text(encoding="utf-8")
+    for name, value in part.values.items():
+        text = text.replace(f"${{{name}}}", value)
+    config: dict[str, Any] = yaml.safe_load(text.replace("/etc/prometheus", str(directory)))
+    for job in config.get("scrape_configs", ()):
+        if job["job_name"] == _JOB:
+            # Targets keep their names, by which they are sharded; then each leads to its simulated host.
+            job["static_configs"] = [
+                {"targets": [f"{host.name}:{EXPORTER_PORT}" for host in hosts], "labels": {"drill": "true"}}
+            ]
+            job["relabel_configs"] = [
+                *job.get("relabel_configs", ()),
+                {"source_labels": ["__address__"], "target_label": "instance"},
+                *(_to_host(f"{host.name}:{EXPORTER_PORT}", addresses) for host in hosts),
+            ]
+        else:
+            job["relabel_configs"] = [{"source_labels": ["__address__"], "target_label": "instance"}]
+            job["relabel_configs"] += [
+                _to_host(target, addresses) for each in job["static_configs"] for target in each["targets"]
+            ]
+        _pace(job, pace)
+    for manager in config.get("alerting", {}).get("alertmanagers", ()):
+        for each in manager["static_configs"]:
+            each["targets"] = [addresses[target] for target in each["targets"]]
+    for remote in config.get("remote_write", ()):
+        remote["url"] = _with_addresses(remote["url"], addresses)
+    _pace(config["global"], pace)
+    return config
+
+
+def _to_host(target: str, addresses: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "source_labels": ["__address__"],
+        "regex": target.replace(".", r"\."),
+        "target_label": "__address__",
+        "replacement": addresses[target],
+    }
+
+
+def _with_addresses(text: str, addresses: Mapping[str, str]) -> str:
+    return _ADDRESS.sub(lambda found: addresses.get(found[0], found[0]), text)
+
+
+def _pace(section: dict[str, Any], pace: int) -> None:
+    for key in _WAITS:
+        if key in section:
+            section[key] = paced_duration(section[key], pace, shortest_seconds=SHORTEST_SCRAPE_SECONDS)
+
+
+def _split(topology: Topology, hosts: Sequence[Host]) -> dict[str, Sequence[Host]]:
+    """The hosts of each agent: they are at one site or another."""
+    agents = [part.name for part in topology.parts if part.program is Program.AGENT]
+    return {name: hosts[place :: len(agents)] for place, name in enumerate(agents)}
+
+
+def _write_rules(directory: Path, pace: int) -> None:
+    write_rules(directory, pace)
+    (directory / "rules").rename(directory / "gpu-triage")
+    (directory / "gpu-fleet").mkdir()
+    write_paced_rules(FOLDER / "rules", directory / "gpu-fleet", pace)
+
+
+def _command(
+    part: Part, programs: Programs, directory: Path, addresses: Mapping[str, str], pace: int
+) -> tuple[list[str], str]:
+    """How a part is started, and the URL that it answers once it works."""
+    address = addresses[f"{part.name}:{part.program.ports[0]}"]
+    config, data = directory / f"{part.name}.yml", directory / f"{part.name}-data"
+    flags = tuple(_with_addresses(flag, addresses) for flag in part.flags)
+    ready = f"http://{address}/-/ready"
+    if part.program is Program.ALERTMANAGER:
+        shared = directory / "alertmanager.yml"
+        return alertmanager_command(programs.alertmanager, shared, data, address, *flags), ready
+    if part.program is Program.VICTORIA_METRICS:
+        command = [_victoria_metrics(), f"-storageDataPath={data}", f"-httpListenAddr={address}"]
+        return [*command, "-retentionPeriod=1y", "-search.latencyOffset=0s"], f"http://{address}/health"
+    if part.program is Program.AGENT:
+        # An agent evaluates nothing, so it takes none of the flags about rules.
+        agent = ["--enable-feature=agent", f"--config.file={config}", f"--storage.agent.path={data}"]
+        return [programs.prometheus, *agent, f"--web.listen-address={address}", *flags], ready
+    return prometheus_command(programs.prometheus, config, data, address, pace, *flags), ready
+
+
+def _victoria_metrics() -> str:
+    found = shutil.which("victoria-metrics")
+    if found is None:
+        raise StackError("VictoriaMetrics is not installed; on Debian: apt-get install victoria-metrics")
+    return found
+
+
+def _write(path: Path, content: object) -> None:
+    path.write_text(yaml.safe_dump(content, sort_keys=False, width=1000), encoding="utf-8")

@@ -1,0 +1,119 @@
+"""The topologies: which servers each has, what they are configured with, and what there is to see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+
+class Program(Enum):
+    """A server, by the ports that the configurations name: that of its web pages first."""
+
+    PROMETHEUS = (9090,)
+    AGENT = (9091,)
+    ALERTMANAGER = (9093, 9094)
+    VICTORIA_METRICS = (8428,)
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The ports it listens on."""
+        return tuple(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One server.
+
+    Attributes:
+        name: what the configurations call its machine.
+        program: what runs there.
+        config: its configuration below ``prometheus/``; "" for a program that has none there.
+        values: what stands for the ``${…}`` in it.
+        flags: beside the usual ones; a ``NAME:PORT`` of a part is replaced by its address.
+    """
+
+    name: str
+    program: Program
+    config: str = ""
+    values: Mapping[str, str] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Servers that watch GPU hosts together.
+
+    Attributes:
+        name: as the command takes it.
+        about: what it is for, in one line.
+        parts: its servers, in the order in which they start.
+        asked: the part that has the whole fleet.
+        see: what a person may try.
+    """
+
+    name: str
+    about: str
+    parts: tuple[Part, ...]
+    asked: str
+    see: tuple[str, ...]
+
+
+_ALERTMANAGER = Part("alertmanager", Program.ALERTMANAGER)
+
+SHARDS: Final = Topology(
+    "shards",
+    "two Prometheus servers share the hosts, a third one federates them",
+    (
+        _ALERTMANAGER,
+        *(Part(f"shard-{n}", Program.PROMETHEUS, "shard.yml", {"SHARD": str(n)}) for n in range(2)),
+        Part("above", Program.PROMETHEUS, "above.yml"),
+    ),
+    "above",
+    ("end a shard with kill: the other one works on, and GpuShardSilent pages",),
+)
+PAIR: Final = Topology(
+    "ha",
+    "two Prometheus servers scrape the same hosts, and two Alertmanagers send each page once",
+    (
+        *(
+            Part(
+                f"alertmanager-{n}",
+                Program.ALERTMANAGER,
+                flags=(
+                    f"--cluster.listen-address=alertmanager-{n}:9094",
+                    f"--cluster.peer=alertmanager-{1 - n}:9094",
+                    f"--cluster.advertise-address=alertmanager-{n}:9094",
+                ),
+            )
+            for n in range(2)
+        ),
+        *(Part(f"replica-{each}", Program.PROMETHEUS, "replica.yml", {"REPLICA": each}) for each in "ab"),
+    ),
+    "replica-a",
+    ("end replica-a with kill: pages still come, each once, and GpuReplicaDown opens a ticket",),
+)
+VICTORIA: Final = Topology(
+    "victoria",
+    "two Prometheus servers share the hosts, evaluate the alerts, and send what the dashboards need to VictoriaMetrics",
+    (
+        _ALERTMANAGER,
+        Part("victoria", Program.VICTORIA_METRICS),
+        *(Part(f"shard-{n}", Program.PROMETHEUS, "shard-remote-write.yml", {"SHARD": str(n)}) for n in range(2)),
+    ),
+    "victoria",
+    ("end victoria with kill: pages still come, because the shards evaluate the alerts",),
+)
+AGENTS: Final = Topology(
+    "agent",
+    "Prometheus agents at two sites behind NAT send to a central Prometheus, which evaluates the rules",
+    (
+        _ALERTMANAGER,
+        Part("central", Program.PROMETHEUS, "central.yml", flags=("--web.enable-remote-write-receiver",)),
+        *(Part(f"agent-{site}", Program.AGENT, "agent.yml", {"SITE": site}) for site in ("east", "west")),
+    ),
+    "central",
+    ("end agent-west with kill: GpuAgentSilent pages, because nothing else would tell",),
+)
+TOPOLOGIES: Final = {each.name: each for each in (SHARDS, PAIR, VICTORIA, AGENTS)}
