@@ -45,6 +45,7 @@ SLOWEST_FIRST = (
     "rules/test_scenarios_often.py",
     "faults/",
     "dashboards/test_watched_scenarios.py",
+    "fleet/test_live",
     "e2e/",
     "rules/test_week.py",
     "golden/",

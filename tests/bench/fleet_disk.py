@@ -78,7 +78,7 @@ def block_of(history: History, changing: int, directory: Path, *, victoria: bool
 def _imported(history: History, samples: int, directory: Path) -> int:
     """Bytes that VictoriaMetrics takes for a history of so many samples once its parts are merged."""
     with victoria_metrics(directory) as (url, _):
-        request = urllib.request.Request(f"{url}/api/v1/import", data="".join(_json_lines(history)).encode())
+        request = urllib.request.Request(f"{url}/api/v1/import", data="".join(json_lines(history)).encode())
         with urllib.request.urlopen(request, timeout=60) as answer:
             answer.read()
         if (rows := summed(own_metrics(url), "vm_rows_inserted_total")) != samples:
@@ -86,7 +86,7 @@ def _imported(history: History, samples: int, directory: Path) -> int:
         return _merged_bytes(url)
 
 
-def _json_lines(history: History) -> Iterator[str]:
+def json_lines(history: History) -> Iterator[str]:
     """A line per series, as VictoriaMetrics imports them."""
     for (name, labels), values in history.series.items():
         present = [(step, value) for step, value in enumerate(values) if not math.isnan(value)]

@@ -112,10 +112,14 @@ def _drift() -> Scenario:
 
 def _watched(scenario: Scenario, promtool: Path, directory: Path) -> History:
     length = max([SHORTEST_SECONDS, *(float(each.at) + MARGIN_SECONDS for each in scenario.expectations)])
-    length = min(length, LONGEST_SECONDS)
+    return with_rules(scraped(scenario, min(length, LONGEST_SECONDS)), promtool, directory)
+
+
+def scraped(scenario: Scenario, seconds: float) -> History:
+    """What a Prometheus scrapes of a host, of a job on it, and of kube-state-metrics."""
     raw = record_history(
         scenario,
-        seconds=length,
+        seconds=seconds,
         step_seconds=STEP_SECONDS,
         config=replace(
             history_config(scenario, STEP_SECONDS),
@@ -125,7 +129,11 @@ def _watched(scenario: Scenario, promtool: Path, directory: Path) -> History:
         ),
         target={"drill": "true", **scenario.target.labels},
     )
-    history = _with_pod_labels(_with_job(raw))
+    return _with_pod_labels(_with_job(raw))
+
+
+def with_rules(history: History, promtool: Path, directory: Path) -> History:
+    """The history with what the shipped rules make of it: recorded series, and the alerts that fire."""
     times = [step * STEP_SECONDS for step in range(history.steps)]
     rules = rule_files()
     run = Run(
@@ -143,7 +151,7 @@ def _watched(scenario: Scenario, promtool: Path, directory: Path) -> History:
             name = labels.pop("recorded", "ALERTS")
             column = made.setdefault((name, tuple(sorted(labels.items()))), array("d", [math.nan]) * history.steps)
             column[round(at / STEP_SECONDS)] = sample.value
-    return joined([history, replace(history, series=made, families=_families(made))])
+    return joined([history, replace(history, series=made, families=families_of(made))])
 
 
 def _with_job(history: History) -> History:
@@ -154,7 +162,7 @@ def _with_job(history: History) -> History:
     labels = next(labels for name, labels in history.series if name == "up")
     key = (JOB_STEPS, tuple(sorted({**dict(labels), "job_name": "pretraining"}.items())))
     made = {key: array("d", [2 * value for value in busy])}
-    return joined([history, replace(history, series=made, families=_families(made))])
+    return joined([history, replace(history, series=made, families=families_of(made))])
 
 
 def _with_pod_labels(history: History) -> History:
@@ -167,7 +175,7 @@ def _with_pod_labels(history: History) -> History:
             target = {"job": "kube-state-metrics", "instance": "kube-state-metrics:8080"}
             key = ("kube_pod_labels", tuple(sorted({**of_pod, **target}.items())))
             made[key] = array("d", [1.0]) * history.steps
-    return joined([history, replace(history, series=made, families=_families(made))]) if made else history
+    return joined([history, replace(history, series=made, families=families_of(made))]) if made else history
 
 
 def with_two_clusters(fleet: Fleet) -> Fleet:
@@ -186,10 +194,11 @@ def _in_cluster(history: History, cluster: str, behind: int) -> History:
         for (name, labels), column in history.series.items()
         if dict(labels).get("alertname") != "GpuTriageWatchdog"
     }
-    return replace(history, series=series, families=_families(series))
+    return replace(history, series=series, families=families_of(series))
 
 
-def _families(series: Mapping[SeriesKey, Sequence[float]]) -> tuple[Family, ...]:
+def families_of(series: Mapping[SeriesKey, Sequence[float]]) -> tuple[Family, ...]:
+    """The series by metric."""
     members: dict[str, list[SeriesKey]] = {}
     for key in sorted(series):
         members.setdefault(key[0], []).append(key)

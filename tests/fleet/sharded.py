@@ -1,0 +1,110 @@
+"""The same hosts' history as a single Prometheus has it, and as it is where two share the hosts."""
+
+from __future__ import annotations
+
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tests.bench.fleet_disk import json_lines
+from tests.dashboards.fleet import STEP_SECONDS, Fleet, families_of, joined, scraped, with_rules
+from tests.dashboards.store import Store
+from tests.e2e.processes import end, free_port, wait_for
+from tests.rules.cases import load_any
+
+from gpu_triage.simulator.history import History, SeriesKey
+
+MINUTES = 80.0
+"""Long enough for the rules' hours, and through them for their days."""
+GONE_AT_MINUTE = 35.0
+SHARDS = (("dual-a10", "h100-8-bad-night"), ("idle-downshift", "allocated"))
+"""Hosts by shard. There are A10 on both: busy ones on the first and idle ones, which leave early, on the second."""
+LEAVES_EARLY = "idle-downshift"
+
+
+@dataclass(frozen=True, slots=True)
+class Sharded:
+    """The histories.
+
+    Attributes:
+        single: a Prometheus that scraped every host.
+        together: two Prometheus servers that shared them, with what tells them apart as the label ``shard``.
+    """
+
+    single: Fleet
+    together: History
+
+
+def record(promtool: Path, directory: Path) -> Sharded:
+    """All hosts, through the rules of one server and of two."""
+    scenarios = {name: load_any(name) for shard in SHARDS for name in shard}
+    raw = {
+        name: scraped(each, 60 * (GONE_AT_MINUTE if name == LEAVES_EARLY else MINUTES))
+        for name, each in scenarios.items()
+    }
+    shards = [
+        _labelled(with_rules(joined([raw[name] for name in names]), promtool, directory), str(number))
+        for number, names in enumerate(SHARDS)
+    ]
+    single = with_rules(joined(list(raw.values())), promtool, directory)
+    return Sharded(Fleet(single, scenarios), joined(shards))
+
+
+def _labelled(history: History, shard: str) -> History:
+    """The history with the external label of its server."""
+    return _with_series(
+        history,
+        {
+            (name, tuple(sorted((*labels, ("shard", shard))))): column
+            for (name, labels), column in history.series.items()
+        },
+    )
+
+
+def only(history: History, names: Callable[[str], bool]) -> History:
+    """The series of the wanted names."""
+    return _with_series(history, {key: column for key, column in history.series.items() if names(key[0])})
+
+
+def _with_series(history: History, series: dict[SeriesKey, Sequence[float]]) -> History:
+    return replace(history, series=series, families=families_of(series))
+
+
+@contextmanager
+def victoria_metrics(history: History, program: Path, directory: Path, fleet: Fleet) -> Iterator[Store]:
+    """A VictoriaMetrics that holds a history; it is asked as a Prometheus is."""
+    address = f"127.0.0.1:{free_port()}"
+    command = [
+        str(program),
+        f"-storageDataPath={directory / 'victoria'}",
+        f"-httpListenAddr={address}",
+        "-retentionPeriod=100y",
+        # As for Prometheus: imported series end without a marker of staleness.
+        f"-search.maxLookback={STEP_SECONDS - 1:g}s",
+    ]
+    with (directory / "victoria.log").open("wb") as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        wait_for(lambda: _answers(address))
+        lines = "".join(json_lines(history)).encode()
+        _send(f"http://{address}/api/v1/import", lines)
+        _send(f"http://{address}/internal/force_flush", b"")
+        yield Store(address, fleet)
+    finally:
+        end(process)
+
+
+def _answers(address: str) -> bool:
+    try:
+        _send(f"http://{address}/health", None)
+    except OSError:
+        return False
+    return True
+
+
+def _send(url: str, data: bytes | None) -> None:
+    with urllib.request.urlopen(url, data, timeout=60) as answer:
+        answer.read()

@@ -1,0 +1,141 @@
+"""The dashboards show the same above two shards, and in VictoriaMetrics, as in one Prometheus that has all hosts."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from deploy.examples.fleet import OF_THE_FLEET, federated, remote_written
+from tests.conftest import RequiresTool
+from tests.dashboards.grafana import all_targets, substitute
+from tests.dashboards.store import Series, Store, serving
+from tests.fleet.sharded import MINUTES, only, record, victoria_metrics
+
+from gpu_triage.fleet.query import Selection, queries
+from gpu_triage.fleet.review import daily_queries, host_query, offender_query
+
+pytestmark = pytest.mark.timeout(1200)  # the first test waits for the hosts to be recorded, beside whatever else runs
+
+MOMENTS = (25, 50, MINUTES - 1)
+DASHBOARDS = {target.name: substitute(target.expr, 1800) for target in all_targets()}
+GLOBAL = {t.name: substitute(t.expr, 1800) for t in all_targets() if t.file in OF_THE_FLEET}
+COMMANDS = {
+    f"gpu-triage {command}: {name}{' of a cluster' if selection.cluster else ''}": query
+    for selection in (Selection(), Selection(cluster=".*"))
+    for command, asked in (
+        ("fleet", queries(selection)),
+        ("report", daily_queries(selection)),
+        ("report", {"hosts": host_query(selection, 30), "offenders": offender_query(selection, 30)}),
+    )
+    for name, query in asked.items()
+}
+COUNTED_OTHERWISE = {
+    "detail: Time in each class A",
+    "detail: ECC errors per hour B",
+    "detail: Xids in 15 minutes A",
+}
+"""MetricsQL's increase() differs: it does not extrapolate to the ends of the window, and it counts what a counter had
+when its series began."""
+
+Rows = Mapping[frozenset[tuple[str, str]], list[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """Who has the hosts: one Prometheus, the one above two shards, and the VictoriaMetrics that two shards send to."""
+
+    single: Store
+    above: Store
+    victoria: Store
+
+
+@pytest.fixture(scope="module")
+def stores(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory, repository: Path) -> Iterator[Stores]:
+    prometheus, promtool = requires_tool("prometheus"), requires_tool("promtool")
+    victoria = requires_tool("victoria-metrics")
+    folders = [tmp_path_factory.mktemp(name) for name in ("single", "above", "victoria")]
+    sharded = record(promtool, folders[0])
+    handed_up, sent = (
+        only(sharded.together, frozenset(names).__contains__)
+        for names in (federated(repository), remote_written(repository))
+    )
+    with ExitStack() as running:
+        yield Stores(
+            running.enter_context(serving(sharded.single, prometheus, promtool, folders[0])),
+            running.enter_context(
+                serving(replace(sharded.single, history=handed_up), prometheus, promtool, folders[1])
+            ),
+            running.enter_context(victoria_metrics(sent, victoria, folders[2], sharded.single)),
+        )
+
+
+def rows(found: list[Series]) -> Rows:
+    """Values by labels, without the one that tells shards apart."""
+    by_labels: dict[frozenset[tuple[str, str]], list[float]] = defaultdict(list)
+    for each in found:
+        by_labels[frozenset((k, v) for k, v in each.labels.items() if k != "shard")] += each.values.values()
+    return by_labels
+
+
+def differences(one: Rows, other: Rows) -> list[str]:
+    """What differs, but for the last digits of floating-point numbers."""
+    return [
+        f"{dict(row)}: {one.get(row)} and {other.get(row)}"
+        for row in sorted({*one, *other}, key=sorted)
+        if not _equal(one.get(row, []), other.get(row, []))
+    ]
+
+
+def _equal(some: list[float], others: list[float]) -> bool:
+    return len(some) == len(others) and all(
+        math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-9) or (math.isnan(one) and math.isnan(other))
+        for one, other in zip(sorted(some), sorted(others), strict=True)
+    )
+
+
+def between(one: Store, other: Store, query: str) -> list[str]:
+    """What a query answers differently at one of the moments."""
+    return [
+        f"minute {minute:g}: {each}"
+        for minute in MOMENTS
+        for each in differences(rows(one.at(query, minute * 60)), rows(other.at(query, minute * 60)))
+    ]
+
+
+@pytest.mark.parametrize("name", [*GLOBAL, *COMMANDS])
+def test_the_server_above_the_shards_answers_as_one_server_would(stores: Stores, name: str) -> None:
+    assert between(stores.single, stores.above, (GLOBAL | COMMANDS)[name]) == []
+
+
+@pytest.mark.parametrize("name", [*DASHBOARDS, *COMMANDS])
+def test_victoria_metrics_answers_as_prometheus_would(stores: Stores, name: str) -> None:
+    found = between(stores.single, stores.victoria, (DASHBOARDS | COMMANDS)[name])
+    if name in COUNTED_OTHERWISE:
+        assert found, "no longer an exception"
+        assert "increase(" in DASHBOARDS[name]
+    else:
+        assert found == []
+
+
+def test_most_queries_have_an_answer(stores: Stores) -> None:
+    asked = [*DASHBOARDS.values(), *COMMANDS.values()]
+    answered = [query for query in asked if any(stores.single.at(query, minute * 60) for minute in MOMENTS)]
+    assert len(answered) >= 0.75 * len(asked)
+
+
+def test_a_model_on_both_shards_has_one_mean_which_is_that_of_neither(stores: Stores) -> None:
+    query = DASHBOARDS["capacity: Busy share over a day, by model A"]
+    (mean,) = _values(stores.above, query, "NVIDIA A10")
+    one, other = _values(stores.above, "name:gpu_busy:avg1d", "NVIDIA A10")
+    assert min(one, other) < mean < max(one, other)
+    assert mean != pytest.approx((one + other) / 2)
+
+
+def _values(store: Store, query: str, model: str) -> list[float]:
+    found = store.at(query, (MINUTES - 1) * 60)
+    return [value for each in found if each.labels["name"] == model for value in each.values.values()]
