@@ -25,7 +25,7 @@ HOSTS = (
     "gpu-host-3=idle-downshift",
     "gpu-host-4=lost-before-start",
 )
-_ABOUT = "\n".join(f"  {each.name:9} {each.about}" for each in TOPOLOGIES.values())
+_ABOUT = "\n".join(f"      {each.name:9} {each.about}" for each in TOPOLOGIES.values())
 
 
 def _pairs(_context: click.Context, option: click.Parameter, values: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -156,4 +156,4 @@ def _introduce(topology: Topology, running: Fleet, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m deploy.fleet")
+    main(prog_name="make fleet")

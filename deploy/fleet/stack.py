@@ -30,6 +30,7 @@ FOLDER: Final = Path(__file__).parent
 EXPORTER_PORT: Final = 9836
 _WAITS: Final = ("scrape_interval", "scrape_timeout", "evaluation_interval")
 _JOB: Final = "gpu-triage"
+_NAME: Final = re.compile(r"[a-z][a-z0-9-]*")
 _ADDRESS: Final = re.compile(r"[a-z][a-z0-9-]*:[0-9]+\b")
 
 
@@ -69,17 +70,19 @@ def addresses_of(topology: Topology, hosts: Sequence[Host], listen: str, ports: 
         ports: chosen ports by name, of a part's web pages or of a host; a free one for all others.
 
     Raises:
-        StackError: a name is used twice, or a port is given for a name that is not there.
+        StackError: a name is used twice or cannot be one, or a port is given for a name that is not there.
     """
     named = [(part.name, port) for part in topology.parts for port in part.program.ports]
     named += [(host.name, EXPORTER_PORT) for host in hosts]
-    names = [f"{name}:{port}" for name, port in named]
-    if len(set(names)) < len(names):
-        raise StackError(f"two hosts have one name: {', '.join(sorted({n for n in names if names.count(n) > 1}))}")
-    unknown = sorted(set(ports) - {name for name, _ in named})
+    names = [part.name for part in topology.parts] + [host.name for host in hosts]
+    for name in names:
+        if not _NAME.fullmatch(name):
+            raise StackError(f"{name!r} cannot be a host's name: use lower-case letters, digits and hyphens")
+        if names.count(name) > 1:
+            raise StackError(f"{name!r} is the name of two servers or hosts")
+    unknown = sorted(set(ports) - set(names))
     if unknown:
-        known = ", ".join(dict.fromkeys(name for name, _ in named))
-        raise StackError(f"--port {unknown[0]}: there is no such server or host; there are {known}")
+        raise StackError(f"--port {unknown[0]}: there is no such server or host; there are {', '.join(names)}")
     web = {part.name: part.program.ports[0] for part in topology.parts} | {h.name: EXPORTER_PORT for h in hosts}
     return {
         f"{name}:{port}": f"{listen}:{ports[name] if name in ports and port == web[name] else free_port()}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from tests.bench.fleet_figures import EVERYTHING, PLAIN, Cost, FleetCosts, Write
+from tests.bench.fleet_figures import CHOSEN, EVERYTHING, PLAIN, RECORDED, Cost, FleetCosts, Write
 
 from gpu_triage.config import DEFAULT, PROFILES
 
@@ -188,10 +188,11 @@ def _sent(costs: FleetCosts) -> Iterator[str]:
         yield from (_write(cost, write) for write in cost.writes if cost.kind == PLAIN or write.name == EVERYTHING)
     yield ""
     yield from paragraph(
-        """*recorded* is what the rules record and their alerts; *chosen* the raw series that the federation in
-        [operations.md](operations.md#beyond-one-prometheus) takes; *everything* is every series. Bytes are the bodies
-        of the requests, compressed with snappy, without HTTP and TCP headers. *Kept up* is
-        "no" where the queue fell behind the scrapes or caught up during the run."""
+        """*recorded* is what the rules record and their alerts; *chosen* the raw series of the fleet and capacity
+        dashboards, as [deploy/fleet](../deploy/fleet/README.md) federates them; *dashboards* those of all dashboards,
+        as it sends them to VictoriaMetrics; *everything* is every series. Bytes are the bodies of the requests,
+        compressed with snappy, without HTTP and TCP headers. *Kept up* is "no" where the queue fell behind the scrapes
+        or caught up during the run."""
     )
     if costs.everything and costs.everything.victoria:
         run, took = costs.everything, costs.everything.victoria
@@ -303,7 +304,7 @@ def _extrapolated(costs: FleetCosts) -> Iterator[str]:
 
 def _fleet_row(costs: FleetCosts, hosts: int, profile: str) -> str:
     series, samples = costs.series_per_host(profile) * hosts, costs.samples_per_host(profile) * hosts
-    both = [bits for name in ("recorded", "chosen") if (bits := costs.write_bits(name, hosts))]
+    both = [bits for name in (RECORDED, CHOSEN) if (bits := costs.write_bits(name, hosts))]
     everything = costs.everything_bits(profile, hosts)
     return row(
         f"{hosts:,}",

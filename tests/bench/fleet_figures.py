@@ -5,15 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
+from deploy.examples.fleet import federated, remote_written
 from tests.bench.fleet_disk import Block
 from tests.bench.rules_page import Scrapes
 from tests.bench.straight_line import Line, line_through
 
 PLAIN, EVERYTHING = "plain", "everything"
-RECORDED = ".+:.+|ALERTS"
-CHOSEN = "gpu_(info|up|driver_info|devices|sm_utilization_ratio|memory_used_bytes|bottleneck.*)"
-"""Raw series that a federation, or a remote write of a shard, takes beside the recorded ones."""
+RECORDED, CHOSEN, DASHBOARDS = "recorded", "chosen", "dashboards"
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def sent() -> Mapping[str, str]:
+    """Which metrics each queue of remote write sends, as a regular expression; one more sends everything."""
+    raw = {
+        name: "|".join(each for each in names if ":" not in each and each != "ALERTS")
+        for name, names in ((CHOSEN, federated(_REPOSITORY)), (DASHBOARDS, remote_written(_REPOSITORY)))
+    }
+    return {RECORDED: ".+:.+|ALERTS", **raw}
+
+
 BUSY_LOAD_PER_CPU = 2.0
 ALLOWED_DRIFT = 0.1
 MONTH_SECONDS = 30 * 86400
@@ -24,7 +36,7 @@ class Write:
     """What one queue of remote write sent.
 
     Attributes:
-        name: recorded, chosen or everything.
+        name: recorded, chosen, dashboards or everything.
         samples_per_second, bytes_per_second: compressed bodies of requests, without HTTP headers.
         failed: samples that were lost.
         read_share: samples that it read, of those that were scraped and recorded meanwhile; not 1 while it is behind or

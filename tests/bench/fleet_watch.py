@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import psutil
 from tests.bench.fleet import served
-from tests.bench.fleet_figures import CHOSEN, EVERYTHING, PLAIN, RECORDED, Cost, Victoria, Write
+from tests.bench.fleet_figures import EVERYTHING, PLAIN, Cost, Victoria, Write, sent
 from tests.bench.fleet_played import PlayedPages
 from tests.bench.rules import configuration, look, scrapes
 from tests.bench.rules_page import Seen
@@ -121,14 +121,14 @@ def measured(run: Run, directory: Path, stop: threading.Event) -> Cost:
 
 
 def remote_writes(sink_address: str, victoria_url: str | None) -> list[dict[str, object]]:
-    """Remote write of the recorded series, of chosen raw ones, and of everything where a VictoriaMetrics takes it."""
+    """Remote write of the recorded series, of two choices of raw ones, and of everything to a VictoriaMetrics."""
     found: list[dict[str, object]] = [
         {
             "name": name,
             "url": f"http://{sink_address}/{name}",
             "write_relabel_configs": [{"source_labels": ["__name__"], "regex": pattern, "action": "keep"}],
         }
-        for name, pattern in (("recorded", RECORDED), ("chosen", CHOSEN))
+        for name, pattern in sent().items()
     ]
     if victoria_url:
         found.append({"name": EVERYTHING, "url": f"{victoria_url}/api/v1/write"})
@@ -173,7 +173,7 @@ def _grown(before: _Reading, after: _Reading, metric: str, **labels: str) -> flo
 def _writes(before: _Reading, after: _Reading, seconds: float) -> Iterator[Write]:
     """What each queue sent; where our own sink took it, its count of bytes is the one that counts."""
     appended = _grown(before, after, APPENDED)
-    for name in ("recorded", "chosen", EVERYTHING):
+    for name in (*sent(), EVERYTHING):
         samples = _grown(before, after, f"{SENT}_samples_total", remote_name=name)
         if not samples:
             continue

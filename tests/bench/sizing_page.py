@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.bench.fleet_cost_page import GB, GIB, MBIT, gigabytes, paragraph, row, table
-from tests.bench.fleet_figures import CHOSEN, EVERYTHING, RECORDED, FleetCosts
+from tests.bench.fleet_figures import CHOSEN, DASHBOARDS, EVERYTHING, RECORDED, FleetCosts
 
 from gpu_triage.config import DEFAULT, FULL, PROFILES, RULES
 
@@ -82,8 +82,8 @@ def _shards(costs: FleetCosts) -> Iterator[str]:
             point=True,
         )
     yield from paragraph(
-        """[Operations](operations.md#beyond-one-prometheus) has the relabeling for shards, the federation above them,
-        and the rules that belong there.""",
+        """[deploy/fleet](../deploy/fleet/README.md) has configurations for shards and for what stands above them, and
+        what does not work across shards.""",
         point=True,
     )
     yield ""
@@ -111,7 +111,8 @@ def _profile(costs: FleetCosts) -> Iterator[str]:
 def _sent(costs: FleetCosts) -> Iterator[str]:
     yield from ("## Remote write", "", "Of 1,000 hosts:", "")
     yield from table("series sent<", "Mbit/s")
-    for name, text in (("recorded", "recorded series and alerts"), ("chosen", "chosen raw series")):
+    raw = {CHOSEN: "raw series of the fleet and capacity dashboards", DASHBOARDS: "raw series of all dashboards"}
+    for name, text in {RECORDED: "recorded series and alerts", **raw}.items():
         if bits := costs.write_bits(name, 1000):
             yield row(text, f"{bits / MBIT:.1f}")
     for profile in PROFILES:
@@ -119,16 +120,9 @@ def _sent(costs: FleetCosts) -> Iterator[str]:
             yield row(f"{EVERYTHING}, profile `{profile}`", f"{bits / MBIT:.0f}")
     yield ""
     yield from paragraph(
-        "The recorded and the chosen series are enough for the capacity dashboard. To send only these:"
-    )
-    yield from (
-        "    remote_write:",
-        "      - url: https://metrics.example/api/v1/write",
-        "        write_relabel_configs:",
-        "          - source_labels: [__name__]",
-        f"            regex: {RECORDED}|{CHOSEN}",
-        "            action: keep",
-        "",
+        """[deploy/fleet](../deploy/fleet/README.md) has configurations to copy: `prometheus/shard-remote-write.yml`
+        sends the recorded series and what all dashboards read, `prometheus/above.yml` has the shorter list for the
+        fleet and capacity dashboards."""
     )
 
 

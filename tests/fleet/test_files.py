@@ -1,0 +1,138 @@
+"""The configurations of deploy/fleet: those of programs that are not run here have what is documented."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from deploy.examples.fleet import DRIFT_ALERT, OF_OTHERS, federated, fleet_files, remote_written
+from deploy.fleet.topologies import TOPOLOGIES, Part, Program
+from tests.conftest import RequiresTool
+from tests.rules.rulefile import rule_files
+
+from gpu_triage.alerting.rule_source import Alert, read_sources
+from gpu_triage.selection import metrics_of_rules
+from gpu_triage.simulator.schema import read_toml
+
+FLEET = Path(__file__).resolve().parents[2] / "deploy/fleet"
+PARTS = {part.name: part for topology in TOPOLOGIES.values() for part in topology.parts if part.config}
+DOCUMENTED = read_toml(Path(__file__).with_name("documented.toml"))
+GO_DURATION = re.compile(r"(\d+(ms|[smhdwy]))+")
+
+
+def _succeeds(*command: str | Path) -> None:
+    ended = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_what_is_handed_on_is_made_from_the_dashboards_commands_and_rules(repository: Path) -> None:
+    for path, text in fleet_files(repository).items():
+        assert (repository / path).read_text(encoding="utf-8") == text, "run `make regenerate`"
+
+
+def test_a_federating_server_gets_fewer_series_than_one_that_has_all_dashboards(repository: Path) -> None:
+    above, everywhere = set(federated(repository)), set(remote_written(repository))
+    assert above < everywhere
+    assert set(OF_OTHERS) <= above
+    assert any(name not in everywhere for name in metrics_of_rules())
+
+
+@pytest.mark.parametrize("part", PARTS.values(), ids=lambda part: part.name)
+def test_prometheus_takes_the_configuration_with_all_rules(
+    part: Part, repository: Path, tmp_path: Path, requires_tool: RequiresTool
+) -> None:
+    text = (FLEET / "prometheus" / part.config).read_text(encoding="utf-8")
+    for name, value in part.values.items():
+        assert f"${{{name}}}" in text
+        text = text.replace(f"${{{name}}}", value)
+    assert "${" not in text
+    text = text.replace("/etc/prometheus/gpu-triage/*.yml", f"{repository}/rules/recording.yml")
+    (tmp_path / "prometheus.yml").write_text(text.replace("/etc/prometheus/gpu-fleet", f"{FLEET}/rules"))
+    agent = ["--agent"] if part.program is Program.AGENT else []
+    _succeeds(requires_tool("promtool"), "check", "config", *agent, tmp_path / "prometheus.yml")
+
+
+def test_every_rule_that_needs_all_hosts_is_evaluated_above_and_dropped_below() -> None:
+    above = yaml.safe_load((FLEET / "rules/drift.yml").read_bytes())
+    assert [rule["alert"] for group in above["groups"] for rule in group["rules"]] == [DRIFT_ALERT]
+    shard = yaml.safe_load((FLEET / "prometheus/shard.yml").read_bytes())
+    dropped = [each["regex"] for each in shard["alerting"]["alert_relabel_configs"] if each["action"] == "drop"]
+    assert dropped == [DRIFT_ALERT]
+
+
+def test_the_readme_tells_of_every_alert_that_is_about_no_single_host() -> None:
+    section = (FLEET / "README.md").read_text(encoding="utf-8").split("## What does not work across shards", 1)[1]
+    rules = [rule for source in read_sources() for group in source.groups for rule in group.rules]
+    about_many = {rule.name for rule in rules if isinstance(rule, Alert) and rule.scope == "fleet"}
+    assert len(about_many) > 1
+    assert [name for name in sorted(about_many) if f"`{name}`" not in section.split("\n## ", 1)[0]] == []
+
+
+def test_vmalert_takes_the_rule_that_needs_all_hosts(requires_tool: RequiresTool) -> None:
+    servers = ["-datasource.url=http://victoria:8428", "-notifier.url=http://alertmanager:9093"]
+    _succeeds(requires_tool("vmalert"), "-dryRun", f"-rule={FLEET / 'rules/drift.yml'}", *servers)
+
+
+def _paths(node: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Parameters by their path, ``limits.accept_ha_samples``, and what they are set to."""
+    for key, value in node.items():
+        if isinstance(value, Mapping):
+            yield from _paths(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def _fits(value: Any, wanted: str | list[str]) -> bool:
+    if isinstance(wanted, list):
+        return value in wanted
+    return {
+        "boolean": lambda: isinstance(value, bool),
+        "int": lambda: isinstance(value, int) and not isinstance(value, bool),
+        "float": lambda: isinstance(value, int | float) and not isinstance(value, bool),
+        "string": lambda: isinstance(value, str) and value != "",
+        "duration": lambda: isinstance(value, str) and GO_DURATION.fullmatch(value) is not None,
+        "list of strings": lambda: isinstance(value, list) and all(isinstance(each, str) for each in value),
+        "url": lambda: re.fullmatch(r"https?://[\w.-]+(:\d+)?", value) is not None,
+        "address": lambda: re.fullmatch(r"[\w.-]+:\d+", value) is not None,
+        "flag": lambda: value is None,
+    }[wanted]()
+
+
+@pytest.mark.parametrize(("file", "schema"), [("mimir/mimir.yml", "mimir"), ("thanos/bucket.yml", "bucket")])
+def test_the_parameters_are_documented_ones(file: str, schema: str) -> None:
+    documented = DOCUMENTED[schema]
+    found = dict(_paths(yaml.safe_load((FLEET / file).read_bytes())))
+    assert [path for path, value in found.items() if not _fits(value, documented.get(path, []))] == []
+    assert found.keys() == documented.keys(), "documented.toml has what is no longer used"
+
+
+def test_thanos_gets_options_that_are_documented() -> None:
+    services = yaml.safe_load((FLEET / "thanos/compose.yml").read_bytes())["services"]
+    used = set()
+    for service in services.values():
+        component, *options = service["command"]
+        for option in options:
+            name, equals, value = option.removeprefix("--").partition("=")
+            assert _fits(value if equals else None, DOCUMENTED["thanos"][component].get(name, [])), option
+            used.add((component, name))
+    assert used == {(component, name) for component, names in DOCUMENTED["thanos"].items() for name in names}
+
+
+def test_mimir_is_told_the_labels_that_the_pair_has() -> None:
+    limits = yaml.safe_load((FLEET / "mimir/mimir.yml").read_bytes())["limits"]
+    pair = yaml.safe_load((FLEET / "prometheus/replica.yml").read_bytes())["global"]["external_labels"]
+    assert {limits["ha_cluster_label"], limits["ha_replica_label"]} == set(pair)
+    groups = [group for path in rule_files() for group in yaml.safe_load(path.read_bytes())["groups"]]
+    assert max(len(group["rules"]) for group in groups) <= limits["ruler_max_rules_per_rule_group"]
+
+
+def test_what_is_added_to_the_pair_for_mimir_is_accepted(tmp_path: Path, requires_tool: RequiresTool) -> None:
+    pair = (FLEET / "prometheus/replica.yml").read_text(encoding="utf-8").replace("${REPLICA}", "a")
+    added = (FLEET / "mimir/remote-write.yml").read_text(encoding="utf-8")
+    (tmp_path / "prometheus.yml").write_text(re.sub(r"rule_files:\n(  - .*\n)+", "", pair) + added)
+    _succeeds(requires_tool("promtool"), "check", "config", tmp_path / "prometheus.yml")
