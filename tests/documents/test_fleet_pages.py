@@ -11,6 +11,7 @@ from tests.bench.fleet_cost_page import document, gigabytes
 from tests.bench.fleet_disk import Block
 from tests.bench.fleet_figures import (
     CHOSEN,
+    DASHBOARDS,
     EVERYTHING,
     PLAIN,
     RECORDED,
@@ -19,6 +20,7 @@ from tests.bench.fleet_figures import (
     NotMeasured,
     Victoria,
     Write,
+    sent,
 )
 from tests.bench.rules_page import Scrapes
 from tests.bench.sizing_page import hosts_within, sizing, two_digits
@@ -188,10 +190,11 @@ def test_remote_write_of_everything_is_in_proportion_to_samples() -> None:
     assert COSTS.everything_bits(FULL, 1000) == pytest.approx(4000 / 15 * 1000 * 20 * 8)
 
 
-def test_the_raw_series_that_are_sent_are_those_of_the_federation(repository: Path) -> None:
-    operations = (repository / "docs" / "operations.md").read_text(encoding="utf-8")
-    assert f"'{{__name__=~\"{CHOSEN}\"}}'" in operations
-    assert f"regex: {RECORDED}|{CHOSEN}" in sizing(COSTS)
+def test_the_raw_series_that_are_sent_are_those_that_the_dashboards_read() -> None:
+    chosen, dashboards = (set(sent()[name].split("|")) for name in (CHOSEN, DASHBOARDS))
+    assert {"gpu_verdict", "gpu_info", "up"} <= chosen < dashboards
+    assert re.fullmatch(sent()[RECORDED], "name:gpu_busy:avg1d")
+    assert not re.fullmatch(sent()[DASHBOARDS], "name:gpu_busy:avg1d")
 
 
 @pytest.mark.parametrize("name", ["benchmarks-fleet.md", "sizing.md"])
