@@ -24,7 +24,7 @@ def board() -> Board:
         uid="gpu-triage-detail",
         title="GPU detail",
         description="Everything about one GPU: what it is, what it does, what limits it, what is wrong with it, who "
-        "uses it.",
+        "uses it. Where several Prometheus servers share the hosts, choose the data source that scrapes this one.",
         since="3h",
         runbooks=True,
         one_gpu=True,

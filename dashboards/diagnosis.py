@@ -40,7 +40,8 @@ def board() -> Board:
         uid=UID,
         title="GPU fast diagnosis",
         description="Why is this GPU job slow or sick? Read the verdicts from left to right; the first that is not OK "
-        "is where to start: click it, or unfold the row of its number below.",
+        "is where to start: click it, or unfold the row of its number below. Where several Prometheus servers share "
+        "the hosts, choose the data source that scrapes this one.",
         since="3h",
         runbooks=True,
         rows=(
