@@ -73,6 +73,28 @@ def test_the_readme_tells_of_every_alert_that_is_about_no_single_host() -> None:
     assert [name for name in sorted(about_many) if f"`{name}`" not in section.split("\n## ", 1)[0]] == []
 
 
+def test_every_alert_about_a_server_has_its_section_in_the_readme() -> None:
+    readme = (FLEET / "README.md").read_text(encoding="utf-8")
+    rules = [
+        rule
+        for path in (FLEET / "rules").glob("*.yml")
+        if path.name != "drift.yml"
+        for group in yaml.safe_load(path.read_bytes())["groups"]
+        for rule in group["rules"]
+    ]
+    assert len(rules) > 1
+    for rule in rules:
+        assert f"\n### {rule['alert']}\n" in readme
+        assert rule["annotations"]["runbook_url"] == f"deploy/fleet/README.md#{rule['alert'].lower()}"
+
+
+def test_every_job_that_an_alert_is_about_is_scraped() -> None:
+    jobs = set(re.findall(r'up\{job="([^"]+)"\}', (FLEET / "rules/servers.yml").read_text(encoding="utf-8")))
+    configurations = [yaml.safe_load(path.read_bytes()) for path in (FLEET / "prometheus").glob("*.yml")]
+    scraped = {job["job_name"] for config in configurations for job in config.get("scrape_configs", ())}
+    assert jobs == scraped - {"gpu-triage"}
+
+
 def test_vmalert_takes_the_rule_that_needs_all_hosts(requires_tool: RequiresTool) -> None:
     servers = ["-datasource.url=http://victoria:8428", "-notifier.url=http://alertmanager:9093"]
     _succeeds(requires_tool("vmalert"), "-dryRun", f"-rule={FLEET / 'rules/drift.yml'}", *servers)

@@ -11,7 +11,8 @@ import yaml
 from tests.conftest import RequiresTool
 from tests.rules.promtool import Alert, Run, ask
 
-RULES = Path(__file__).resolve().parents[2] / "deploy/fleet/rules/servers.yml"
+FOLDER = Path(__file__).resolve().parents[2] / "deploy/fleet/rules"
+RULES = (FOLDER / "servers.yml", FOLDER / "agents.yml")
 GONE = math.nan
 """A sample that a scrape did not find any more."""
 UP, DOWN = 1.0, 0.0
@@ -25,11 +26,11 @@ Firing = Callable[[str, dict[str, list[float]], tuple[int, ...]], list[tuple[Ale
 def firing(requires_tool: RequiresTool, tmp_path: Path) -> Firing:
     """Which alerts of a name fire at each of some minutes, for series with a value a minute."""
     promtool = requires_tool("promtool")
-    groups = tuple(group["name"] for group in yaml.safe_load(RULES.read_bytes())["groups"])
+    groups = tuple(group["name"] for path in RULES for group in yaml.safe_load(path.read_bytes())["groups"])
 
     def at(alert: str, series: dict[str, list[float]], minutes: tuple[int, ...]) -> list[tuple[Alert, ...]]:
         moments = tuple((alert, minute * 60.0) for minute in minutes)
-        answers = ask(promtool, Run((RULES,), groups, 60.0, series, alerts=moments), tmp_path)
+        answers = ask(promtool, Run(RULES, groups, 60.0, series, alerts=moments), tmp_path)
         return [answers.alerts[moment] for moment in moments]
 
     return at
@@ -61,6 +62,13 @@ def test_a_replica_that_is_down_for_five_minutes_is_a_ticket(firing: Firing) -> 
     assert [(each.labels["instance"], each.labels["severity"]) for each in down] == [("replica-a:9090", "warning")]
 
 
+def test_the_server_that_has_all_hosts_is_a_ticket_too(firing: Firing) -> None:
+    series = {'up{job="gpu-fleet",instance="above:9090"}': [UP] * 10 + [DOWN] * 10}
+    before, down = firing("GpuFleetServerDown", series, (14, 16))
+    assert before == ()
+    assert [(each.labels["instance"], each.labels["severity"]) for each in down] == [("above:9090", "warning")]
+
+
 def test_a_site_that_sends_nothing_is_told_until_twelve_hours_have_passed(firing: Firing) -> None:
     # A sender that dies leaves no marker: its series are found for five more minutes.
     series = {
@@ -82,5 +90,5 @@ def test_hosts_that_are_down_do_not_silence_their_site(firing: Firing) -> None:
 
 def test_nothing_is_told_where_no_such_servers_are_scraped(firing: Firing) -> None:
     series = {'up{job="gpu-triage",instance="gpu-1:9836"}': [UP] * 20, 'up{job="node",instance="a"}': [DOWN] * 20}
-    for alert in ("GpuShardSilent", "GpuReplicaDown", "GpuAgentSilent"):
+    for alert in ("GpuShardSilent", "GpuReplicaDown", "GpuFleetServerDown", "GpuAgentSilent"):
         assert firing(alert, series, (15,)) == [()]
