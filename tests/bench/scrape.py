@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import http.client
+import http
 import itertools
+import socket
 import time
 from dataclasses import dataclass
+
+import httptools
 
 HEADERS = {
     "Accept": "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
@@ -14,6 +17,7 @@ HEADERS = {
     "User-Agent": "Prometheus/bench",
     "X-Prometheus-Scrape-Timeout-Seconds": "10",
 }
+_AT_ONCE_BYTES = 1 << 18
 TIMEOUT_SECONDS = 10.0
 GOLDEN_RATIO = 0.6180339887
 
@@ -62,6 +66,69 @@ class PageSize:
     gzip_bytes: int
 
 
+class Connection:
+    """Asks 127.0.0.1 for /metrics, over one connection for as long as the server keeps it.
+
+    It does little more than Prometheus does in Go, because the C of httptools parses the answers: the server is what is
+    measured.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._socket: socket.socket | None = None
+        self._body: list[bytes] = []
+        self._complete = False
+
+    def get(self, headers: dict[str, str]) -> tuple[int, bytes]:
+        """Status and body of an answer.
+
+        Raises:
+            OSError: nobody answers, not in time, or not in HTTP; the next call connects anew.
+        """
+        kept = False
+        try:
+            status, kept = self._ask(headers)
+        except httptools.HttpParserError as error:
+            raise OSError(f"port {self._port}: {error}") from error
+        finally:
+            if not kept:
+                self.close()
+        return status, b"".join(self._body)
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def on_body(self, part: bytes) -> None:
+        """Called by the parser."""
+        self._body.append(part)
+
+    def on_message_complete(self) -> None:
+        """Called by the parser."""
+        self._complete = True
+
+    def _ask(self, headers: dict[str, str]) -> tuple[int, bool]:
+        """Status of the answer, and whether the connection is kept."""
+        if self._socket is None:
+            self._socket = socket.create_connection(("127.0.0.1", self._port), TIMEOUT_SECONDS)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        lines = (f"{name}: {value}\r\n" for name, value in headers.items())
+        self._body, self._complete = [], False
+        parser = httptools.HttpResponseParser(self)
+        self._socket.sendall(f"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n{''.join(lines)}\r\n".encode())
+        while not self._complete:
+            received = self._socket.recv(_AT_ONCE_BYTES)
+            if not received:
+                # Without a length, the end of the connection is that of the body.
+                if parser.get_status_code() and self._body:
+                    return parser.get_status_code(), False
+                raise OSError(f"port {self._port} closed the connection")
+            parser.feed_data(received)
+        return parser.get_status_code(), parser.should_keep_alive()
+
+
 def scrape_for(port: int, seconds: float, interval: float, begin: float | None = None) -> Scrapes:
     """Scrape for a time.
 
@@ -72,7 +139,7 @@ def scrape_for(port: int, seconds: float, interval: float, begin: float | None =
             it, so that over time they meet the exporter at every phase of its second. 0 for no pause at all.
         begin: when, on the monotonic clock that processes share; at once if None.
     """
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_SECONDS)
+    connection = Connection(port)
     started = time.monotonic() if begin is None else begin
     latencies: list[float] = []
     failures = 0
@@ -84,9 +151,8 @@ def scrape_for(port: int, seconds: float, interval: float, begin: float | None =
         time.sleep(max(0.0, due - now))
         sent = time.perf_counter()
         try:
-            status, _ = _get(connection, HEADERS)
-        except (OSError, http.client.HTTPException):
-            connection.close()
+            status, _ = connection.get(HEADERS)
+        except OSError:
             status = 0
         if status == http.HTTPStatus.OK:
             latencies.append((time.perf_counter() - sent) * 1000.0)
@@ -130,19 +196,11 @@ def page_size(port: int) -> PageSize:
 
 
 def _body(port: int, headers: dict[str, str]) -> bytes:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_SECONDS)
+    connection = Connection(port)
     try:
-        status, body = _get(connection, headers)
-    except http.client.HTTPException as error:
-        raise OSError(f"port {port}: {error}") from error
+        status, body = connection.get(headers)
     finally:
         connection.close()
     if status != http.HTTPStatus.OK:
         raise OSError(f"port {port} answers {status}")
     return body
-
-
-def _get(connection: http.client.HTTPConnection, headers: dict[str, str]) -> tuple[int, bytes]:
-    connection.request("GET", "/metrics", headers=headers)
-    response = connection.getresponse()
-    return response.status, response.read()

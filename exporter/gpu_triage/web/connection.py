@@ -171,14 +171,14 @@ class Connection(asyncio.Protocol):
             headers[b"connection"] = b"close"
         reason = HTTPStatus(answer.status).phrase.encode("ascii")
         body = b"" if self._method == b"HEAD" else answer.body
-        for event in (
+        events = (
             h11.Response(status_code=answer.status, headers=list(headers.items()), reason=reason),
             h11.Data(data=body),
             h11.EndOfMessage(),
-        ):
-            # Not writelines: up to Python 3.12.8 it says nothing when the client does not read.
-            if data := self._http.send(event):
-                self.transport.write(data)
+        )
+        # At once: head and body apart would wake the client twice. Not writelines: up to Python 3.12.8 it says nothing
+        # when the client does not read.
+        self.transport.write(b"".join([self._http.send(event) or b"" for event in events]))
 
     def _finish_answer(self) -> None:
         self._answering, self._answer_written = None, False
