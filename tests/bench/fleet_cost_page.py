@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
-from tests.bench.fleet_figures import CHOSEN, EVERYTHING, PLAIN, RECORDED, Cost, FleetCosts, Write
+from tests.bench.fleet_figures import CHOSEN, DASHBOARDS, EVERYTHING, PLAIN, RECORDED, Cost, FleetCosts, Write
 
 from gpu_triage.config import DEFAULT, PROFILES
 
@@ -185,7 +185,8 @@ def _sent(costs: FleetCosts) -> Iterator[str]:
         "hosts", "profile<", "series sent<", "samples/s", "bytes per sample", "Mbit/s", "failed samples", "kept up<"
     )
     for cost in _ordered(list(costs.costs)):
-        yield from (_write(cost, write) for write in cost.writes if cost.kind == PLAIN or write.name == EVERYTHING)
+        own = [write for write in cost.writes if cost.kind == PLAIN or write.name in {DASHBOARDS, EVERYTHING}]
+        yield from (_write(cost, write) for write in own)
     yield ""
     yield from paragraph(
         """*recorded* is what the rules record and their alerts; *chosen* the raw series of the fleet and capacity

@@ -177,7 +177,7 @@ class FleetCosts:
 
     def write_bits(self, name: str, hosts: float) -> float | None:
         """Bits per second of a queue, in proportion to the largest run in which it kept up; None if it did in none."""
-        found = [(cost.hosts, cost.write(name)) for cost in self.plain]
+        found = [(cost.hosts, cost.write(name)) for cost in self.costs]
         kept_up = [(size, write.bytes_per_second) for size, write in found if write and write.kept_up]
         if not kept_up:
             return None
