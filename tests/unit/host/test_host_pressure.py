@@ -82,4 +82,4 @@ def test_any_text_is_a_pressure_or_a_value_error(text: str) -> None:
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
 def test_totals_round_trip(some: int, full: int) -> None:
     text = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={some}\nfull avg10=0.00 total={full}\n"
-    assert parse_pressure(text) == {"some": some / 1e6, "full": full / 1e6}
+    assert parse_pressure(text) == {"some": some / 1_000_000, "full": full / 1_000_000}
