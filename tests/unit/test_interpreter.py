@@ -11,8 +11,11 @@ from gpu_triage.web.crowd import http_date
 
 pytestmark = pytest.mark.slow
 
-HEAVY = ("ssl", "hashlib", "prometheus_client", "http.client", "psutil", "yaml", "email", "statistics", "unittest")
-"""What most exporters never need: HTTPS, a baseline, jobs' files, processes, a configuration file."""
+HEAVY = (
+    *("ssl", "hashlib", "prometheus_client", "http.client", "psutil", "yaml", "email", "statistics", "unittest"),
+    "difflib",
+)
+"""What most exporters never need: HTTPS, a baseline, jobs' files, processes, a configuration file, mistakes in one."""
 
 
 def run(program: str) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from gpu_triage.documents.files import parse_json, parse_toml, parse_yaml, read_file, reason_of, write_file
 from gpu_triage.documents.hints import AtMost, Between, Key, Keyed, Matching, Parsed, Secret, Tagged
-from gpu_triage.documents.place import Place, Text, quoted, raised_as, suggestion
+from gpu_triage.documents.place import Place, Text, nearest, quoted, raised_as, suggestion
 from gpu_triage.documents.values import read_value
 
 __all__ = [
@@ -30,6 +30,7 @@ __all__ = [
     "Secret",
     "Tagged",
     "Text",
+    "nearest",
     "parse_json",
     "parse_toml",
     "parse_yaml",

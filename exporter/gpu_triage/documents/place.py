@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final
 
 from gpu_triage.errors import DocumentError
@@ -65,11 +64,18 @@ def _plain(key: str) -> str:
     return str(key) if key and key.isprintable() and " " not in key and len(key) <= _LONGEST_SHOWN else quoted(key)
 
 
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """The known word that was probably meant; None where none is like it."""
+    from difflib import get_close_matches  # noqa: PLC0415 - for mistakes alone; a daemon has no memory to spare for it
+
+    return next(iter(get_close_matches(word, known, n=1)), None)
+
+
 def suggestion(key: str, known: Iterable[str], otherwise: str = "") -> str:
     """What to write instead of an unknown key: the nearest known one, or all, or where too many are listed."""
     names = list(known)
-    if close := get_close_matches(key, names, n=1):
-        return f"did you mean {close[0]}?"
+    if close := nearest(key, names):
+        return f"did you mean {close}?"
     return otherwise if otherwise and len(names) > _MOST_LISTED else f"known are {', '.join(names) or 'none'}"
 
 

@@ -10,7 +10,6 @@ import dataclasses
 import re
 import types
 from collections.abc import Callable, Iterable, Mapping, Sized
-from difflib import get_close_matches
 from functools import lru_cache, partial
 from typing import (
     Annotated,
@@ -27,7 +26,7 @@ from typing import (
 )
 
 from gpu_triage.documents.hints import AtMost, Between, Key, Keyed, Matching, Parsed, Secret, Tagged
-from gpu_triage.documents.place import Place, Text, quoted, suggestion
+from gpu_triage.documents.place import Place, Text, nearest, quoted, suggestion
 from gpu_triage.errors import DocumentError
 
 T = TypeVar("T")
@@ -253,8 +252,8 @@ def _scalar(hint: Any, rules: _Rules) -> _Reader:
         plain = None if isinstance(value, (dict, list)) else _plain(hint, value)
         if plain is None or not all(_obeys(plain, rule) for rule in rules):
             choices = get_args(hint) if isinstance(value, str) else ()
-            close = get_close_matches(value, map(str, choices), n=1) if choices else ()
-            right = f"did you mean {close[0]}?" if close else f"write {_described(hint, rules)}"
+            close = nearest(value, map(str, choices)) if choices else None
+            right = f"did you mean {close}?" if close else f"write {_described(hint, rules)}"
             raise _Wrong(f"{_shown(value, rules)}{right}")
         return float(plain) if hint is float else plain
 

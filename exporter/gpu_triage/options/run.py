@@ -7,10 +7,10 @@ import os
 import sys
 import traceback
 from collections.abc import Iterable, Sequence
-from difflib import get_close_matches
 
 import click
 
+from gpu_triage.documents import nearest
 from gpu_triage.errors import BaselineError, DocumentError, GpuTriageError, PrometheusUnavailable
 from gpu_triage.options.option import Option
 
@@ -101,8 +101,8 @@ def _explained(error: click.ClickException) -> str:
 
 
 def _nearest(name: str, known: Iterable[str], help_command: str) -> str:
-    close = get_close_matches(name, known, n=1)
-    return f"did you mean {close[0]}?" if close else f"{help_command} lists them"
+    close = nearest(name, known)
+    return f"did you mean {close}?" if close else f"{help_command} lists them"
 
 
 def _flags(context: click.Context | None) -> dict[str, click.Parameter]:
