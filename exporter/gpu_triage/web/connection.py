@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import cast
+from typing import Final, cast
 from urllib.parse import unquote
 
 import h11
@@ -15,6 +15,10 @@ from gpu_triage.web.crowd import Crowd, Limits
 from gpu_triage.web.messages import Answer, Request, text
 
 logger = logging.getLogger(__name__)
+
+_COPIED_BYTES: Final = 64 * 1024
+"""Up to this size, head and body are sent as one: apart, they wake the client twice. A larger page is not copied: all
+who do not read it share it."""
 
 Responder = Callable[[Request], Awaitable[Answer]]
 
@@ -176,9 +180,12 @@ class Connection(asyncio.Protocol):
             h11.Data(data=body),
             h11.EndOfMessage(),
         )
-        # At once: head and body apart would wake the client twice. Not writelines: up to Python 3.12.8 it says nothing
-        # when the client does not read.
-        self.transport.write(b"".join([self._http.send(event) or b"" for event in events]))
+        parts = [part for event in events if (part := self._http.send(event))]
+        if len(body) <= _COPIED_BYTES:
+            parts = [b"".join(parts)]
+        # Not writelines: up to Python 3.12.8 it says nothing when the client does not read.
+        for part in parts:
+            self.transport.write(part)
 
     def _finish_answer(self) -> None:
         self._answering, self._answer_written = None, False
