@@ -13,7 +13,8 @@ import yaml
 from deploy.examples.fleet import DRIFT_ALERT, OF_OTHERS, federated, fleet_files, remote_written
 from deploy.fleet.topologies import TOPOLOGIES, Part, Program
 from tests.conftest import RequiresTool
-from tests.rules.rulefile import rule_files
+from tests.rules.expressions import uses
+from tests.rules.rulefile import read_rules, rule_files
 
 from gpu_triage.alerting.rule_source import Alert, read_sources
 from gpu_triage.selection import metrics_of_rules
@@ -63,6 +64,13 @@ def test_every_rule_that_needs_all_hosts_is_evaluated_above_and_dropped_below() 
     shard = yaml.safe_load((FLEET / "prometheus/shard.yml").read_bytes())
     dropped = [each["regex"] for each in shard["alerting"]["alert_relabel_configs"] if each["action"] == "drop"]
     assert dropped == [DRIFT_ALERT]
+
+
+def test_what_is_evaluated_above_is_made_of_what_is_handed_on(repository: Path) -> None:
+    files = (FLEET / "rules/drift.yml", FLEET / "rules/servers.yml")
+    asked = {use.metric for rule in read_rules(files) for query in (rule.expr, *rule.queries()) for use in uses(query)}
+    assert {"up", "gpu_driver_info"} <= asked
+    assert asked <= set(federated(repository))
 
 
 def test_the_readme_tells_of_every_alert_that_is_about_no_single_host() -> None:
