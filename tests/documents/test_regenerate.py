@@ -30,6 +30,7 @@ GENERATORS = ("alerting rules", "test_told", "docs", "dashboards", "chart", "exa
 """In the order in which they read what the one before wrote."""
 
 
+@pytest.mark.slow
 def test_only_tests_that_write_files_run(tmp_path: Path, repository: Path) -> None:
     shutil.copy(repository / "tests" / "conftest.py", tmp_path)
     (tmp_path / "test_sample.py").write_text(SAMPLE)

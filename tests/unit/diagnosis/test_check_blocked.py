@@ -80,6 +80,7 @@ def test_the_least_severe_finding_that_fails_is_chosen(tmp_path: Path) -> None:
     assert report.exit_code(Severity.WARNING) == EXIT_FINDINGS
 
 
+@pytest.mark.slow
 def test_in_real_time_it_sees_the_same_through_threads_and_says_how_far_it_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +95,7 @@ def test_in_real_time_it_sees_the_same_through_threads_and_says_how_far_it_is(
     assert err.endswith("\r\x1b[K")
 
 
+@pytest.mark.slow
 def test_in_real_time_it_gives_a_driver_up_that_hangs(tmp_path: Path) -> None:
     with simulated_machine(scenario_with(tmp_path, "idle-downshift", HANG)) as simulated:
         report = measure(simulated.machine, Config(), 600.0, patience_seconds=0.5).report

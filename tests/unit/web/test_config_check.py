@@ -86,6 +86,7 @@ def test_a_certificate_that_is_not_there_is_a_mistake(tmp_path: Path, capsys: py
     assert str(tmp_path / "gone.pem") in line
 
 
+@pytest.mark.slow
 def test_the_driver_tells_its_versions_and_one_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
     host = StandIn(tmp_path, gpus=1)
     command = [sys.executable, "-c", f"from {versions.__name__} import *; print(versions_in_words(float(sys.argv[1])))"]

@@ -188,6 +188,7 @@ def test_a_client_that_sends_byte_by_byte_wins_no_time() -> None:
             send_on(client)
 
 
+@pytest.mark.slow
 def test_an_idle_connection_outlives_the_request_deadline_and_ends_in_time() -> None:
     with serving(Limits(request_seconds=0.1, idle_seconds=1)) as connect:
         client = connect()

@@ -221,6 +221,7 @@ def test_a_client_that_does_not_read_its_page_is_cut_in_time(tmp_path: Path) -> 
             send_on(stalled)
 
 
+@pytest.mark.slow
 def test_a_slow_handshake_leaves_the_first_request_its_full_time(tmp_path: Path) -> None:
     with (
         serving(tmp_path, Authority(tmp_path).server(), Limits(request_seconds=2)) as running,

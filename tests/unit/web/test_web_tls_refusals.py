@@ -82,6 +82,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("case", REFUSED.values(), ids=REFUSED)
+@pytest.mark.slow
 def test_a_refused_client_sees_the_alert_and_the_log_names_the_cause_once(
     tmp_path: Path, case: Refused, caplog: Logged
 ) -> None:
