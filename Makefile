@@ -64,7 +64,7 @@ QUICKLY := $(BIN)/pytest --quiet --exitfirst -m 'not slow'
 
 .PHONY: quick
 quick: $(DEV) ## before each commit, about a minute: lint, types, generated files and quick tests
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target quick-documents quick-unit-2 quick-unit-1 quick-lint
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target quick-documents quick-unit-2 quick-unit-1 quick-lint
 
 .PHONY: quick-lint quick-unit-1 quick-unit-2 quick-documents
 quick-lint: lint types

@@ -68,6 +68,7 @@ def test_amlint_finds_nothing_in_the_example_with_and_without_the_rules(reposito
         assert "No issues found" in _run(AMLINT, "check", "--strict", *options, repository / ALERTMANAGER)
 
 
+@pytest.mark.slow
 def test_every_alert_goes_to_the_receiver_of_its_severity(repository: Path, requires_tool: RequiresTool) -> None:
     amtool = requires_tool("amtool")
     receivers = {"critical": "gpu-pager", "warning": "gpu-tickets", "info": "gpu-context", "none": "gpu-dead-man"}
@@ -80,6 +81,7 @@ def test_every_alert_goes_to_the_receiver_of_its_severity(repository: Path, requ
         assert _receiver(amtool, config, labels) == "gpu-tickets", "an unknown severity is never dropped"
 
 
+@pytest.mark.slow
 def test_the_readme_says_where_each_alert_goes(repository: Path, requires_tool: RequiresTool) -> None:
     amtool = requires_tool("amtool")
     rows = ROW.findall((repository / "deploy/alertmanager/README.md").read_text(encoding="utf-8"))

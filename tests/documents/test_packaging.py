@@ -31,6 +31,7 @@ def pyproject(repository: Path) -> dict[str, Any]:
     return tomllib.loads((repository / "pyproject.toml").read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_the_wheel_carries_every_file_of_the_package(wheel: Path, repository: Path) -> None:
     package = repository / "exporter" / "gpu_triage"
     sources = {
@@ -45,18 +46,21 @@ def test_the_wheel_carries_every_file_of_the_package(wheel: Path, repository: Pa
     assert packed == sources
 
 
+@pytest.mark.slow
 def test_the_wheel_carries_the_manual_pages(wheel: Path, repository: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name.rpartition("/share/man/man1/")[2] for name in archive.namelist() if "/share/man/man1/" in name}
     assert packed == {path.name for path in (repository / "docs/man").glob("*.1")} != set()
 
 
+@pytest.mark.slow
 def test_the_wheel_carries_the_licence(wheel: Path, repository: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         licences = [name for name in archive.namelist() if name.endswith("/licenses/LICENSE")]
         assert [archive.read(name) for name in licences] == [(repository / "LICENSE").read_bytes()]
 
 
+@pytest.mark.slow
 def test_the_installed_command_runs_from_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
     target = tmp_path / "site"
     install(sys.executable, "--no-deps", "--offline", "--target", str(target), str(wheel))
