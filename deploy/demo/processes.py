@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import random
 import socket
 import subprocess
 import time
@@ -14,6 +15,9 @@ from pathlib import Path
 _READY_WITHIN_SECONDS = 60.0
 _END_WITHIN_SECONDS = 10.0
 _LAST_CHARACTERS = 2000
+# Below those that the kernel gives to clients' connections.
+_PORTS = range(20_000, 32_000)
+_claims: list[socket.socket] = []
 
 
 class StackError(Exception):
@@ -122,8 +126,23 @@ def answers(url: str) -> bool:
 
 
 def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on now, and that nobody else is given while this program runs.
+
+    The kernel's own choice would not do: before the server listens, a client's connection may be given the same port.
+
+    Raises:
+        StackError: all are taken.
+    """
+    for port in random.sample(_PORTS, len(_PORTS)):
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            # Other programs that ask for a port see the claim; it ends with this process.
+            claim.bind(f"\0gpu-triage-port-{port}")
+            with socket.socket() as probe:
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            claim.close()
+        else:
+            _claims.append(claim)
+            return port
+    raise StackError(f"no port between {_PORTS[0]} and {_PORTS[-1]} is free on 127.0.0.1")

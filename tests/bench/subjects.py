@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from deploy.demo.processes import free_port
 from tests.bench import scrape
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -131,7 +131,7 @@ def running(subject: Subject, scenario: Path, logs: Path, meter: Path | None = N
     Raises:
         RuntimeError: it does not come up; with the end of what it logged.
     """
-    port = _free_port()
+    port = free_port()
     template = subject.command if meter is None else subject.metered_command
     if template is None:
         raise ValueError(f"{subject.name} has no stand-in to meter")
@@ -170,12 +170,6 @@ def _came_up(process: subprocess.Popen[bytes], port: int, text: str) -> bool:
             pass
         time.sleep(0.2)
     return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _peer_python() -> Path:

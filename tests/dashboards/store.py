@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from deploy.demo.processes import free_port
 from tests.dashboards.fleet import STEP_SECONDS, Fleet
-from tests.e2e.processes import WAIT_SECONDS, end, free_port, wait_for
+from tests.e2e.processes import WAIT_SECONDS, end, wait_for
 
 from gpu_triage.simulator.history import write_openmetrics
 

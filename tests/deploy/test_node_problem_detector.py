@@ -12,7 +12,8 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from tests.e2e.processes import Exporter, exporter, free_port, wait_for
+from deploy.demo.processes import free_port
+from tests.e2e.processes import Exporter, exporter, wait_for
 from tests.rig import scenario_with
 
 pytestmark = pytest.mark.slow

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.processes import Exporter, exporter, free_port, wait_for
+from deploy.demo.processes import free_port
+from tests.e2e.processes import Exporter, exporter, wait_for
 from tests.rig import scenario_with
 
 pytestmark = [

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from deploy.demo.processes import free_port
 from tests.conftest import RequiresTool
-from tests.e2e.processes import end, free_port, wait_for
+from tests.e2e.processes import end, wait_for
 
 Labels = dict[str, str]
 

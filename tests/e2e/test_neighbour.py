@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
+from deploy.demo.processes import free_port
 from prometheus_client.parser import text_string_to_metric_families
-from tests.e2e.processes import WAIT_SECONDS, Exporter, end, exporter, free_port, wait_for
+from tests.e2e.processes import WAIT_SECONDS, Exporter, end, exporter, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from deploy.demo.processes import free_port
 from tests.bench.fleet_disk import json_lines
 from tests.dashboards.fleet import STEP_SECONDS, Fleet, families_of, joined, scraped, with_rules
 from tests.dashboards.store import Store
-from tests.e2e.processes import end, free_port, wait_for
+from tests.e2e.processes import end, wait_for
 from tests.rules.cases import load_any
 
 from gpu_triage.simulator.history import History, SeriesKey

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 import yaml
+from deploy.demo.processes import free_port
 from tests.conftest import RequiresTool
-from tests.e2e.processes import end, free_port, wait_for
+from tests.e2e.processes import end, wait_for
 
 from gpu_triage.cli import group
 from gpu_triage.errors import PrometheusUnavailable
