@@ -7,6 +7,7 @@ The name may hold brackets and spaces; proc(5) counts the fields behind it from 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -40,6 +41,11 @@ class ProcessStat(NamedTuple):
     started_ticks: int
     virtual_bytes: int
     resident_pages: int
+
+
+def read_process_stats(procfs: Path, pids: Iterable[int]) -> dict[int, ProcessStat | None]:
+    """The stat of each of these processes, as `read_process_stat` reads it."""
+    return {pid: read_process_stat(f"{procfs}/{pid}") for pid in pids}
 
 
 def read_process_stat(folder: Path | str) -> ProcessStat | None:

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 import psutil
 
 from gpu_triage.kernel.files import parse_cpu_list, text_of
-from gpu_triage.kernel.process_stat import read_process_stat
+from gpu_triage.kernel.process_stat import ProcessStat
 from gpu_triage.processes.pids import (
     Owner,
     ProcessFacts,
@@ -62,29 +62,31 @@ class ProcessFactsReader:
 
     Start time and name tell whether a PID is still the process it was: a later one under that PID started later, and
     one that executed another program has its name. Its user, cgroup and CPUs may change all the same, hence the limit.
-    To tell them takes one read of ``/proc/PID/stat``, so that processes which stay cost little.
+    ``/proc/PID/stat`` tells them, so that processes which stay cost little.
     """
 
     def __init__(self) -> None:
         self._kept: dict[int, _Kept] = {}
 
-    def read(self, procfs: Path, pids: Collection[int], now: float) -> Mapping[int, ProcessFacts | None]:
+    def read(
+        self, procfs: Path, stats: Mapping[int, ProcessStat | None], now: float
+    ) -> Mapping[int, ProcessFacts | None]:
         """Facts by PID; None where there is no such process, or it ended or gave way to another meanwhile.
 
-        Whoever is not asked for is forgotten. Source: ``/proc/PID/{stat,comm,status,cgroup}``, sched_getaffinity(2).
+        Whoever is not asked for is forgotten. Source: ``/proc/PID/{comm,status,cgroup}``, sched_getaffinity(2).
 
         Args:
             procfs: root of procfs.
-            pids: as that procfs counts them (see `names_are_host_pids`).
+            stats: of each process by PID, as that procfs counts them (see `names_are_host_pids`).
             now: monotonic seconds.
         """
         # A global of psutil's; but a process has one machine, so all its lanes set the same.
         psutil.PROCFS_PATH = str(procfs)
         kept, self._kept = self._kept, {}
-        facts: dict[int, ProcessFacts | None] = dict.fromkeys(pids)
+        facts: dict[int, ProcessFacts | None] = dict.fromkeys(stats)
         user_names: Mapping[int, str] | None = None
-        for pid in pids:
-            identity, known = _identity(procfs, pid), kept.get(pid)
+        for pid, stat in stats.items():
+            identity, known = _identity(stat), kept.get(pid)
             if known is None or known.identity != identity or now - known.read_at >= _KEPT_SECONDS:
                 process = _process(pid)
                 if process is None:
@@ -117,8 +119,7 @@ def _process(pid: int) -> psutil.Process | None:
     return _known(lambda: psutil.Process(pid))
 
 
-def _identity(procfs: Path, pid: int) -> _Identity | None:
-    stat = read_process_stat(f"{procfs}/{pid}")
+def _identity(stat: ProcessStat | None) -> _Identity | None:
     return _Identity(stat.name, stat.started_ticks) if stat else None
 
 

@@ -13,6 +13,7 @@ from gpu_triage.gpu.mig_uuids import read_mig_uuids
 from gpu_triage.gpu.modes import mig_mode
 from gpu_triage.host.numa import read_numa_nodes
 from gpu_triage.kernel.pci_bus import numa_node_of
+from gpu_triage.kernel.process_stat import ProcessStat, read_process_stats
 from gpu_triage.machine import Workload, dra_name
 from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.processes import vitals as process_vitals
@@ -174,17 +175,18 @@ class ProcessesReader:
         judge = _LocalityJudge(gpu)
         workloads = _WorkloadFinder(gpu)
         shown = listed.processes[: self._most]
-        facts = self._facts_of(gpu, shown)
-        vitals = self._vitals.read(gpu.machine.procfs, [pid for pid, each in facts.items() if each], gpu.at)
+        stats = self._stats_of(gpu, shown)
+        facts = self._facts_of(gpu, stats)
+        vitals = self._vitals.read(gpu.machine.procfs, {pid: stats[pid] for pid in stats if facts[pid]}, gpu.at)
         processes = tuple(
             ProcessReading(
                 pid=process.pid,
                 is_compute=process.is_compute,
                 memory_bytes=process.memory_bytes,
                 sm_utilization_ratio=None if utilization is None else utilization.get(process.pid, 0.0),
-                facts=facts[process.pid],
-                locality=judge.locality(facts[process.pid]),
-                workload=workloads.workload(process, facts[process.pid]),
+                facts=facts.get(process.pid),
+                locality=judge.locality(facts.get(process.pid)),
+                workload=workloads.workload(process, facts.get(process.pid)),
                 vitals=vitals.get(process.pid),
             )
             for process in shown
@@ -203,17 +205,20 @@ class ProcessesReader:
             self._sees_all = sees_every_process(gpu.machine.procfs)
         return self._sees_all
 
-    def _facts_of(self, gpu: GpuRound, processes: Sequence[ListedProcess]) -> Mapping[int, ProcessFacts | None]:
-        pids = [process.pid for process in processes]
+    def _stats_of(self, gpu: GpuRound, processes: Sequence[ListedProcess]) -> Mapping[int, ProcessStat | None]:
         # In a PID namespace of its own, procfs has other processes under these PIDs.
-        if not pids or names_are_host_pids(gpu.machine.procfs) is False:
-            return dict.fromkeys(pids)
+        seen = processes if processes and names_are_host_pids(gpu.machine.procfs) is not False else ()
+        return read_process_stats(gpu.machine.procfs, [process.pid for process in seen])
+
+    def _facts_of(self, gpu: GpuRound, stats: Mapping[int, ProcessStat | None]) -> Mapping[int, ProcessFacts | None]:
+        if not stats:
+            return {}
         if self._facts is None:
             # Not before there is a process: psutil takes 10 ms and half a megabyte.
             from gpu_triage.processes.facts import ProcessFactsReader  # noqa: PLC0415
 
             self._facts = ProcessFactsReader()
-        return self._facts.read(gpu.machine.procfs, pids, gpu.at.monotonic)
+        return self._facts.read(gpu.machine.procfs, stats, gpu.at.monotonic)
 
     def _utilization(self, inquiry: Inquiry, wall: float) -> Mapping[int, float | None] | None:
         """Latest share of time by PID, None for junk; a process without a new sample ran nothing and is not in it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, NamedTuple
@@ -120,18 +120,17 @@ class ProcessVitalsReader:
         self._known: dict[int, _Known] = {}
         self._boot_at: float | None = None
 
-    def read(self, procfs: Path, pids: Collection[int], at: Moment) -> Mapping[int, ProcessVitals]:
-        """How these processes fare; one that is gone or whose stat cannot be understood is not in it.
+    def read(self, procfs: Path, stats: Mapping[int, ProcessStat | None], at: Moment) -> Mapping[int, ProcessVitals]:
+        """How processes fare, whose stats these are; one that is gone or whose stat was not understood is not in it.
 
         Whoever is not asked for is forgotten. Source: ``/proc/PID/{stat,task,wchan}``.
         """
         known, self._known = self._known, {}
         found: dict[int, ProcessVitals] = {}
-        for pid in pids:
-            folder = f"{procfs}/{pid}"
-            stat = read_process_stat(folder)
+        for pid, stat in stats.items():
             if stat is None:
                 continue
+            folder = f"{procfs}/{pid}"
             before = known.get(pid)
             if before is None or before.started != stat.started_ticks:
                 before = _Known(stat.started_ticks, at.monotonic, {})

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.faults.rows_files import DAMAGES, UNREADABLE
 
+from gpu_triage.kernel.process_stat import read_process_stats
 from gpu_triage.processes.facts import ProcessFactsReader, parse_cgroup
 from gpu_triage.processes.pids import Owner, ProcessFacts, counts_as_this_process, names_are_host_pids, parse_status
 
@@ -52,7 +53,7 @@ def process(host: HostTree, pid: int = 4242, **files: str) -> None:
 
 
 def facts_of(procfs: Path, pid: int) -> ProcessFacts | None:
-    return ProcessFactsReader().read(procfs, (pid,), 0.0)[pid]
+    return ProcessFactsReader().read(procfs, read_process_stats(procfs, (pid,)), 0.0)[pid]
 
 
 def test_facts_of_a_process_in_a_pod(host: HostTree) -> None:
@@ -291,11 +292,8 @@ def test_a_procfs_that_cannot_be_read_leaves_it_open(host: HostTree) -> None:
     assert names_are_host_pids(host.procfs) is None
 
 
-PIDS = (4242,)
-
-
 def kept_facts(reader: ProcessFactsReader, host: HostTree, now: float) -> ProcessFacts | None:
-    return reader.read(host.procfs, PIDS, now)[4242]
+    return reader.read(host.procfs, read_process_stats(host.procfs, (4242,)), now)[4242]
 
 
 def test_a_later_process_under_the_same_pid_is_never_taken_for_the_earlier(host: HostTree) -> None:
@@ -343,5 +341,5 @@ def test_a_process_that_ended_has_no_facts_and_is_not_remembered(host: HostTree)
     assert reader._kept == {}
     process(host)
     assert kept_facts(reader, host, 2.0) is not None
-    assert reader.read(host.procfs, (), 3.0) == {}
+    assert reader.read(host.procfs, {}, 3.0) == {}
     assert reader._kept == {}

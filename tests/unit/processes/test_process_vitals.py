@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gpu_triage.kernel.process_stat import read_process_stats
 from gpu_triage.machine import Moment
 from gpu_triage.processes.vitals import Blocked, ProcessVitals, ProcessVitalsReader
 
@@ -52,7 +53,8 @@ class Watch:
         self.reader = ProcessVitalsReader()
 
     def all(self, seconds: float) -> Mapping[int, ProcessVitals]:
-        return self.reader.read(self.procfs, (PID,), Moment(seconds, WALL + seconds))
+        stats = read_process_stats(self.procfs, (PID,))
+        return self.reader.read(self.procfs, stats, Moment(seconds, WALL + seconds))
 
     def blocked(self, seconds: float) -> Blocked | None:
         return self.all(seconds)[PID].blocked
@@ -137,7 +139,8 @@ def test_without_a_count_of_switches_nobody_knows_that_a_thread_hangs(host: Host
 def test_a_stat_that_is_not_understood_costs_its_process_alone(host: HostTree, text: str) -> None:
     thread(host)
     host.write({f"proc/{PID}/stat": text, "proc/77/stat": STAT.format("S")})
-    read = ProcessVitalsReader().read(host.procfs, (PID, 77, 78), Moment(0.0, WALL))
+    stats = read_process_stats(host.procfs, (PID, 77, 78))
+    read = ProcessVitalsReader().read(host.procfs, stats, Moment(0.0, WALL))
     assert list(read) == [77]
 
 
@@ -150,7 +153,8 @@ def test_without_the_boots_time_the_start_is_not_known(host: HostTree) -> None:
 def test_this_process_is_read_as_it_is() -> None:
     from pathlib import Path  # noqa: PLC0415 - the real one, for this test alone
 
-    read = ProcessVitalsReader().read(Path("/proc"), (os.getpid(),), Moment(0.0, WALL))[os.getpid()]
+    stats = read_process_stats(Path("/proc"), (os.getpid(),))
+    read = ProcessVitalsReader().read(Path("/proc"), stats, Moment(0.0, WALL))[os.getpid()]
     assert read.cpu_seconds > 0
     assert read.resident_bytes > 1 << 20
     assert read.threads >= 1
