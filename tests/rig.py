@@ -151,5 +151,5 @@ def _first_gpus(scenario: Scenario, count: int) -> Scenario:
 def rig(scenario: Scenario, config: Config | None = None) -> Iterator[Rig]:
     """A rig over a scenario, for the length of a ``with`` block."""
     clock = VirtualClock()
-    with simulated_machine(scenario, clock=clock) as simulated:
+    with simulated_machine(scenario, clock=clock, when_looked_at=True) as simulated:
         yield Rig(simulated, clock, config or Config())

@@ -278,7 +278,7 @@ class Gate:
         """
         if self._missing and self.missing(name):
             return CODES["FUNCTION_NOT_FOUND"]
-        gpus = tuple(gpu for gpu in self._faulty if device is None or gpu == device.state.index)
+        gpus = tuple([gpu for gpu in self._faulty if device is None or gpu == device.state.index])
         if not gpus:
             return 0
         host = self._session.host

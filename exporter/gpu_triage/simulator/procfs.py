@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Final
 
 from gpu_triage.host.cpu import MODES
@@ -64,7 +65,7 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
         # A procfs of the container's own has its network, and its process 1.
         "net/dev": _network(host.scenario.machine.nic if hosts else (), counters),
         "modules": _modules(host, seconds),
-        "sys/kernel/random/boot_id": f"{_boot_id(host.scenario)}\n",
+        "sys/kernel/random/boot_id": f"{_boot_id(host.scenario.name)}\n",
         "uptime": f"{host.uptime(seconds):.2f} {counters['cpu.0.idle']:.2f}\n",
     }
     if hosts:
@@ -85,9 +86,10 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
     return found
 
 
-def _boot_id(scenario: Scenario) -> str:
+@cache
+def _boot_id(scenario: str) -> str:
     """The same in every run, as all of a scenario is."""
-    return str(uuid.uuid5(uuid.NAMESPACE_DNS, scenario.name))
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, scenario))
 
 
 def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:

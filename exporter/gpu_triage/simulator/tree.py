@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -25,7 +26,7 @@ class HostTree:
         self.procfs = root / "proc"
         self.kmsg = root / "kmsg"
         self._host = host
-        self._written: dict[str, str] = {}
+        self._written: defaultdict[Path, dict[str, str]] = defaultdict(dict)
         self._processes: frozenset[int] = frozenset()
         self._segment = -1
         self._unplugged: frozenset[str] = frozenset()
@@ -79,16 +80,10 @@ class HostTree:
         link.symlink_to(os.path.relpath(self.sysfs / target, link.parent))
 
     def _refresh_processes(self, processes: dict[int, dict[str, str]]) -> None:
-        gone = {str(pid) for pid in self._processes.difference(processes)}
-        if gone:
-            root = f"{self.procfs}/"
-            self._written = {
-                path: text
-                for path, text in self._written.items()
-                if not path.startswith(root) or path.removeprefix(root).partition("/")[0] not in gone
-            }
-        for ended in gone:
-            shutil.rmtree(self.procfs / ended, ignore_errors=True)
+        for pid in self._processes.difference(processes):
+            ended = self.procfs / str(pid)
+            self._written.pop(ended, None)
+            shutil.rmtree(ended, ignore_errors=True)
         for pid, files in processes.items():
             self._write(self.procfs / str(pid), files)
         self._processes = frozenset(processes)
@@ -107,12 +102,12 @@ class HostTree:
 
     def _write(self, root: Path, files: Mapping[str, str]) -> None:
         # Strings, not Paths: this runs over hundreds of files a second, and Paths were half of its cost.
-        prefix = f"{root}/"
+        written = self._written[root]
         for name, text in files.items():
-            path = prefix + name
-            known = self._written.get(path)
+            known = written.get(name)
             if known == text:
                 continue
+            path = f"{root}/{name}"
             if known is None:
                 os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - as above
             # Renaming is atomic: nobody ever reads half a file.
@@ -120,4 +115,4 @@ class HostTree:
             with open(partial, "w", encoding="utf-8") as file:  # noqa: PTH123 - as above
                 file.write(text)
             os.replace(partial, path)  # noqa: PTH105 - as above
-            self._written[path] = text
+            written[name] = text
