@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.diagnosis.evidence.host import HostEvidence
 from gpu_triage.diagnosis.evidence.series import TWO_POINTS, Group, Labels, Points
+from gpu_triage.gpu.ecc import GPU_ECC_AGGREGATE_ERRORS_TOTAL
 from gpu_triage.gpu.gpm import (
     GPU_DRAM_ACTIVE_RATIO,
     GPU_FP16_ACTIVE_RATIO,
@@ -16,6 +17,7 @@ from gpu_triage.gpu.gpm import (
     GPU_TENSOR_ACTIVE_RATIO,
 )
 from gpu_triage.gpu.memory import GPU_BAR1_MEMORY_TOTAL_BYTES, GPU_BAR1_MEMORY_USED_BYTES
+from gpu_triage.gpu.memory_repair import GPU_ROW_REMAP_BANKS
 from gpu_triage.gpu.nvlink import (
     GPU_NVLINK_LINK_ERRORS_TOTAL,
     GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL,
@@ -27,8 +29,15 @@ from gpu_triage.gpu.pcie import GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU_PCIE_TRANSMIT_
 from gpu_triage.gpu.pcie_errors import GPU_PCIE_ERRORS_TOTAL
 from gpu_triage.gpu.topology import GPU_P2P_PEERS
 from gpu_triage.host.infiniband import GPU_HOST_INFINIBAND_EVENTS_TOTAL
+from gpu_triage.host.kernel_log import GPU_HOST_KERNEL_EVENTS_TOTAL
 from gpu_triage.machine import Moment
 from gpu_triage.processes.on_gpu import GPU_PROCESS_SM_UTILIZATION_RATIO
+from gpu_triage.processes.vitals import (
+    GPU_PROCESS_CPU_SECONDS_TOTAL,
+    GPU_PROCESS_RESIDENT_MEMORY_BYTES,
+    GPU_PROCESS_START_TIMESTAMP_SECONDS,
+    GPU_PROCESS_THREADS,
+)
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.subjects import judgement
 from gpu_triage.subjects.exporter import GPU_EXPORTER_COLLECTOR_DURATION_SECONDS
@@ -56,9 +65,16 @@ _NOT_JUDGED: Final = frozenset(
         GPU_BAR1_MEMORY_USED_BYTES,
         GPU_PCIE_TRANSMIT_BYTES_TOTAL,
         GPU_PCIE_RECEIVE_BYTES_TOTAL,
+        GPU_PROCESS_CPU_SECONDS_TOTAL,
+        GPU_PROCESS_RESIDENT_MEMORY_BYTES,
+        GPU_PROCESS_THREADS,
+        GPU_PROCESS_START_TIMESTAMP_SECONDS,
+        GPU_ROW_REMAP_BANKS,
+        GPU_HOST_KERNEL_EVENTS_TOTAL,
+        GPU_ECC_AGGREGATE_ERRORS_TOTAL,
     }
 )
-"""Families that no judge asks for: taking them in would be a quarter of the judge's work."""
+"""Families that nobody asks for: taking them in would be a quarter of the judge's work."""
 
 
 class _Round(NamedTuple):
@@ -131,16 +147,19 @@ def _extended(
             group = mine[whose] = {}
         earlier = past.get(whose)
         points = None if earlier is None else earlier.get(labels)
-        group[labels] = (at, value) if points is None else _with(points, at, value, since)
+        if points is None:
+            group[labels] = (at, value)
+        elif len(points) == TWO_POINTS and points[1] == points[3] == value:
+            # What stands still needs two points, however long: most counters of errors do.
+            group[labels] = (points[0], value, at, value)
+        else:
+            group[labels] = _with(points, at, value, since)
     return groups
 
 
 def _with(points: Points, at: float, value: float, since: float) -> Points:
     """The points with one more; those before the window go, but for the last of them."""
-    if len(points) >= TWO_POINTS and points[-1] == value == points[-3]:
-        # What stands still needs two points, however long: most counters of errors do.
-        if len(points) == TWO_POINTS:
-            return points[0], value, at, value
+    if len(points) > TWO_POINTS and points[-1] == value == points[-3]:
         points = points[:-2]
     first = 0
     while len(points) - first >= TWO_POINTS and points[first + 2] <= since:
