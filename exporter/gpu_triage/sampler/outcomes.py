@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from gpu_triage.machine import Moment
@@ -15,6 +16,10 @@ if TYPE_CHECKING:
 
 HOST: Final = ""
 """The subject of a collector that reads the host; GPUs are known by their key."""
+
+_spec_of: Final = itemgetter(0)
+_series_of: Final = itemgetter(0, 1)
+"""A sample is its metric, its labels and its value: without the value, equal ones are one series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +59,10 @@ def checked(samples: Iterable[Sample], metrics: frozenset[MetricSpec]) -> tuple[
         ValueError: one is of a metric the collector did not declare, or two are the same series.
     """
     result = tuple(samples)
-    if metrics.issuperset([sample.spec for sample in result]):
-        # A sample is its metric, its labels and its value: without the value, equal ones are one series.
-        if len({sample[:2] for sample in result}) == len(result):
+    if metrics.issuperset(map(_spec_of, result)):
+        if len(set(map(_series_of, result))) == len(result):
             return result
-        (spec, labels), _ = Counter(sample[:2] for sample in result).most_common(1)[0]
+        (spec, labels), _ = Counter(map(_series_of, result)).most_common(1)[0]
         raise ValueError(f"{spec.name}{labels} twice")
     foreign = next(sample.spec for sample in result if sample.spec not in metrics)
     raise ValueError(f"{foreign.name} is not declared by this collector")

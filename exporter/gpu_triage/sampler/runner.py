@@ -76,8 +76,11 @@ class Runner:
             self._sampler.close(lambda condition: self._wait_for(condition, _CLOSE_WITHIN_SECONDS))
 
     def _wake(self) -> None:
-        with self._woken:
-            self._woken.notify_all()
+        # Called by every lane that is done: only the last of them ends the wait, and a switch of threads costs more
+        # than a look at all lanes.
+        if self._sampler is None or self._sampler.idle():
+            with self._woken:
+                self._woken.notify_all()
 
     def _wait_for(self, condition: Callable[[], bool], timeout_seconds: float) -> bool:
         with self._woken:

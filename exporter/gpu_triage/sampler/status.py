@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import platform
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -28,6 +27,7 @@ log = logging.getLogger(__name__)
 
 _MOST_ERROR_SERIES: Final = 500
 _OTHER: Final = "other"
+_HOST_ALONE: Final = frozenset({HOST})
 _NAME_LABEL: Final = 2
 """Position of `name` among the labels of gpu_info."""
 
@@ -64,10 +64,13 @@ class Status:
         self._errors: Counter[tuple[str, str]] = Counter()
         self._last_rounds: dict[str, dict[str, _LastRound]] = {}
         self._last_success_at: dict[str, float] = {}
+        # By collector, and of whom: until one of its rounds ends, it stays what it is.
+        self._healths: dict[str, tuple[frozenset[str], CollectorHealth]] = {}
 
     def note(self, outcome: Outcome) -> None:
         """Count an outcome, and log it where it turns from success to failure or back."""
         self.count(outcome.collector, outcome.errors)
+        self._healths.pop(outcome.collector, None)
         rounds = self._last_rounds.setdefault(outcome.collector, {})
         before = rounds.get(outcome.subject)
         rounds[outcome.subject] = _LastRound(outcome.success, outcome.duration_seconds)
@@ -86,6 +89,7 @@ class Status:
 
     def forget(self, subject: str) -> None:
         """Forget how rounds of a GPU went that is remembered no longer."""
+        self._healths.clear()
         for rounds in self._last_rounds.values():
             rounds.pop(subject, None)
 
@@ -163,24 +167,29 @@ class Status:
         )
 
     def _health(
-        self, collector: AnyGpuCollector | AnyHostCollector, subjects: Collection[str] = (HOST,)
+        self, collector: AnyGpuCollector | AnyHostCollector, subjects: frozenset[str] = _HOST_ALONE
     ) -> CollectorHealth:
+        known = self._healths.get(collector.name)
+        if known is not None and known[0] == subjects:
+            return known[1]
         rounds = [last for subject, last in self._last_rounds.get(collector.name, {}).items() if subject in subjects]
-        return CollectorHealth(
+        health = CollectorHealth(
             name=collector.name,
             interval_seconds=interval_seconds(self._config, collector.tier),
             success=any(last.success for last in rounds) if rounds else None,
             duration_seconds=max((last.duration_seconds for last in rounds), default=None),
             last_success_at=self._last_success_at.get(collector.name),
         )
+        self._healths[collector.name] = subjects, health
+        return health
 
     def _of_gpus(self, fleet: Fleet) -> list[CollectorHealth]:
         # What one that is gone answered last says nothing of now.
-        answering = {record.key for record in fleet if record.error is None}
+        answering = frozenset(record.key for record in fleet if record.error is None)
         if answering:
             return [self._health(collector, answering) for collector in self._gpu_collectors]
         # With no GPU that answers, what worked last no longer does.
-        known = {record.key for record in fleet}
+        known = frozenset(record.key for record in fleet)
         return [replace(self._health(collector, known), success=False) for collector in self._gpu_collectors]
 
     def _driver_stalled(self, fleet: Fleet, driver: DriverWatch, now: float) -> bool:
