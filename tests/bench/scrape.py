@@ -76,8 +76,10 @@ class Connection:
     def __init__(self, port: int) -> None:
         self._port = port
         self._socket: socket.socket | None = None
+        self._parser = httptools.HttpResponseParser(self)
         self._body: list[bytes] = []
         self._complete = False
+        self._kept = False
 
     def get(self, headers: dict[str, str]) -> tuple[int, bytes]:
         """Status and body of an answer.
@@ -85,13 +87,14 @@ class Connection:
         Raises:
             OSError: nobody answers, not in time, or not in HTTP; the next call connects anew.
         """
-        kept = False
+        self._body, self._complete, self._kept = [], False, False
+        self._parser = httptools.HttpResponseParser(self)
         try:
-            status, kept = self._ask(headers)
+            status = self._ask(headers)
         except httptools.HttpParserError as error:
             raise OSError(f"port {self._port}: {error}") from error
         finally:
-            if not kept:
+            if not self._kept:
                 self.close()
         return status, b"".join(self._body)
 
@@ -106,27 +109,25 @@ class Connection:
         self._body.append(part)
 
     def on_message_complete(self) -> None:
-        """Called by the parser."""
-        self._complete = True
+        """Called by the parser, which forgets with the message whether the connection is kept."""
+        self._complete, self._kept = True, self._parser.should_keep_alive()
 
-    def _ask(self, headers: dict[str, str]) -> tuple[int, bool]:
-        """Status of the answer, and whether the connection is kept."""
+    def _ask(self, headers: dict[str, str]) -> int:
+        """Status of the answer."""
         if self._socket is None:
             self._socket = socket.create_connection(("127.0.0.1", self._port), TIMEOUT_SECONDS)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         lines = (f"{name}: {value}\r\n" for name, value in headers.items())
-        self._body, self._complete = [], False
-        parser = httptools.HttpResponseParser(self)
         self._socket.sendall(f"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n{''.join(lines)}\r\n".encode())
         while not self._complete:
             received = self._socket.recv(_AT_ONCE_BYTES)
             if not received:
                 # Without a length, the end of the connection is that of the body.
-                if parser.get_status_code() and self._body:
-                    return parser.get_status_code(), False
+                if self._parser.get_status_code() and self._body:
+                    return self._parser.get_status_code()
                 raise OSError(f"port {self._port} closed the connection")
-            parser.feed_data(received)
-        return parser.get_status_code(), parser.should_keep_alive()
+            self._parser.feed_data(received)
+        return self._parser.get_status_code()
 
 
 def scrape_for(port: int, seconds: float, interval: float, begin: float | None = None) -> Scrapes:

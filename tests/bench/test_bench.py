@@ -7,15 +7,17 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 from tests.bench import subjects, workload
 from tests.bench.environment import wiring
+from tests.bench.fleet import serving
 from tests.bench.measure import FULL, Hung, Loaded, Metered, Steady, values_on
 from tests.bench.report import Result, StandIn, document
-from tests.bench.scrape import PageSize, Scrapes, merged
+from tests.bench.scrape import Connection, PageSize, Scrapes, merged
 from tests.bench.subjects import this_exporter
 from tests.bench.workload import Hang
 
@@ -53,6 +55,25 @@ def test_a_percentile_is_a_latency_that_was_measured() -> None:
 
 def test_without_an_answer_there_is_no_good_latency() -> None:
     assert Scrapes((), 4, 1.0).percentile_ms(50) == float("inf")
+
+
+def test_a_scraper_keeps_its_connection_as_prometheus_does() -> None:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            clients.add(self.client_address)
+            self.send_response(200)
+            self.send_header("Content-Length", "5")
+            self.end_headers()
+            self.wfile.write(b"page\n")
+
+    clients: set[tuple[str, int]] = set()
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        connection = Connection(int(address.rpartition(":")[2]))
+        assert [connection.get({}) for _ in range(3)] == [(200, b"page\n")] * 3
+        connection.close()
+    assert len(clients) == 1
 
 
 def test_values_are_those_of_the_metric_and_of_no_longer_name() -> None:
