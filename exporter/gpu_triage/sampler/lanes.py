@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
-from typing import Final, Protocol
+from typing import Protocol
 
 from gpu_triage.machine import Blocked, Clock
 from gpu_triage.nvml.session import CurrentCall
@@ -16,9 +16,6 @@ from gpu_triage.subjects.contract import HOST_LABELS, GpuLabels
 
 Job = Callable[[], None]
 """Work for a lane; it must not raise."""
-
-_PATIENCE_SECONDS: Final = 0.05
-"""How long a job waits for its turn: a round of one GPU takes a tenth of that on a host that is well."""
 
 
 def overdue(since: float | None, now: float, seconds: float) -> bool:
@@ -78,26 +75,56 @@ LaneMaker = Callable[[str], Lane]
 
 
 class Turns:
-    """Lets jobs of several threads run one after another.
+    """Lets jobs of several threads run one after another, in the order they came.
 
     Python computes in one thread at a time. Threads that all have something to compute take the interpreter from each
-    other hundreds of times a second, which costs more than a tenth of all the time.
+    other hundreds of times a second, which costs more than a tenth of all the time. So a thread hears of its job when
+    the job before it is done, and is woken once.
     """
 
     def __init__(self) -> None:
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[object, Callable[[], None]]] = deque()
+        self._holder: object | None = None
 
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Wait for a turn, but not for long: whoever hangs keeps the others no longer than that, and only once."""
-        turn = self._turn
-        if not turn.acquire(timeout=_PATIENCE_SECONDS):
-            turn = self._turn = threading.Lock()
-            turn.acquire()
-        try:
-            yield
-        finally:
-            turn.release()
+    def line_up(self, job: Job, put: Callable[[Job], None]) -> None:
+        """Give `job` to `put` at its turn, which lasts until the job has been run; at once where nobody has the turn.
+
+        Args:
+            job: what to run.
+            put: hands it to the thread that runs it; must not wait.
+        """
+        turn = object()
+
+        def in_turn() -> None:
+            try:
+                job()
+            finally:
+                self._end(turn)
+
+        with self._lock:
+            self._waiting.append((turn, partial(put, in_turn)))
+            if self._holder is None:
+                self._next()
+
+    def let_all_go(self) -> None:
+        """Make nobody wait any longer: whoever has the turn may hang."""
+        with self._lock:
+            while self._waiting:
+                self._next()
+            self._holder = None
+
+    def _next(self) -> None:
+        self._holder = None
+        if self._waiting:
+            self._holder, start = self._waiting.popleft()
+            start()
+
+    def _end(self, turn: object) -> None:
+        with self._lock:
+            # One that was overtaken has no turn to pass on.
+            if turn is self._holder:
+                self._next()
 
 
 class ThreadLane:
@@ -128,7 +155,10 @@ class ThreadLane:
     def submit(self, job: Job, *, in_turn: bool = False) -> None:
         """As Lane."""
         self.mark()
-        self._jobs.put(partial(self._in_turn, job) if in_turn else job)
+        if in_turn:
+            self._turns.line_up(job, self._jobs.put)
+        else:
+            self._jobs.put(job)
 
     def mark(self, step: Step | None = None) -> None:
         """As Lane."""
@@ -156,10 +186,6 @@ class ThreadLane:
             return False
         self._thread, self.refused_since = thread, None
         return True
-
-    def _in_turn(self, job: Job) -> None:
-        with self._turns.taken():
-            job()
 
     def _run(self, jobs: SimpleQueue[Job | None]) -> None:
         while (job := jobs.get()) is not None:

@@ -8,11 +8,35 @@ from functools import partial
 
 import pytest
 
+from gpu_triage.config import Config
 from gpu_triage.machine import RealClock
-from gpu_triage.sampler.lanes import ThreadLane, Turns
+from gpu_triage.sampler.lanes import Job, Lane, ThreadLane, Turns
+from gpu_triage.sampler.runner import Runner
 
 LANES = 6
 WAIT_SECONDS = 20.0
+
+
+class _Rounds:
+    """As much of a sampler as the runner needs: a job for each lane, once."""
+
+    fatal = None
+
+    def __init__(self, lanes: list[Lane], special: dict[Lane, Job], job: Job) -> None:
+        self._jobs = {lane: special.get(lane, job) for lane in lanes}
+        self._lanes = lanes
+
+    def step(self) -> None:
+        while self._jobs:
+            lane = next(iter(self._jobs))
+            assert lane.ready()
+            lane.submit(self._jobs.pop(lane), in_turn=True)
+
+    def publish(self) -> None:
+        return None
+
+    def idle(self) -> bool:
+        return all(lane.busy_since is None for lane in self._lanes)
 
 
 class Jobs:
@@ -60,6 +84,11 @@ def submit_all(some: list[ThreadLane], job: Callable[[], None], *, in_turn: bool
         lane.submit(job, in_turn=in_turn)
 
 
+def wait_until_idle(some: list[ThreadLane]) -> None:
+    while any(lane.busy_since is not None for lane in some):
+        threading.Event().wait(0.001)
+
+
 def test_one_computes_at_a_time() -> None:
     jobs, some = Jobs(), lanes(Turns())
     submit_all(some, jobs.run)
@@ -67,27 +96,61 @@ def test_one_computes_at_a_time() -> None:
     assert jobs.most_at_once == 1
 
 
-def test_a_job_that_hangs_keeps_nobody_from_running() -> None:
-    held, jobs, some = threading.Event(), Jobs(), lanes(Turns())
-    stuck, *others = some
+def test_jobs_run_in_the_order_they_came() -> None:
+    seen: list[int] = []
+    some = lanes(Turns())
+    for index, lane in enumerate(some):
+        assert lane.ready()
+        lane.submit(partial(seen.append, index), in_turn=True)
+    wait_until_idle(some)
+    assert seen == list(range(LANES))
+
+
+def test_a_job_that_hangs_keeps_nobody_once_all_are_let_go() -> None:
+    held, jobs, turns = threading.Event(), Jobs(), Turns()
+    stuck, *others = lanes(turns)
     assert stuck.ready()
     stuck.submit(partial(_hang_until, held), in_turn=True)
+    submit_all(others, jobs.run)
+    assert not jobs.done.acquire(timeout=0.05)
     try:
-        for _ in range(3):
-            submit_all(others, jobs.run)
-            assert jobs.wait_for(len(others))
-            while any(lane.busy_since is not None for lane in others):
-                threading.Event().wait(0.001)
+        turns.let_all_go()
+        assert jobs.wait_for(len(others))
+        wait_until_idle(others)
+        # From then on they take turns as before.
+        jobs.most_at_once = 0
+        submit_all(others, jobs.run)
+        assert jobs.wait_for(len(others))
+        assert jobs.most_at_once == 1
+        wait_until_idle(others)
         assert stuck.busy_since is not None
     finally:
         held.set()
-
-
-def test_a_job_that_fails_gives_its_turn_back() -> None:
-    turns = Turns()
-    with pytest.raises(ValueError, match=r"^$"), turns.taken():
-        _fail()
-    jobs, some = Jobs(), lanes(turns)
-    submit_all(some, jobs.run)
+    wait_until_idle([stuck])
+    # The one that was overtaken has no turn to give: the next round is one by one too.
+    jobs.most_at_once = 0
+    submit_all([stuck, *others], jobs.run)
     assert jobs.wait_for(LANES)
+    assert jobs.most_at_once == 1
+
+
+def test_the_runner_lets_all_go_when_one_hangs() -> None:
+    held, jobs = threading.Event(), Jobs()
+    runner = Runner(RealClock(), Config())
+    stuck, *others = some = [runner.lane(f"gpu-{index}") for index in range(LANES)]
+    sampler = _Rounds(some, {stuck: partial(_hang_until, held)}, jobs.run)
+    runner.start(sampler, _nothing, lambda _cause: None)  # type: ignore[arg-type]
+    try:
+        assert jobs.wait_for(len(others))
+    finally:
+        held.set()
+        runner.request_stop()
+
+
+def test_a_job_that_fails_gives_its_turn_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading, "excepthook", lambda _args: None)
+    jobs, some = Jobs(), lanes(Turns())
+    submit_all(some[:1], _fail)
+    submit_all(some[1:], jobs.run)
+    assert jobs.wait_for(LANES - 1)
     assert jobs.most_at_once == 1
