@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    load()()
+
+
+def load() -> Callable[[], None]:
+    """The command line; what every command needs is in memory from then on."""
     _load_asyncio_without_openssl()
     from gpu_triage.cli import main as run  # noqa: PLC0415 - after that
 
-    run()
+    return run
 
 
 def _load_asyncio_without_openssl() -> None:
