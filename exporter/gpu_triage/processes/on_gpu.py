@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Final
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.gpu.identity import read_minor_number
-from gpu_triage.gpu.mig_uuids import read_mig_uuids
 from gpu_triage.gpu.modes import mig_mode
 from gpu_triage.host.numa import read_numa_nodes
 from gpu_triage.kernel.pci_bus import numa_node_of
 from gpu_triage.kernel.process_stat import ProcessStat, read_process_stats
-from gpu_triage.machine import Workload, dra_name
+from gpu_triage.machine import Workload
 from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.processes import vitals as process_vitals
 from gpu_triage.processes.listing import BOTH, KINDS, ListedProcess, list_processes
 from gpu_triage.processes.pids import ProcessFacts, names_are_host_pids, sees_every_process
 from gpu_triage.processes.vitals import ProcessVitals, ProcessVitalsReader
+from gpu_triage.processes.workloads import WorkloadFinder
 from gpu_triage.subjects.contract import GpuCollector, GpuLabels
 from gpu_triage.subjects.metric import Sample, Tier, gpu_gauge, gpu_info
 from gpu_triage.subjects.rendering import samples
@@ -31,9 +30,6 @@ if TYPE_CHECKING:
 _AHEAD_SECONDS: Final = 1.0
 """Samples carry the time of day; one of a later time is from before the clock was set back."""
 _MOST_PERCENT: Final = 100
-
-NO_WORKLOAD: Final = Workload("", "", "")
-"""Of a process in no pod, or in one whose name is not known."""
 
 
 class Locality(Enum):
@@ -173,7 +169,7 @@ class ProcessesReader:
         sampled = bool(listed.processes) and not mig_mode(gpu.inquiry)
         utilization = self._utilization(gpu.inquiry, gpu.at.wall) if sampled else None
         judge = _LocalityJudge(gpu)
-        workloads = _WorkloadFinder(gpu)
+        workloads = WorkloadFinder(gpu)
         shown = listed.processes[: self._most]
         stats = self._stats_of(gpu, shown)
         facts = self._facts_of(gpu, stats)
@@ -262,54 +258,6 @@ class _LocalityJudge:
         if allowed <= self._local_cpus:
             return Locality.LOCAL
         return Locality.SPANNING if allowed & self._local_cpus else Locality.REMOTE
-
-
-class _WorkloadFinder:
-    """Finds the pods and containers of one GPU's processes, as far as the kubelet says who holds what."""
-
-    def __init__(self, gpu: GpuRound) -> None:
-        self._gpu = gpu
-        self._mig_uuids: Mapping[tuple[int, int], str] | None = None
-        self._dra_names: frozenset[str] | None = None
-
-    def workload(self, process: ListedProcess, facts: ProcessFacts | None) -> Workload:
-        """Whose process it is; empty names where that is not certain.
-
-        The process's cgroup has the id of its container, and the links to containers' logs have names for ids. Without
-        those the kubelet knows pods by name, the cgroup by UID, and nothing here translates: what is certain then is
-        what everybody who holds the device has in common.
-        """
-        machine = self._gpu.machine
-        if facts is None or not facts.owner.pod_uid:
-            return NO_WORKLOAD
-        known = machine.containers.workload(facts.owner.container_id) if machine.containers is not None else None
-        if known is not None or machine.pods is None:
-            return known or NO_WORKLOAD
-        holders = machine.pods.holders(self._devices(process), self._gpu.at)
-        return in_common(holders or machine.pods.holders(self._claimed(), self._gpu.at))
-
-    def _claimed(self) -> frozenset[str]:
-        """The GPU as DRA names it, after its device file."""
-        if self._dra_names is None:
-            minor = read_minor_number(self._gpu.inquiry)
-            self._dra_names = frozenset() if minor is None else frozenset({dra_name(minor)})
-        return self._dra_names
-
-    def _devices(self, process: ListedProcess) -> frozenset[str]:
-        whole = frozenset({self._gpu.inquiry.device.uuid})
-        if not process.instances:
-            return whole
-        if self._mig_uuids is None:
-            self._mig_uuids = read_mig_uuids(self._gpu.inquiry)
-        return frozenset(self._mig_uuids[i] for i in process.instances if i in self._mig_uuids)
-
-
-def in_common(workloads: Collection[Workload]) -> Workload:
-    """What all of them have in common: the container, else the pod, else nothing."""
-    if len(workloads) == 1:
-        return next(iter(workloads))
-    pods = {(workload.pod, workload.namespace) for workload in workloads}
-    return Workload(*pods.pop(), container="") if len(pods) == 1 else NO_WORKLOAD
 
 
 _LOCAL = {Locality.LOCAL: 1.0, Locality.REMOTE: 0.0}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from gpu_triage.machine import Moment, SlurmJob, Workload, index_name
-from gpu_triage.simulator.allocation import Allocation, Pod
+from gpu_triage.simulator.allocation import Allocation
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.scenario import Gpu, Scenario
 
@@ -20,11 +20,14 @@ class SimulatedPods:
     def __init__(self, host: SimulatedHost) -> None:
         self._host = host
         processes = (each for each in host.scenario.processes if each.pod is not None and each.gi is None)
-        self._by_uuid: dict[str, list[Allocation]] = {}
-        for each in (*(Allocation(process.gpu, process.pod) for process in processes), *host.scenario.allocations):
+        given = (*(Allocation(process.gpu, process.pod) for process in processes), *host.scenario.allocations)
+        self._by_uuid: dict[str, list[tuple[Allocation, Workload]]] = {}
+        # Many processes of one pod hold a GPU once.
+        for each in dict.fromkeys(given):
             if each.pod is not None:
+                workload = Workload(each.pod.name, each.pod.namespace, each.pod.container)
                 for card in _cards(host.scenario, each.gpu):
-                    self._by_uuid.setdefault(card.uuid, []).append(each)
+                    self._by_uuid.setdefault(card.uuid, []).append((each, workload))
         self.any = bool(self._by_uuid)
 
     @classmethod
@@ -40,7 +43,7 @@ class SimulatedPods:
         """As PodNames."""
         seconds = self._host.seconds()
         given = (each for device in devices for each in self._by_uuid.get(device, ()))
-        return frozenset(_workload(each.pod) for each in given if each.pod is not None and each.active(seconds))
+        return frozenset(workload for allocation, workload in given if allocation.active(seconds))
 
     def known(self, at: Moment) -> bool:  # noqa: ARG002 - PodNames
         """As PodNames."""
@@ -77,10 +80,6 @@ class SimulatedSlurm:
     def known(self, at: Moment) -> bool:  # noqa: ARG002 - SlurmJobs
         """As SlurmJobs."""
         return True
-
-
-def _workload(pod: Pod) -> Workload:
-    return Workload(pod.name, pod.namespace, pod.container)
 
 
 def _cards(scenario: Scenario, index: int) -> Iterator[Gpu]:

@@ -18,8 +18,8 @@ from gpu_triage.config import Config
 from gpu_triage.errors import ConfigError, HostReadFailed
 from gpu_triage.machine import Blocked, Moment, Workload, dra_name
 from gpu_triage.processes import pods as pod_resources
-from gpu_triage.processes.on_gpu import NO_WORKLOAD, in_common
 from gpu_triage.processes.pods import PodDirectory, parse_holders, wire_fields
+from gpu_triage.processes.workloads import NO_WORKLOAD, in_common
 from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
 
 if TYPE_CHECKING:

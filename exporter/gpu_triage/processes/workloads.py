@@ -1,0 +1,73 @@
+"""Whose pod and container a process on a GPU belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from functools import cached_property
+from typing import Final
+
+from gpu_triage.gpu.identity import read_minor_number
+from gpu_triage.gpu.mig_uuids import read_mig_uuids
+from gpu_triage.machine import PodNames, Workload, dra_name
+from gpu_triage.processes.listing import ListedProcess
+from gpu_triage.processes.pids import ProcessFacts
+from gpu_triage.subjects.rounds import GpuRound
+
+NO_WORKLOAD: Final = Workload("", "", "")
+"""Of a process in no pod, or in one whose name is not known."""
+
+
+class WorkloadFinder:
+    """Finds the pods and containers of one GPU's processes, as far as the kubelet says who holds what."""
+
+    def __init__(self, gpu: GpuRound) -> None:
+        self._gpu = gpu
+        # By the MIG instances that a process uses: all others on the same ones have the same holders.
+        self._of_instances: dict[frozenset[tuple[int, int]], Workload] = {}
+
+    def workload(self, process: ListedProcess, facts: ProcessFacts | None) -> Workload:
+        """Whose process it is; empty names where that is not certain.
+
+        The process's cgroup has the id of its container, and the links to containers' logs have names for ids. Without
+        those the kubelet knows pods by name, the cgroup by UID, and nothing here translates: what is certain then is
+        what everybody who holds the device has in common.
+        """
+        machine = self._gpu.machine
+        if facts is None or not facts.owner.pod_uid:
+            return NO_WORKLOAD
+        known = machine.containers.workload(facts.owner.container_id) if machine.containers is not None else None
+        if known is not None or machine.pods is None:
+            return known or NO_WORKLOAD
+        held = self._of_instances.get(process.instances)
+        if held is None:
+            held = self._of_instances[process.instances] = self._held(process.instances, machine.pods)
+        return held
+
+    def _held(self, instances: frozenset[tuple[int, int]], pods: PodNames) -> Workload:
+        """What all who hold the GPU, or these instances of it, have in common."""
+        at = self._gpu.at
+        return in_common(pods.holders(self._devices(instances), at) or pods.holders(self._claimed, at))
+
+    @cached_property
+    def _claimed(self) -> frozenset[str]:
+        """The GPU as DRA names it, after its device file."""
+        minor = read_minor_number(self._gpu.inquiry)
+        return frozenset() if minor is None else frozenset({dra_name(minor)})
+
+    def _devices(self, instances: frozenset[tuple[int, int]]) -> frozenset[str]:
+        """UUIDs of the MIG instances; without any, of the GPU."""
+        if not instances:
+            return frozenset({self._gpu.inquiry.device.uuid})
+        return frozenset(self._mig_uuids[each] for each in instances if each in self._mig_uuids)
+
+    @cached_property
+    def _mig_uuids(self) -> Mapping[tuple[int, int], str]:
+        return read_mig_uuids(self._gpu.inquiry)
+
+
+def in_common(workloads: Collection[Workload]) -> Workload:
+    """What all of them have in common: the container, else the pod, else nothing."""
+    if len(workloads) == 1:
+        return next(iter(workloads))
+    pods = {(workload.pod, workload.namespace) for workload in workloads}
+    return Workload(*pods.pop(), container="") if len(pods) == 1 else NO_WORKLOAD
