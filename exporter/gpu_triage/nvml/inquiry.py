@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import pynvml
@@ -122,7 +122,7 @@ class Inquiry:
                 return answer
         return None
 
-    def many(self, function: str, *args: Any) -> list[Any] | None:
+    def many(self, function: str, *args: Any) -> Sequence[Any] | None:
         """Entries that a function of `nvml_lists` answers; empty where there is nothing to list, None as in `ask`."""
         question = (function,)
         if question in self.device.unsupported:

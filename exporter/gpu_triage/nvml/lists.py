@@ -5,7 +5,7 @@ pynvml's own wrappers reserve whatever the driver counts: a count that is junk, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from ctypes import Structure, byref, c_uint, c_ulonglong
 from types import MappingProxyType
@@ -79,8 +79,8 @@ _SHAPES: Final[Mapping[str, _Shape]] = MappingProxyType(
 )
 
 
-def read_list(function: str, handle: Any, *args: Any) -> list[Any]:
-    """Entries of a list of one GPU, as the driver wrote them; empty where it counts none.
+def read_list(function: str, handle: Any, *args: Any) -> Sequence[Any]:
+    """Entries of a list of one GPU, a ctypes array as the driver wrote it; empty where it counts none.
 
     Args:
         function: nvmlDeviceGetProcessUtilization (since which time, in µs), …RetiredPages (the cause), …Samples (their
@@ -105,7 +105,7 @@ def read_list(function: str, handle: Any, *args: Any) -> list[Any]:
     return _read(function, shape, handle, args)
 
 
-def _read(function: str, shape: _Shape, handle: Any, args: tuple[Any, ...]) -> list[Any]:
+def _read(function: str, shape: _Shape, handle: Any, args: tuple[Any, ...]) -> Sequence[Any]:
     call = pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - as above
     count = c_uint(0)
     code = call(handle, *shape.arguments(byref(count), None, *args))
@@ -123,7 +123,8 @@ def _read(function: str, shape: _Shape, handle: Any, args: tuple[Any, ...]) -> l
         raise pynvml.NVMLError(code)
     if count.value > room:
         raise ValueError(f"{function} wrote {count.value} entries where there was room for {room}")
-    return list(buffer[: count.value])
+    entries: Sequence[Any] = (shape.entry * count.value).from_buffer(buffer)
+    return entries
 
 
 def _asked_of_pynvml(function: str, handle: Any, args: tuple[Any, ...]) -> list[Any]:

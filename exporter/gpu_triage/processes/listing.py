@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from ctypes import Array
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -61,14 +62,45 @@ class ProcessList:
     processes: tuple[ListedProcess, ...]
 
 
+class ProcessLister:
+    """Lists the processes on one GPU. What the driver wrote just so before is not taken apart again."""
+
+    def __init__(self) -> None:
+        self._before: tuple[Mapping[str, object], ProcessList] | None = None
+
+    def read(self, inquiry: Inquiry) -> ProcessList:
+        """As `list_processes`."""
+        lists = _lists(inquiry)
+        written = {kind: _as_written(entries) for kind, entries in lists.items()}
+        if self._before is not None and self._before[0] == written:
+            return self._before[1]
+        failures = len(inquiry.failures)
+        listed = _merged(inquiry, lists)
+        # Junk is told of at each look.
+        self._before = (written, listed) if len(inquiry.failures) == failures else None
+        return listed
+
+
 def list_processes(inquiry: Inquiry) -> ProcessList:
     """Processes that have a context on the GPU (nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses)."""
+    return _merged(inquiry, _lists(inquiry))
+
+
+def _lists(inquiry: Inquiry) -> dict[str, Sequence[Any]]:
+    """The driver's lists by kind; one that it does not have is not in it."""
+    answers = ((kind, _entries(inquiry, functions)) for kind, functions in KINDS.items())
+    return {kind: entries for kind, entries in answers if entries is not None}
+
+
+def _as_written(entries: Sequence[Any]) -> object:
+    """Equal for two lists that are the same; what is no ctypes array equals nothing else."""
+    return bytes(entries) if isinstance(entries, Array) or not entries else object()
+
+
+def _merged(inquiry: Inquiry, lists: Mapping[str, Sequence[Any]]) -> ProcessList:
     merged: dict[int, ListedProcess] = {}
     pids: dict[str, frozenset[int]] = {}
-    for kind, functions in KINDS.items():
-        entries = _entries(inquiry, functions)
-        if entries is None:
-            continue
+    for kind, entries in lists.items():
         by_pid = _by_pid(inquiry, entries, is_compute=kind != "graphics")
         if entries and not by_pid:
             continue  # nothing but junk: how many there are is not known
@@ -90,7 +122,7 @@ def _counted(pids: Mapping[str, frozenset[int]]) -> dict[str, int]:
     return counts
 
 
-def _entries(inquiry: Inquiry, functions: Iterable[str]) -> list[Any] | None:
+def _entries(inquiry: Inquiry, functions: Iterable[str]) -> Sequence[Any] | None:
     for function in functions:
         entries = inquiry.many(function)
         if entries is not None:
@@ -98,7 +130,7 @@ def _entries(inquiry: Inquiry, functions: Iterable[str]) -> list[Any] | None:
     return None
 
 
-def _by_pid(inquiry: Inquiry, entries: list[Any], *, is_compute: bool) -> dict[int, ListedProcess]:
+def _by_pid(inquiry: Inquiry, entries: Sequence[Any], *, is_compute: bool) -> dict[int, ListedProcess]:
     # Under MIG a process has an entry for each instance it uses.
     found: dict[int, ListedProcess] = {}
     for entry in entries:

@@ -15,7 +15,7 @@ from gpu_triage.kernel.process_stat import ProcessStat, read_process_stats
 from gpu_triage.machine import Workload
 from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.processes import vitals as process_vitals
-from gpu_triage.processes.listing import BOTH, KINDS, ListedProcess, list_processes
+from gpu_triage.processes.listing import BOTH, KINDS, ListedProcess, ProcessLister
 from gpu_triage.processes.pids import ProcessFacts, names_are_host_pids, sees_every_process
 from gpu_triage.processes.vitals import ProcessVitals, ProcessVitalsReader
 from gpu_triage.processes.workloads import WorkloadFinder
@@ -155,13 +155,14 @@ class ProcessesReader:
     def __init__(self, most: int) -> None:
         self._most = most
         self._newest_us = 0
+        self._lister = ProcessLister()
         self._facts: ProcessFactsReader | None = None
         self._vitals = ProcessVitalsReader()
         self._sees_all: bool | None = None
 
     def read(self, gpu: GpuRound) -> ProcessesReading:
         """Processes now (nvmlDeviceGet*RunningProcesses, nvmlDeviceGetProcessUtilization, /proc/PID)."""
-        listed = list_processes(gpu.inquiry)
+        listed = self._lister.read(gpu.inquiry)
         if not listed.processes and not self._sees_every_process(gpu):
             # An empty list would say that the GPU is free, which nobody knows.
             return ProcessesReading({}, (), 0, locality_known=False)
