@@ -80,7 +80,7 @@ _SHAPES: Final[Mapping[str, _Shape]] = MappingProxyType(
 
 
 def read_list(function: str, handle: Any, *args: Any) -> Sequence[Any]:
-    """Entries of a list of one GPU, a ctypes array as the driver wrote it; empty where it counts none.
+    """Entries of a list of one GPU, a ctypes array as the driver wrote it; empty if it counts none.
 
     Args:
         function: nvmlDeviceGetProcessUtilization (since which time, in µs), …RetiredPages (the cause), …Samples (their

@@ -63,27 +63,22 @@ class ProcessList:
 
 
 class ProcessLister:
-    """Lists the processes on one GPU. What the driver wrote just so before is not taken apart again."""
+    """Lists the processes on one GPU. A list that has not changed since the last round is not parsed again."""
 
     def __init__(self) -> None:
         self._before: tuple[Mapping[str, object], ProcessList] | None = None
 
     def read(self, inquiry: Inquiry) -> ProcessList:
-        """As `list_processes`."""
+        """Processes that have a context on the GPU (nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses)."""
         lists = _lists(inquiry)
         written = {kind: _as_written(entries) for kind, entries in lists.items()}
         if self._before is not None and self._before[0] == written:
             return self._before[1]
         failures = len(inquiry.failures)
         listed = _merged(inquiry, lists)
-        # Junk is told of at each look.
+        # Junk is reported in every round.
         self._before = (written, listed) if len(inquiry.failures) == failures else None
         return listed
-
-
-def list_processes(inquiry: Inquiry) -> ProcessList:
-    """Processes that have a context on the GPU (nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses)."""
-    return _merged(inquiry, _lists(inquiry))
 
 
 def _lists(inquiry: Inquiry) -> dict[str, Sequence[Any]]:
@@ -93,7 +88,7 @@ def _lists(inquiry: Inquiry) -> dict[str, Sequence[Any]]:
 
 
 def _as_written(entries: Sequence[Any]) -> object:
-    """Equal for two lists that are the same; what is no ctypes array equals nothing else."""
+    """Equal for identical lists. Entries that are no ctypes array equal nothing else."""
     return bytes(entries) if isinstance(entries, Array) or not entries else object()
 
 

@@ -13,7 +13,7 @@ from gpu_triage.errors import HostReadFailed
 from gpu_triage.host.numa import read_numa_nodes
 from gpu_triage.kernel.files import parse_count, read_text
 from gpu_triage.kernel.pci_bus import numa_node_of
-from gpu_triage.processes.listing import list_processes
+from gpu_triage.processes.listing import ProcessLister
 from gpu_triage.processes.pids import names_are_host_pids, process_name
 from gpu_triage.subjects.contract import GpuCollector, GpuLabels
 from gpu_triage.subjects.metric import Sample, Tier, gpu_gauge
@@ -71,6 +71,7 @@ class ProcessMemoryLocalityReader:
     def __init__(self, most: int, within_seconds: float) -> None:
         """Read so many processes at most, and begin with no other once this time has passed."""
         self._most = most
+        self._lister = ProcessLister()
         self._within_seconds = within_seconds
 
     def read(self, gpu: GpuRound) -> ProcessMemoryLocalityReading:
@@ -88,7 +89,7 @@ class ProcessMemoryLocalityReader:
         if len(nodes) <= 1 or node not in nodes or names_are_host_pids(machine.procfs) is False:
             return ProcessMemoryLocalityReading(())
         failures: set[str] = set()
-        pids = [process.pid for process in list_processes(gpu.inquiry).processes[: self._most]]
+        pids = [process.pid for process in self._lister.read(gpu.inquiry).processes[: self._most]]
         found = tuple(self._processes(gpu, pids, node, failures))
         gpu.inquiry.failures.extend(sorted(failures))
         return ProcessMemoryLocalityReading(found)

@@ -22,7 +22,7 @@ class WorkloadFinder:
 
     def __init__(self, gpu: GpuRound) -> None:
         self._gpu = gpu
-        # By the MIG instances that a process uses: all others on the same ones have the same holders.
+        # By MIG instances: all processes on the same ones have the same holders.
         self._of_instances: dict[frozenset[tuple[int, int]], Workload] = {}
 
     def workload(self, process: ListedProcess, facts: ProcessFacts | None) -> Workload:

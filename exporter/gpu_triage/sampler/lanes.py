@@ -78,8 +78,8 @@ class Turns:
     """Lets jobs of several threads run one after another, in the order they came.
 
     Python computes in one thread at a time. Threads that all have something to compute take the interpreter from each
-    other hundreds of times a second, which costs more than a tenth of all the time. So a thread hears of its job when
-    the job before it is done, and is woken once.
+    other hundreds of times a second, which costs more than a tenth of all the time. So a thread gets its job
+    only when the previous one is done, and is woken once.
     """
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Turns:
         self._holder: object | None = None
 
     def line_up(self, job: Job, put: Callable[[Job], None]) -> None:
-        """Give `job` to `put` at its turn, which lasts until the job has been run; at once where nobody has the turn.
+        """Pass `job` to `put` when its turn comes: at once if nobody has the turn. The turn ends when the job has run.
 
         Args:
             job: what to run.
@@ -108,7 +108,7 @@ class Turns:
                 self._next()
 
     def let_all_go(self) -> None:
-        """Make nobody wait any longer: whoever has the turn may hang."""
+        """Start every waiting job now: the one that has the turn may hang."""
         with self._lock:
             while self._waiting:
                 self._next()

@@ -16,7 +16,7 @@ from gpu_triage.nvml.events import XidEvents
 from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.nvml.lists import read_list
 from gpu_triage.nvml.session import Session
-from gpu_triage.processes.listing import list_processes
+from gpu_triage.processes.listing import ProcessLister
 from gpu_triage.subjects.rounds import GpuRound
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Session:
 
 def test_processes_are_those_of_the_function_in_its_place(session: Session) -> None:
     inquiry = Inquiry(devices_of(session)[0])
-    listed = list_processes(inquiry)
+    listed = ProcessLister().read(inquiry)
     assert listed.counts == {"compute": 1, "graphics": 0, "compute_graphics": 0}
     assert [(process.pid, process.memory_bytes, process.instances) for process in listed.processes] == [
         (12, 4096, frozenset())

@@ -1,4 +1,4 @@
-"""A list that the driver writes as before is not taken apart again; one that differs in a byte is."""
+"""A process list that has not changed is not parsed again; one that differs in a byte is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pynvml
 import pytest
 
-from gpu_triage.processes.listing import ProcessLister, list_processes
+from gpu_triage.processes.listing import ProcessLister
 
 if TYPE_CHECKING:
     from tests.nvml_bench import Bench, BenchMaker
@@ -39,13 +39,13 @@ def h100(bench: BenchMaker) -> Bench:
     return bench("h100-8")
 
 
-def test_a_list_as_before_is_not_taken_apart_again(h100: Bench) -> None:
+def test_a_list_that_has_not_changed_is_not_parsed_again(h100: Bench) -> None:
     h100.answer(COMPUTE, lists([(101, 30), (102, 20)]))
     lister = ProcessLister()
     first = lister.read(h100.round().inquiry)
     assert [process.pid for process in first.processes][:2] == [101, 102]
     assert lister.read(h100.round().inquiry) is first
-    assert list_processes(h100.round().inquiry) == first
+    assert ProcessLister().read(h100.round().inquiry) == first
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_any_change_is_seen_at_once(h100: Bench, after: list[tuple[int, int]]) -
     now[:] = after
     second = lister.read(h100.round().inquiry)
     assert second != first
-    assert second == list_processes(h100.round().inquiry)
+    assert second == ProcessLister().read(h100.round().inquiry)
     assert [process.pid for process in second.processes if process.pid < 200] == [pid for pid, _ in after]
 
 
@@ -78,7 +78,7 @@ def test_a_list_that_the_driver_no_longer_has_is_seen_at_once(h100: Bench) -> No
     assert "mps" not in lister.read(h100.round().inquiry).counts
 
 
-def test_junk_is_told_of_at_each_look(h100: Bench) -> None:
+def test_junk_is_reported_in_every_round(h100: Bench) -> None:
     h100.answer(COMPUTE, lists([(101, 30), (0xFFFFFFF0, 20)]))
     lister = ProcessLister()
     for _ in range(2):

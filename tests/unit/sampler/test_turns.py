@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -12,6 +13,9 @@ from gpu_triage.config import Config
 from gpu_triage.machine import RealClock
 from gpu_triage.sampler.lanes import Job, Lane, ThreadLane, Turns
 from gpu_triage.sampler.runner import Runner
+
+if TYPE_CHECKING:
+    from gpu_triage.sampler.sampler import Sampler
 
 LANES = 6
 WAIT_SECONDS = 20.0
@@ -139,7 +143,7 @@ def test_the_runner_lets_all_go_when_one_hangs() -> None:
     runner = Runner(RealClock(), Config())
     stuck, *others = some = [runner.lane(f"gpu-{index}") for index in range(LANES)]
     sampler = _Rounds(some, {stuck: partial(_hang_until, held)}, jobs.run)
-    runner.start(sampler, _nothing, lambda _cause: None)  # type: ignore[arg-type]
+    runner.start(cast("Sampler", sampler), _nothing, lambda _cause: None)
     try:
         assert jobs.wait_for(len(others))
     finally:
