@@ -4,11 +4,11 @@
 #   slurm.conf: Epilog=/etc/slurm/gpu-triage/epilog.sh
 set -u
 role=epilog
-. "$(dirname "$0")/judge.sh"
+. "$(dirname "$(readlink -f "$0")")/judge.sh"
 
 [ -n "${SLURM_JOB_GPUS:-}" ] || exit 0
 
-found=$(reason "$(verdict)" "$SLURM_JOB_GPUS")
+found=$(judge "$SLURM_JOB_GPUS")
 [ -n "$found" ] || exit 0
 log "draining the node: $found"
 drain "$found" && exit 0

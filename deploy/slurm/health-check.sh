@@ -6,10 +6,10 @@
 # It never resumes a node. After the repair, run: scontrol update NodeName=… State=RESUME
 set -u
 role=health-check
-. "$(dirname "$0")/judge.sh"
+. "$(dirname "$(readlink -f "$0")")/judge.sh"
 
 has_gpus || exit 0
-found=$(reason "$(verdict)")
+found=$(judge)
 [ -n "$found" ] || exit 0
 log "draining the node: $found"
 drain "$found" || log "scontrol cannot drain the node"

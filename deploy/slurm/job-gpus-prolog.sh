@@ -24,5 +24,10 @@ umask 022
             CUDA_VISIBLE_DEVICES "${CUDA_VISIBLE_DEVICES:-}" >"$folder/.$SLURM_JOB_ID" &&
         # Rename the finished file: the exporter may read at any time.
         mv "$folder/.$SLURM_JOB_ID" "$folder/$SLURM_JOB_ID.job"
-} || echo "job-gpus-prolog: job $SLURM_JOB_ID: nothing was written to $folder" >&2
+} || {
+    said="job $SLURM_JOB_ID: nothing was written to $folder"
+    echo "job-gpus-prolog: $said" >&2
+    # slurmd logs the output of a script only if the script fails.
+    timeout 5 logger -t job-gpus-prolog -p daemon.warning -- "$said"
+}
 exit 0

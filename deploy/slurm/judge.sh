@@ -1,8 +1,10 @@
-# Shared by the prolog, the epilog and the health check: gets the verdict on the GPUs and drains the node. POSIX sh, sourced.
+# Shared by the prolog, the epilog, the health check and the preflight: gets the verdict on the GPUs and drains the node. POSIX sh,
+# sourced.
 #
 # The verdict comes from the running exporter, within milliseconds. If there is none, `gpu-triage check` runs for three seconds. Only
-# critical findings count, and only those about the given GPUs or about the whole host. If there is no report, the program is missing,
-# broken, or has invalid options: this says nothing about the GPUs, so the node is not drained.
+# critical findings count, and only those about the given GPUs or about the whole host. If there is no report either, the program is
+# missing, broken, or has invalid options. This says nothing about the GPUs, so it is logged, and the node is drained only if
+# NODE_CHECK_UNCHECKED is "drain".
 
 # Settings. They can come from a file, because slurmd passes almost no environment to its scripts. Their names do not start with
 # GPU_TRIAGE_, because the program rejects such variables if they are not options.
@@ -12,46 +14,113 @@ NODE_CHECK_SETTINGS=${NODE_CHECK_SETTINGS:-/etc/default/gpu-triage-slurm}
 NODE_CHECK_URL=${NODE_CHECK_URL:-http://localhost:9836}
 NODE_CHECK_CURL_OPTIONS=${NODE_CHECK_CURL_OPTIONS:-}               # such as: --cacert /etc/ssl/exporter.pem --netrc-file /root/.netrc
 NODE_CHECK_ANSWER_SECONDS=${NODE_CHECK_ANSWER_SECONDS:-2}
-NODE_CHECK_PROGRAM=${NODE_CHECK_PROGRAM:-/opt/gpu-triage/bin/gpu-triage}
+NODE_CHECK_PROGRAM=${NODE_CHECK_PROGRAM:-gpu-triage}               # a path, or a name to look up in PATH
 NODE_CHECK_LOOK=${NODE_CHECK_LOOK:---for 3s --patience 30s}        # more options, such as: --expect.gpu-count 8
 NODE_CHECK_LOOK_SECONDS=${NODE_CHECK_LOOK_SECONDS:-45}             # below slurmd's own limit (PrologEpilogTimeout)
+NODE_CHECK_UNCHECKED=${NODE_CHECK_UNCHECKED:-log}                  # if nothing could be checked: log, or drain
+NODE_CHECK_TEXTFILE_DIRECTORY=${NODE_CHECK_TEXTFILE_DIRECTORY:-}   # of node_exporter
+NODE_CHECK_LOGGER=${NODE_CHECK_LOGGER:-logger}
 NODE_CHECK_SCONTROL=${NODE_CHECK_SCONTROL:-scontrol}
 NODE_CHECK_GPU_NUMBERS=${NODE_CHECK_GPU_NUMBERS:-index}            # numbers in SLURM_JOB_GPUS: index (NVML), or minor (/dev/nvidiaN)
+NODE_CHECK_DEVICE_FILES=${NODE_CHECK_DEVICE_FILES:-/dev}
 NODE_CHECK_DRIVER_FILES=${NODE_CHECK_DRIVER_FILES:-/proc/driver/nvidia/gpus}
 NODE_CHECK_PCI_DEVICES=${NODE_CHECK_PCI_DEVICES:-/sys/bus/pci/devices}
-PATH=${PATH:-/usr/bin:/bin}:/usr/local/bin:/opt/slurm/bin
+# slurmd passes no PATH. The program is in /usr/bin (deb, rpm), /usr/local/bin or /root/.local/bin (pipx, uv), or /opt/gpu-triage.
+PATH=${PATH:+$PATH:}/usr/bin:/bin:/usr/local/bin:/opt/gpu-triage/bin:/root/.local/bin:/opt/slurm/bin
+export PATH
 
-# slurmd writes the standard error of its scripts to its log.
-log() { echo "gpu-triage-$role: ${SLURM_JOB_ID:+job $SLURM_JOB_ID: }$1" >&2; }
+# To syslog, because slurmd logs the output of a script only if the script fails.
+log() {
+    line="${SLURM_JOB_ID:+job $SLURM_JOB_ID: }$1"
+    echo "gpu-triage-$role: $line" >&2
+    # shellcheck disable=SC2086  # options, separated by spaces
+    timeout 5 $NODE_CHECK_LOGGER -t "gpu-triage-$role" -p daemon.err -- "$line" || :
+}
 
-# Prints the report in the format of `gpu-triage check --format lines`; prints nothing if there is no verdict.
-verdict() {
-    # shellcheck disable=SC2086  # options, parted by spaces
-    report=$(curl --silent --fail --max-time "$NODE_CHECK_ANSWER_SECONDS" $NODE_CHECK_CURL_OPTIONS \
-        --header 'Accept: text/plain' "$NODE_CHECK_URL/api/v1/verdict" 2>/dev/null)
-    case $? in
-        0) ;;
-        *) report=$(look) ;;
-    esac
+# judge [IDS]: gets the verdict on these GPUs (Slurm's numbers; default: all), and prints the reason to drain the node; prints nothing
+# if there is none.
+judge() {
+    command -v awk >/dev/null || {
+        unchecked "awk is not installed"
+        return
+    }
+    report=$(answer || look)
     case $report in
-        host*) printf '%s\n' "$report" ;;
-        *) log "neither the exporter nor $NODE_CHECK_PROGRAM gave a verdict; nothing was checked" ;;
+        host*)
+            record 1
+            reason "$report" "${1:-}"
+            ;;
+        *) unchecked "$report" ;;
     esac
 }
 
-look() {
+# Prints the report of the running exporter, in the format of `gpu-triage check --format lines`; fails if there is none.
+answer() {
     # shellcheck disable=SC2086
-    timeout --kill-after=5 "$NODE_CHECK_LOOK_SECONDS" "$NODE_CHECK_PROGRAM" check --format lines $NODE_CHECK_LOOK
-    case $? in
-        124 | 137)
+    report=$(curl --silent --fail --max-time "$NODE_CHECK_ANSWER_SECONDS" $NODE_CHECK_CURL_OPTIONS \
+        --header 'Accept: text/plain' "$NODE_CHECK_URL/api/v1/verdict" 2>/dev/null) || return 1
+    case $report in
+        host*) printf '%s\n' "$report" ;;
+        *) return 1 ;;
+    esac
+}
+
+# Prints the path of the program; fails if it cannot be run.
+program() {
+    path=$(command -v "$NODE_CHECK_PROGRAM") && [ -x "$path" ] && [ ! -d "$path" ] && echo "$path"
+}
+
+# Prints the report of the program, or why there is none.
+look() {
+    found=$(program) || {
+        echo "no verdict from $NODE_CHECK_URL, and $NODE_CHECK_PROGRAM is not installed"
+        return
+    }
+    # shellcheck disable=SC2086
+    report=$(timeout --kill-after=5 "$NODE_CHECK_LOOK_SECONDS" "$found" check --format lines $NODE_CHECK_LOOK)
+    code=$?
+    case $code-$report in
+        124-* | 137-*)
             log "no answer in $NODE_CHECK_LOOK_SECONDS s: the driver hangs"
             printf 'host\tdrain\t-\tthe driver hangs\nfinding\t-\t-\tcritical\tdriver.hangs\tdrain\t-\n'
             ;;
+        *-host*) printf '%s\n' "$report" ;;
+        *) echo "no verdict from $NODE_CHECK_URL, and '$found check' ended with code $code and without a report" ;;
     esac
 }
 
-# Succeeds if there is an NVIDIA GPU on the PCI bus: the health check runs on every node of a cluster.
-has_gpus() { grep -qsi '^0x10de' "$NODE_CHECK_PCI_DEVICES"/*/vendor; }
+# unchecked CAUSE: reports that there is no verdict; prints the reason to drain the node if it is to be drained for that.
+unchecked() {
+    log "nothing was checked: $1"
+    has_gpus || return 0
+    record 0
+    case $NODE_CHECK_UNCHECKED in
+        log) ;;
+        drain) echo "gpu-triage: nothing was checked: $1" ;;
+        *) log "NODE_CHECK_UNCHECKED is '$NODE_CHECK_UNCHECKED' instead of log or drain; the node is not drained" ;;
+    esac
+}
+
+# record 0|1: tells node_exporter whether this script got a verdict.
+record() {
+    [ -n "$NODE_CHECK_TEXTFILE_DIRECTORY" ] || return 0
+    file=$NODE_CHECK_TEXTFILE_DIRECTORY/slurm-gpu-check-$role.prom
+    # Rename the finished file: node_exporter may read at any time, and it may run as another user.
+    (umask 022 && printf '%s\n' \
+        '# HELP slurm_gpu_check_success 1 if the last run of this script got a verdict on the GPUs, 0 if nothing was checked.' \
+        '# TYPE slurm_gpu_check_success gauge' \
+        "slurm_gpu_check_success{script=\"$role\"} $1" >"$file.$$" && mv "$file.$$" "$file") ||
+        log "cannot write $file"
+}
+
+# Succeeds if the node has an NVIDIA GPU: a device file, a GPU that the driver knows, or one on the PCI bus. The health check runs
+# on every node of a cluster, and SLURM_JOB_GPUS may refer to GPUs of another vendor.
+has_gpus() {
+    for file in "$NODE_CHECK_DEVICE_FILES"/nvidia[0-9]* "$NODE_CHECK_DRIVER_FILES"/*; do
+        [ ! -e "$file" ] || return 0
+    done
+    grep -qsi '^0x10de' "$NODE_CHECK_PCI_DEVICES"/*/vendor
+}
 
 # "number=address" of each GPU, by the number of its device file; nothing if Slurm numbers GPUs like NVML.
 numbers() {

@@ -5,12 +5,12 @@
 #   slurm.conf: Prolog=/etc/slurm/gpu-triage/prolog.sh   PrologFlags=Alloc
 set -u
 role=prolog
-. "$(dirname "$0")/judge.sh"
+. "$(dirname "$(readlink -f "$0")")/judge.sh"
 
 # Nothing to check for a job without GPUs.
 [ -n "${SLURM_JOB_GPUS:-}" ] || exit 0
 
-found=$(reason "$(verdict)" "$SLURM_JOB_GPUS")
+found=$(judge "$SLURM_JOB_GPUS")
 [ -n "$found" ] || exit 0
 log "draining the node: $found"
 # Drain it before slurmd does, which would give the reason "Prolog error".

@@ -3,105 +3,19 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from deploy.demo.processes import free_port
-from tests.e2e.processes import Exporter, exporter, wait_for
 from tests.rig import scenario_with
+from tests.slurm_node import GO, HOLD, LOST, NOBODY, Node
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed"),
 ]
 
-GO, HOLD = 0, 1
-LOST = 'at = "5s"\ngpu = 1\neffect = { kind = "lost" }'
-NOBODY = f"http://127.0.0.1:{free_port()}"
 PROGRAM = '#!/bin/sh\nshift\nexec "{python}" -m gpu_triage check "$@" {more}\n'
-
-
-class Node:
-    """A node of a cluster: its scripts, with a stand-in for scontrol that notes what it is told."""
-
-    def __init__(self, folder: Path, repository: Path) -> None:
-        self._scripts = repository / "deploy" / "slurm"
-        self._folder = folder
-        self._state = folder / "state"
-        self._told = folder / "told"
-        self._state.write_text("NodeName=gpu-7 State=IDLE")
-        self._told.touch()
-        for slot in ("0000:65:00.0", "0000:b3:00.0"):
-            (folder / "pci" / slot).mkdir(parents=True)
-            (folder / "pci" / slot / "vendor").write_text("0x10de\n")
-        self.program("exit 99")
-        self._write("scontrol", f'#!/bin/sh\n[ "$1" = show ] && exec cat {self._state}\necho "$@" >> {self._told}\n')
-
-    def program(self, script: str) -> None:
-        """What stands for /opt/gpu-triage/bin/gpu-triage."""
-        self._write("gpu-triage", script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
-
-    def is_draining(self) -> None:
-        """Somebody has drained the node."""
-        self._state.write_text("NodeName=gpu-7 State=IDLE+DRAIN Reason=disk")
-
-    def numbers(self, **slots: str) -> None:
-        """The driver's numbers of the GPUs in these slots."""
-        for number, slot in slots.items():
-            folder = self._folder / "driver" / slot
-            folder.mkdir(parents=True)
-            minor = number.removeprefix("nvidia")
-            (folder / "information").write_text(f"Model: \t\t NVIDIA A10\nDevice Minor: \t {minor}\n")
-
-    def run(self, script: str, url: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run a script as slurmd would."""
-        given = {
-            "PATH": f"{self._folder}:/usr/bin:/bin",
-            "SLURMD_NODENAME": "gpu-7",
-            "NODE_CHECK_SETTINGS": "/nonexistent",
-            "NODE_CHECK_URL": url,
-            "NODE_CHECK_PROGRAM": str(self._folder / "gpu-triage"),
-            "NODE_CHECK_DRIVER_FILES": str(self._folder / "driver"),
-            "NODE_CHECK_PCI_DEVICES": str(self._folder / "pci"),
-        }
-        command = [self._scripts / f"{script}.sh"]
-        return subprocess.run(command, env=given | environment, check=False, capture_output=True, text=True)
-
-    def prolog(self, url: str, gpus: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run the prolog of a job on these GPUs."""
-        return self.run("prolog", url, SLURM_JOB_GPUS=gpus, SLURM_JOB_ID="42", **environment)
-
-    @property
-    def told(self) -> list[str]:
-        """What scontrol was told to change."""
-        return self._told.read_text().splitlines()
-
-    def _write(self, name: str, script: str) -> None:
-        path = self._folder / name
-        path.write_text(script)
-        path.chmod(0o755)
-
-
-@pytest.fixture
-def node(tmp_path: Path, repository: Path) -> Node:
-    return Node(tmp_path, repository)
-
-
-@pytest.fixture(scope="module")
-def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of an exporter whose GPU 1 is lost."""
-    folder = tmp_path_factory.mktemp("sick")
-    scenario_with(folder, "idle-downshift", LOST)
-    with exporter(folder, "--simulate", str(folder / "idle-downshift-changed.toml")) as running:
-        wait_for(lambda: _lines(running).count("\tcritical\tgpu.lost\t"), 60)
-        yield f"http://{running.address}"
-
-
-def _lines(running: Exporter) -> str:
-    return running.get("/api/v1/verdict", Accept="text/plain")[2].decode()
 
 
 def test_a_job_on_the_sick_gpu_is_held_and_its_node_drained_with_code_and_gpu(node: Node, sick: str) -> None:
@@ -205,13 +119,19 @@ def test_the_program_itself_is_asked_for_three_seconds(node: Node, tmp_path: Pat
     assert node.prolog(NOBODY, "0").returncode == GO
 
 
-def test_a_program_that_is_missing_does_not_drain_the_cluster(node: Node, tmp_path: Path) -> None:
-    for script in ("prolog", "epilog", "health-check"):
-        missing = str(tmp_path / "nowhere")
-        result = node.run(script, NOBODY, SLURM_JOB_GPUS="0", NODE_CHECK_PROGRAM=missing)
-        assert result.returncode == GO
-        assert "nothing was checked" in result.stderr
-    assert node.told == []
+def test_a_server_that_is_no_exporter_is_no_verdict(node: Node, tmp_path: Path) -> None:
+    """Another service may have taken the port: the program decides as if nobody answered."""
+    (tmp_path / "api" / "v1").mkdir(parents=True)
+    (tmp_path / "api" / "v1" / "verdict").write_text("<html>It works!</html>")
+    node.program(r"printf 'host\tdrain\tn\t-\nfinding\t1\t-\tcritical\txid.79\tdrain\tXid 79\n'; exit 1")
+    assert node.prolog(f"file://{tmp_path}", "1").returncode == HOLD
+
+
+def test_the_scripts_find_their_parts_through_links(node: Node, tmp_path: Path, sick: str) -> None:
+    """Sites link them into /etc/slurm/prolog.d."""
+    link = tmp_path / "50-gpu-triage.sh"
+    link.symlink_to(node.scripts / "prolog.sh")
+    assert node.run_file(link, sick, SLURM_JOB_GPUS="1").returncode == HOLD
 
 
 def test_an_option_that_the_program_does_not_know_drains_nothing(node: Node) -> None:

@@ -1,0 +1,21 @@
+"""What the tests of Slurm's scripts share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.slurm_node import Node, exporter_of_a_sick_gpu
+
+
+@pytest.fixture
+def node(tmp_path: Path, repository: Path) -> Node:
+    return Node(tmp_path, repository)
+
+
+@pytest.fixture(scope="module")
+def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of an exporter whose GPU 1 is lost."""
+    with exporter_of_a_sick_gpu(tmp_path_factory.mktemp("sick")) as url:
+        yield url

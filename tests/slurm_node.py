@@ -1,0 +1,134 @@
+"""A node of a Slurm cluster without Slurm: stand-ins note what scontrol and logger are told."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from deploy.demo.processes import free_port
+from tests.e2e.processes import Exporter, exporter, wait_for
+from tests.rig import scenario_with
+
+GO, HOLD = 0, 1
+"""Exit codes of a prolog: the job starts, or it does not and slurmd drains the node."""
+LOST = 'at = "5s"\ngpu = 1\neffect = { kind = "lost" }'
+NOBODY = f"http://127.0.0.1:{free_port()}"
+"""Where no exporter answers."""
+
+SCONTROL = """#!/bin/sh
+case "$1 $2" in
+    "show config") exec cat {config} ;;
+    "show node") exec cat {state} ;;
+esac
+echo "$@" >> {told}
+"""
+RECOMMENDED = {
+    "Epilog": "/etc/slurm/gpu-triage/epilog.sh",
+    "HealthCheckProgram": "/etc/slurm/gpu-triage/health-check.sh",
+    "Prolog": "/etc/slurm/gpu-triage/prolog.sh",
+    "PrologEpilogTimeout": "65534",
+    "PrologFlags": "Alloc",
+    "SchedulerParameters": "bf_continue,nohold_on_prolog_fail",
+}
+
+
+class Node:
+    """A node of a cluster: its scripts, with a stand-in for scontrol that notes what it is told."""
+
+    def __init__(self, folder: Path, repository: Path) -> None:
+        self.scripts = repository / "deploy" / "slurm"
+        self._folder = folder
+        self._state = folder / "state"
+        self._told = folder / "told"
+        self._syslog = folder / "syslog"
+        self._state.write_text("NodeName=gpu-7 State=IDLE")
+        self._told.touch()
+        self._syslog.touch()
+        for slot in ("0000:65:00.0", "0000:b3:00.0"):
+            (folder / "pci" / slot).mkdir(parents=True)
+            (folder / "pci" / slot / "vendor").write_text("0x10de\n")
+        self.program("exit 99")
+        self._write("scontrol", SCONTROL.format(state=self._state, config=folder / "config", told=self._told))
+        self._write("logger", f'#!/bin/sh\necho "$@" >> {self._syslog}\n')
+        self.configured()
+
+    def program(self, script: str) -> None:
+        """What is installed as gpu-triage."""
+        self._write("gpu-triage", script if script.startswith("#!") else f"#!/bin/sh\n{script}\n")
+
+    def has_no_program(self) -> None:
+        """Nothing is installed as gpu-triage."""
+        (self._folder / "gpu-triage").unlink()
+
+    def has_no_gpus(self) -> None:
+        """The kernel shows no NVIDIA GPU."""
+        shutil.rmtree(self._folder / "pci")
+
+    def configured(self, **changes: str) -> None:
+        """What slurmctld runs with: as the README recommends, but for these changes."""
+        told = (f"{name:<24}= {value}\n" for name, value in (RECOMMENDED | changes).items())
+        (self._folder / "config").write_text("".join(told))
+
+    def is_draining(self) -> None:
+        """Somebody has drained the node."""
+        self._state.write_text("NodeName=gpu-7 State=IDLE+DRAIN Reason=disk")
+
+    def numbers(self, **slots: str) -> None:
+        """The driver's numbers of the GPUs in these slots."""
+        for number, slot in slots.items():
+            folder = self._folder / "driver" / slot
+            folder.mkdir(parents=True)
+            minor = number.removeprefix("nvidia")
+            (folder / "information").write_text(f"Model: \t\t NVIDIA A10\nDevice Minor: \t {minor}\n")
+
+    def run(self, script: str, url: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a script as slurmd would."""
+        return self.run_file(self.scripts / f"{script}.sh", url, **environment)
+
+    def run_file(self, script: Path, url: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run a script that is elsewhere."""
+        given = {
+            "PATH": f"{self._folder}:/usr/bin:/bin",
+            "SLURMD_NODENAME": "gpu-7",
+            "NODE_CHECK_SETTINGS": "/nonexistent",
+            "NODE_CHECK_URL": url,
+            "NODE_CHECK_DEVICE_FILES": str(self._folder / "dev"),
+            "NODE_CHECK_DRIVER_FILES": str(self._folder / "driver"),
+            "NODE_CHECK_PCI_DEVICES": str(self._folder / "pci"),
+        }
+        return subprocess.run([script], env=given | environment, check=False, capture_output=True, text=True)
+
+    def prolog(self, url: str, gpus: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        """Run the prolog of a job on these GPUs."""
+        return self.run("prolog", url, SLURM_JOB_GPUS=gpus, SLURM_JOB_ID="42", **environment)
+
+    @property
+    def told(self) -> list[str]:
+        """What scontrol was told to change."""
+        return self._told.read_text().splitlines()
+
+    @property
+    def syslog(self) -> list[str]:
+        """The lines that were sent to syslog, each with the options of logger."""
+        return self._syslog.read_text().splitlines()
+
+    def _write(self, name: str, script: str) -> None:
+        path = self._folder / name
+        path.write_text(script)
+        path.chmod(0o755)
+
+
+@contextmanager
+def exporter_of_a_sick_gpu(folder: Path) -> Iterator[str]:
+    """The URL of an exporter whose GPU 1 is lost."""
+    scenario_with(folder, "idle-downshift", LOST)
+    with exporter(folder, "--simulate", str(folder / "idle-downshift-changed.toml")) as running:
+        wait_for(lambda: _lines(running).count("\tcritical\tgpu.lost\t"), 60)
+        yield f"http://{running.address}"
+
+
+def _lines(running: Exporter) -> str:
+    return running.get("/api/v1/verdict", Accept="text/plain")[2].decode()
