@@ -208,7 +208,7 @@ packages: $(DEV) ## build the deb and the rpm, dist/; ARGS='--python 3.12 --arch
 	$(BIN)/python -m deploy.packages $(ARGS)
 
 .PHONY: servers
-servers: ## install Debian's Prometheus, Alertmanager, VictoriaMetrics, Chromium, lintian and rpm for the tests that start them
+servers: ## install what tests start from Debian: Prometheus, Alertmanager, VictoriaMetrics, Slurm, Chromium, lintian and others
 	@tests/environment/install-servers.sh
 
 .PHONY: clean

@@ -15,17 +15,15 @@ import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timezone
-from email.parser import HeaderParser
-from email.utils import format_datetime
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import yaml
+from deploy.packages.documents import NAME, completions, copyright_notice, debian_changelog
 
 from gpu_triage import __version__
 
-NAME: Final = "gpu-triage-exporter"
 HOME: Final = f"usr/lib/{NAME}"
 """Where the virtual environment is, without the leading slash."""
 PYTHONS: Final = ("3.10", "3.11", "3.12", "3.13")
@@ -44,6 +42,8 @@ page and with the command gpu-triage check.
 .
 Contains its own Python packages and runs on the distribution's Python."""
 _MAINTAINER: Final = "gpu-triage-exporter maintainers <maintainers@gpu-triage-exporter.invalid>"
+_ZSH: Final = MappingProxyType({"deb": "/usr/share/zsh/vendor-completions", "rpm": "/usr/share/zsh/site-functions"})
+"""Where zsh looks for the completions of packages."""
 
 _CONSOLE: Final = f"""#!/bin/sh
 # -I: neither the current folder nor PYTHON* variables decide which code runs.
@@ -103,14 +103,28 @@ def _make_tree(repository: Path, target: Target, root: Path, scratch: Path, epoc
     shutil.copy(systemd / f"{NAME}.sysusers.conf", _made(root / "usr/lib/sysusers.d") / f"{NAME}.conf")
     shutil.copy(systemd / f"{NAME}.env", _made(root / "etc/default") / NAME)
     (root / "etc/default" / NAME).chmod(0o640)
+    for script in (repository / "deploy" / "slurm").glob("*.sh"):
+        text = script.read_text(encoding="utf-8")
+        _write(root / f"usr/share/{NAME}/slurm" / script.name, text, 0o755 if text.startswith("#!") else 0o644)
+    _add_documents(repository, target, root, site, epoch)
+
+
+def _add_documents(repository: Path, target: Target, root: Path, site: Path, epoch: int) -> None:
+    """What a person or a shell reads."""
     documents = _made(root / f"usr/share/doc/{NAME}")
-    _write(documents / "copyright", _copyright(site, epoch))
+    at = datetime.fromtimestamp(epoch, timezone.utc)
+    _write(documents / "copyright", copyright_notice(site, HOME, at))
     _write_gzip(documents / "changelog.gz", (repository / "CHANGELOG.md").read_bytes())
-    _write_gzip(documents / "changelog.Debian.gz", _debian_changelog(target, epoch).encode())
-    for drop_in in (systemd / f"{NAME}.service.d").iterdir():
+    changes = debian_changelog(f"{__version__}-{target.release}", _MAINTAINER, at)
+    _write_gzip(documents / "changelog.Debian.gz", changes.encode())
+    for drop_in in (repository / "deploy" / "systemd" / f"{NAME}.service.d").iterdir():
         shutil.copy(drop_in, _made(documents / "examples") / drop_in.name)
-    for page in (repository / "man").glob("*.1"):
+    for page in (repository / "docs" / "man").glob("*.1"):
         _write_gzip(_made(root / "usr/share/man/man1") / f"{page.name}.gz", page.read_bytes())
+    shells = completions()
+    _write(root / "usr/share/bash-completion/completions/gpu-triage", shells["bash"])
+    _write(root / f"{_ZSH['deb'][1:]}/_gpu-triage", shells["zsh"])
+    _write(root / "usr/share/fish/vendor_completions.d/gpu-triage.fish", shells["fish"])
 
 
 def _for_package(unit: str) -> str:
@@ -171,38 +185,6 @@ def _install_wheels(repository: Path, target: Target, site: Path, scratch: Path)
             path.chmod(0o755 if path.is_dir() else 0o644)
 
 
-def _debian_changelog(target: Target, epoch: int) -> str:
-    """The changelog of the packaging, which Debian wants beside that of the program."""
-    version = f"{__version__}-{target.release}"
-    words = f"{NAME} ({version}) stable; urgency=medium\n\n  * Package of version {__version__}; see changelog.gz.\n\n"
-    return f"{words} -- {_MAINTAINER}  {format_datetime(datetime.fromtimestamp(epoch, timezone.utc))}\n"
-
-
-def _copyright(site: Path, epoch: int) -> str:
-    lines = [
-        f"Copyright (C) {datetime.fromtimestamp(epoch, timezone.utc).year} the authors of {NAME}",
-        "License: Apache License, version 2.0. Its text is in",
-        "/usr/share/common-licenses/Apache-2.0 on Debian systems, and in",
-        f"/{HOME}/lib/python*/site-packages/{NAME.replace('-', '_')}-*.dist-info/licenses/LICENSE.",
-        "",
-        f"The Python packages in /{HOME} are works of their own; their licenses are in their",
-        "*.dist-info folders:",
-        "",
-        *_bundled(site),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _bundled(site: Path) -> Iterator[str]:
-    for path in sorted(site.glob("*.dist-info/METADATA")):
-        about = HeaderParser().parsestr(path.read_text(encoding="utf-8"))
-        classified = [line.rpartition(" :: ")[2] for line in about.get_all("Classifier", []) if "License ::" in line]
-        first_line = (about["License"] or "").partition("\n")[0]
-        terms = about["License-Expression"] or ", ".join(classified) or first_line
-        if about["Name"] != NAME:
-            yield f"  {about['Name']} {about['Version']}: {terms}"
-
-
 def _scripts(target: Target, folder: Path) -> Path:
     """The maintainer scripts, with the version of Python filled in."""
     for packager in ("deb", "rpm"):
@@ -245,7 +227,7 @@ def _contents(packager: str, root: Path) -> Iterator[dict[str, Any]]:
     """Every file by itself, so that its mode is that of the tree; folders below ours, so that they go with it."""
     owner = {"owner": "root", "group": "root"}
     for path in sorted(root.rglob("*")):
-        place = f"/{path.relative_to(root)}"
+        place = f"/{path.relative_to(root)}".replace(_ZSH["deb"], _ZSH[packager])
         ours = f"/{NAME}" in place
         if path.is_symlink():
             yield {"src": str(path.readlink()), "dst": place, "type": "symlink", "file_info": owner}

@@ -1,4 +1,4 @@
-"""What the tests of Slurm's scripts share."""
+"""What tests of the packages, and of Slurm's scripts, share."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.built_packages import Packages, build
 from tests.slurm_node import Node, exporter_of_a_sick_gpu
 
 
@@ -19,3 +20,8 @@ def sick(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of an exporter whose GPU 1 is lost."""
     with exporter_of_a_sick_gpu(tmp_path_factory.mktemp("sick")) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def packages(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Packages:
+    return build(repository, tmp_path_factory.mktemp("packages"))

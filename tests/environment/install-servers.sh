@@ -1,12 +1,18 @@
 #!/bin/sh
-# Install the Prometheus, Alertmanager, VictoriaMetrics, Chromium, lintian, rpm and systemd's tools that some tests start,
-# from Debian's archive, without letting apt start them.
+# Install what some tests start, from Debian's archive, without letting apt start it: Prometheus, Alertmanager,
+# VictoriaMetrics, Chromium, lintian, rpm, Slurm, shells, debootstrap and systemd's tools.
 # Always exits 0: where they cannot be had the tests that need them say so themselves (and fail when CI=true).
 set -eu
 
+servers='prometheus prometheus-alertmanager prometheus-node-exporter systemd'
+# Programs beyond the servers, each with its package where that has another name.
+others='chromium lintian rpm victoria-metrics zsh fish debootstrap slurmctld:slurm-wlm systemd-nspawn:systemd-container'
+PATH=$PATH:/usr/sbin:/sbin
+
 missing=
 for program in prometheus promtool prometheus-alertmanager amtool prometheus-node-exporter \
-    systemd-analyze systemd-sysusers lintian rpm chromium victoria-metrics; do
+    systemd-analyze systemd-sysusers $others; do
+    program=${program%:*}
     command -v "$program" >/dev/null 2>&1 || missing="$missing $program"
 done
 [ -n "$missing" ] || exit 0
@@ -24,7 +30,7 @@ if [ "$(id -u)" -eq 0 ]; then
 elif sudo -n true 2>/dev/null; then
     as_root='sudo -n'
 else
-    say "not found:$missing; installing needs root: apt-get install prometheus prometheus-alertmanager prometheus-node-exporter systemd lintian rpm chromium victoria-metrics"
+    say "not found:$missing; installing needs root: apt-get install $servers$(for other in $others; do printf ' %s' "${other#*:}"; done)"
     exit 0
 fi
 
@@ -42,17 +48,20 @@ apt() {
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120 "$@" </dev/null
 }
 
+# A machine that has never run `apt-get update` knows no packages: the first try fails fast there.
+updated=
 install() {
-    apt install --yes --no-install-recommends prometheus prometheus-alertmanager prometheus-node-exporter systemd
+    apt install --yes --no-install-recommends "$@" >/dev/null 2>&1 && return
+    [ -n "$updated" ] || apt update
+    updated=yes
+    apt install --yes --no-install-recommends "$@"
 }
 
 say "not found:$missing; installing Debian's packages"
-# A machine that has never run `apt-get update` knows no packages: the first try fails fast there.
-if ! install >/dev/null 2>&1 && ! { apt update && install; }; then
-    say "apt-get could not install them"
-fi
+# shellcheck disable=SC2086 # names of packages, separated by spaces
+install $servers || say "apt-get could not install them"
 # Each by itself: some distributions that are like Debian have no such package, and the servers must not go without for that.
-for program in chromium lintian rpm victoria-metrics; do
-    command -v "$program" >/dev/null 2>&1 || apt install --yes --no-install-recommends "$program" ||
-        say "apt-get could not install $program"
+for other in $others; do
+    command -v "${other%:*}" >/dev/null 2>&1 || install "${other#*:}" ||
+        say "apt-get could not install ${other#*:}"
 done
