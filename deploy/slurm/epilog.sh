@@ -10,7 +10,6 @@ role=epilog
 
 found=$(judge "$SLURM_JOB_GPUS")
 [ -n "$found" ] || exit 0
-log "draining the node: $found"
 drain "$found" && exit 0
 log "scontrol cannot drain the node; slurmd will do it"
 exit 1

@@ -11,5 +11,4 @@ role=health-check
 has_gpus || exit 0
 found=$(judge)
 [ -n "$found" ] || exit 0
-log "draining the node: $found"
 drain "$found" || log "scontrol cannot drain the node"

@@ -176,5 +176,6 @@ drain() {
     case $state in
         *DRAIN*) return 0 ;;
     esac
+    log "draining the node: $1"
     "$NODE_CHECK_SCONTROL" update NodeName="$(node)" State=DRAIN Reason="$1" >&2
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Slurm Prolog: keeps a job away from sick GPUs. It checks only the GPUs of this job, so jobs can still start on the healthy GPUs
-# of a node. If a prolog fails, slurmd requeues the job and drains the node.
+# of a node. If a prolog fails, Slurm drains the node and requeues the job, held unless slurm.conf has nohold_on_prolog_fail.
 #
-#   slurm.conf: Prolog=/etc/slurm/gpu-triage/prolog.sh   PrologFlags=Alloc
+#   slurm.conf: Prolog=/etc/slurm/gpu-triage/prolog.sh   PrologFlags=Alloc   SchedulerParameters=nohold_on_prolog_fail
 set -u
 role=prolog
 . "$(dirname "$(readlink -f "$0")")/judge.sh"
@@ -12,7 +12,7 @@ role=prolog
 
 found=$(judge "$SLURM_JOB_GPUS")
 [ -n "$found" ] || exit 0
-log "draining the node: $found"
+log "the job does not start: $found"
 # Drain it before slurmd does, which would give the reason "Prolog error".
 drain "$found" || log "scontrol cannot drain the node; slurmd will do it"
 exit 1

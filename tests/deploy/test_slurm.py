@@ -60,6 +60,16 @@ def test_the_reason_that_a_node_is_drained_for_stays(node: Node, sick: str) -> N
     node.is_draining()
     assert node.prolog(sick, "1").returncode == HOLD
     assert node.told == []
+    assert [line.partition(" -- ")[2].partition(": gpu-triage")[0] for line in node.syslog] == [
+        "job 42: the job does not start"
+    ]
+
+
+def test_a_node_that_stays_drained_is_not_reported_every_minute(node: Node, sick: str) -> None:
+    """Slurm runs the health check on drained nodes as well."""
+    node.is_draining()
+    assert node.run("health-check", sick).returncode == 0
+    assert node.syslog == []
 
 
 def test_the_epilog_drains_after_the_job_and_does_not_fail(node: Node, sick: str) -> None:
