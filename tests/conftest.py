@@ -46,6 +46,8 @@ SLOWEST_FIRST = (
     "faults/",
     "dashboards/test_watched_scenarios.py",
     "fleet/test_live",
+    "deploy/test_package_life.py",
+    "deploy/test_slurm_live.py",
     "e2e/",
     "rules/test_week.py",
     "golden/",

@@ -1,0 +1,194 @@
+"""The deb under a real systemd: installed, started, killed, upgraded, removed and purged in a container."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.built_packages import Packages
+from tests.conftest import RequiresTool
+from tests.systemd_container import bare_system, boot
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+
+NEWER = "99.0.0"
+UNIT = "gpu-triage-exporter.service"
+OPTIONS = "/etc/default/gpu-triage-exporter"
+
+LIFE = f"""
+export DEBIAN_FRONTEND=noninteractive
+within() {{
+    for _ in $(seq 600); do
+        if "$@"; then return; fi
+        sleep 0.1
+    done
+    systemctl --no-pager status {UNIT}
+    return 1
+}}
+page() {{
+    python3 -c 'import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())' \\
+        "http://127.0.0.1:$1/metrics" >/shared/$2 2>/dev/null
+}}
+state() {{ systemctl show {UNIT} --property ActiveState,SubState,MainPID,NRestarts,User,UnitFileState >/shared/$1; }}
+sampled() {{ page "$1" $2-page && grep -q '^gpu_driver_up ' /shared/$2-page && grep -q '_build_info' /shared/$2-page; }}
+answers() {{
+    within sampled "$1" $2
+    state $2-state
+}}
+
+: installed
+dpkg --install /shared/package.deb
+answers 9836 installed
+systemctl --failed --no-legend --no-pager >/shared/installed-failed
+
+: killed
+kill -SEGV "$(systemctl show {UNIT} --property MainPID --value)"
+restarted() {{ [ "$(systemctl show {UNIT} --property NRestarts --value)" = 1 ]; }}
+within restarted
+answers 9836 killed
+journalctl --unit {UNIT} --no-pager --output cat >/shared/killed-journal
+
+: configured
+cat >>{OPTIONS} <<end
+# mine
+GPU_TRIAGE_WEB_LISTEN_ADDRESS=127.0.0.1:9999
+GPU_TRIAGE_SIMULATE=dual-a10
+end
+touch /var/lib/gpu-triage/mine
+systemctl restart {UNIT}
+has_gpus() {{ page 9999 configured-page && [ "$(grep -c '^gpu_up.* 1' /shared/configured-page)" = 2 ]; }}
+within has_gpus
+state configured-state
+
+: upgraded
+dpkg --install --force-confold /shared/newer.deb
+answers 9999 upgraded
+cp {OPTIONS} /shared/upgraded-options
+test -e /var/lib/gpu-triage/mine
+
+: disabled
+systemctl disable --now {UNIT}
+dpkg --install --force-confold /shared/newer.deb
+state disabled-state
+
+: removed
+systemctl enable --now {UNIT}
+answers 9999 enabled
+cp -r /usr/share/gpu-triage-exporter/slurm /root/scripts
+dpkg --remove gpu-triage-exporter
+cp {OPTIONS} /shared/removed-options
+test -e /var/lib/gpu-triage/mine
+if page 9999 removed-page; then exit 1; fi
+state removed-state
+
+: purged
+dpkg --purge gpu-triage-exporter
+find /etc /usr /var /run -xdev -name '*gpu-triage*' >/shared/purged-left
+getent passwd gpu-triage >/shared/purged-user
+
+: unchecked
+mkdir /root/dev
+touch /root/dev/nvidia0
+env -i SLURM_JOB_ID=42 SLURM_JOB_GPUS=0 NODE_CHECK_DEVICE_FILES=/root/dev /root/scripts/prolog.sh
+journalctl --sync
+journalctl --identifier gpu-triage-prolog --no-pager --output cat >/shared/unchecked-journal
+"""
+
+
+@pytest.fixture(scope="module")
+def life(packages: Packages, requires_tool: RequiresTool) -> Iterator[Path]:
+    """The folder of what the container found, by the step and the thing."""
+    bare = bare_system(requires_tool)
+    # Not in pytest's folder, which may be on a file system that systemd-nspawn cannot share.
+    scratch = Path(tempfile.mkdtemp(prefix="package-life-", dir="/var/tmp"))
+    try:
+        shared = scratch / "shared"
+        shared.mkdir()
+        shutil.copy(packages.deb, shared / "package.deb")
+        make_newer(packages.deb, scratch / "tree", shared / "newer.deb")
+        boot(bare, scratch, LIFE)
+        yield shared
+    finally:
+        shutil.rmtree(scratch)
+
+
+def make_newer(deb: Path, tree: Path, newer: Path) -> None:
+    """A package of a later version, whose program says so and whose file of options has changed as well."""
+    subprocess.run(["dpkg-deb", "--raw-extract", deb, tree], check=True)
+    (code,) = tree.glob("usr/lib/gpu-triage-exporter/lib/python3.*/site-packages/gpu_triage/__init__.py")
+    control = tree / "DEBIAN" / "control"
+    replace_line(control, "Version: ", f"Version: {NEWER}-1")
+    replace_line(code, "__version__ = ", f'__version__ = "{NEWER}"')
+    options = tree / OPTIONS[1:]
+    options.write_text(options.read_text() + "# new\n")
+    subprocess.run(["dpkg-deb", "-Zgzip", "-z1", "--build", tree, newer], check=True, capture_output=True)
+
+
+def replace_line(file: Path, start: str, by: str) -> None:
+    lines = file.read_text().splitlines()
+    (place,) = (place for place, line in enumerate(lines) if line.startswith(start))
+    lines[place] = by
+    file.write_text("\n".join(lines) + "\n")
+
+
+def state(life: Path, step: str) -> dict[str, str]:
+    """What systemctl showed of the unit."""
+    return dict(line.split("=", 1) for line in (life / f"{step}-state").read_text().splitlines())
+
+
+def series(life: Path, step: str, name: str) -> list[str]:
+    """The series of a metric on the page."""
+    return [line for line in (life / f"{step}-page").read_text().splitlines() if line.startswith(name)]
+
+
+def test_the_service_runs_after_the_installation_and_answers(life: Path) -> None:
+    installed = state(life, "installed")
+    assert (installed["ActiveState"], installed["SubState"]) == ("active", "running")
+    assert (installed["User"], installed["UnitFileState"], installed["NRestarts"]) == ("gpu-triage", "enabled", "0")
+    assert series(life, "installed", "gpu_driver_up") == ["gpu_driver_up 0.0"]
+    assert (life / "installed-failed").read_text() == ""
+
+
+def test_a_service_that_crashed_is_started_again(life: Path) -> None:
+    killed = state(life, "killed")
+    assert killed["ActiveState"] == "active"
+    assert killed["MainPID"] != state(life, "installed")["MainPID"]
+    assert series(life, "killed", "gpu_driver_up") == ["gpu_driver_up 0.0"]
+    assert "status=11/SEGV" in (life / "killed-journal").read_text()
+
+
+def test_the_hardened_unit_reads_gpus(life: Path) -> None:
+    assert len(series(life, "configured", "gpu_up{")) == 2
+
+
+def test_an_upgrade_starts_the_new_version_and_keeps_options_and_state(life: Path) -> None:
+    upgraded = state(life, "upgraded")
+    assert upgraded["ActiveState"] == "active"
+    assert upgraded["MainPID"] != state(life, "configured")["MainPID"]
+    assert [NEWER in line for line in series(life, "upgraded", "gpu_exporter_build_info")] == [True]
+    assert "# mine\n" in (life / "upgraded-options").read_text()
+    assert "# new\n" not in (life / "upgraded-options").read_text()
+
+
+def test_an_upgrade_leaves_a_disabled_service_disabled(life: Path) -> None:
+    disabled = state(life, "disabled")
+    assert (disabled["ActiveState"], disabled["UnitFileState"]) == ("inactive", "disabled")
+
+
+def test_a_removal_stops_the_service_and_keeps_options_and_state(life: Path) -> None:
+    assert state(life, "removed")["ActiveState"] == "inactive"
+    assert "# mine\n" in (life / "removed-options").read_text()
+
+
+def test_a_purge_leaves_nothing_but_the_user(life: Path) -> None:
+    assert (life / "purged-left").read_text() == ""
+    assert (life / "purged-user").read_text().startswith("gpu-triage:")
+
+
+def test_a_prolog_without_exporter_and_program_writes_to_the_journal(life: Path) -> None:
+    said = "nothing was checked: no verdict from http://localhost:9836, and gpu-triage is not installed"
+    assert (life / "unchecked-journal").read_text() == f"job 42: {said}\n"
