@@ -9,8 +9,16 @@
 # Settings. They can come from a file, because slurmd passes almost no environment to its scripts. Their names do not start with
 # GPU_TRIAGE_, because the program rejects such variables if they are not options.
 NODE_CHECK_SETTINGS=${NODE_CHECK_SETTINGS:-/etc/default/gpu-triage-slurm}
-# shellcheck source=/dev/null
-[ -r "$NODE_CHECK_SETTINGS" ] && . "$NODE_CHECK_SETTINGS"
+settings_error=
+if [ -r "$NODE_CHECK_SETTINGS" ]; then
+    # An error in the file ends the shell that reads it, and a prolog that fails drains the node: try it in a shell of its own.
+    # shellcheck source=/dev/null
+    if (. "$NODE_CHECK_SETTINGS"; true) >/dev/null 2>&1; then
+        . "$NODE_CHECK_SETTINGS"
+    else
+        settings_error="$NODE_CHECK_SETTINGS is ignored: it has an error"
+    fi
+fi
 NODE_CHECK_URL=${NODE_CHECK_URL:-http://localhost:9836}
 NODE_CHECK_CURL_OPTIONS=${NODE_CHECK_CURL_OPTIONS:-}               # such as: --cacert /etc/ssl/exporter.pem --netrc-file /root/.netrc
 NODE_CHECK_ANSWER_SECONDS=${NODE_CHECK_ANSWER_SECONDS:-2}
@@ -36,6 +44,8 @@ log() {
     # shellcheck disable=SC2086  # options, separated by spaces
     timeout 5 $NODE_CHECK_LOGGER -t "gpu-triage-$role" -p daemon.err -- "$line" || :
 }
+
+[ -z "$settings_error" ] || log "$settings_error"
 
 # judge [IDS]: gets the verdict on these GPUs (Slurm's numbers; default: all), and prints the reason to drain the node; prints nothing
 # if there is none.

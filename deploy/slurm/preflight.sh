@@ -24,6 +24,7 @@ one_of() {
 # The value of a parameter of slurm.conf, as slurmctld runs with it.
 parameter() { printf '%s\n' "$config" | sed -n "s/^$1 *= //p"; }
 
+[ -z "$settings_error" ] || problem "$settings_error"
 for tool in curl awk timeout "${NODE_CHECK_LOGGER%% *}"; do
     command -v "$tool" >/dev/null || problem "$tool is not installed; the scripts need it"
 done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -117,6 +118,27 @@ def test_without_an_exporter_the_program_decides(node: Node, program: str, outco
     assert result.returncode == outcome
     assert said in result.stderr
     assert len(node.told) == outcome
+
+
+def test_a_program_that_is_configured_is_preferred_to_one_that_is_installed(node: Node, tmp_path: Path) -> None:
+    node.program("printf 'host\\tkeep\\tgpu-7\\t-\\n'")
+    mine = tmp_path / "mine"
+    mine.write_text(
+        "#!/bin/sh\nprintf 'host\\tdrain\\tn\\t-\\nfinding\\t1\\t-\\tcritical\\txid.79\\tdrain\\tXid 79\\n'"
+    )
+    mine.chmod(0o755)
+    assert node.prolog(NOBODY, "1").returncode == GO
+    assert node.prolog(NOBODY, "1", NODE_CHECK_PROGRAM=str(mine)).returncode == HOLD
+
+
+def test_the_program_is_looked_for_where_the_instructions_install_it(node: Node) -> None:
+    """The packages, the README's virtual environment, `pipx` and `uv tool` as root, and `pipx --global`."""
+    command = f"role=test; . {node.scripts}/judge.sh; echo $PATH"
+    said = subprocess.run(["sh", "-c", command], env={}, check=True, capture_output=True, text=True).stdout
+    folders = said.strip().split(":")
+    expected = ["/usr/bin", "/opt/gpu-triage/bin", "/root/.local/bin"]
+    assert sorted(expected, key=folders.index) == expected
+    assert "/usr/local/bin" in folders
 
 
 def test_the_program_itself_is_asked_for_three_seconds(node: Node, tmp_path: Path) -> None:

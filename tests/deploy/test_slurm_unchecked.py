@@ -54,6 +54,18 @@ def test_a_typing_error_in_what_to_do_drains_nothing_and_is_reported(node: Node)
     assert "NODE_CHECK_UNCHECKED is 'Drain' instead of log or drain" in node.syslog[-1]
 
 
+def test_a_mistake_in_the_settings_drains_nothing_and_is_reported(node: Node, tmp_path: Path, sick: str) -> None:
+    """A shell that reads one exits with an error, and slurmd would take that for a failed prolog."""
+    settings = tmp_path / "settings"
+    for mistake in ("NODE_CHECK_URL=$UNKNOWN\n", "if true\n"):
+        settings.write_text(mistake)
+        result = node.prolog(sick, "0", NODE_CHECK_SETTINGS=str(settings))
+        assert result.returncode == GO
+        assert node.syslog.pop().endswith(f"{settings} is ignored: it has an error")
+    settings.write_text("[ -e /nonexistent ] && NODE_CHECK_URL=\n")
+    assert node.prolog(sick, "0", NODE_CHECK_SETTINGS=str(settings)).stderr == ""
+
+
 @pytest.mark.parametrize("sign", ["dev/nvidia0", "driver/0000:65:00.0"])
 def test_a_gpu_is_known_by_its_device_file_and_by_its_driver_too(node: Node, tmp_path: Path, sign: str) -> None:
     node.has_no_program()
