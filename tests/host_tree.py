@@ -19,6 +19,11 @@ class HostTree:
         self.sysfs = root / "sys"
         self._root = root
 
+    def mount(self) -> None:
+        """Have the procfs and sysfs of a kernel that has none of the features that are looked for."""
+        (self.procfs / "self").mkdir(parents=True)
+        (self.sysfs / "devices").mkdir(parents=True)
+
     def write(self, files: dict[str, str]) -> None:
         """Write files by path below the root (``proc/stat``)."""
         for path, text in files.items():

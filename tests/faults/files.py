@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -27,6 +28,11 @@ def unreadable(path: Path) -> None:
 def directory(path: Path) -> None:
     """A directory stands in its place."""
     path.mkdir()
+
+
+def pipe(path: Path) -> None:
+    """A pipe stands in its place, and nobody writes into it."""
+    os.mkfifo(path)
 
 
 def empty(path: Path) -> None:

@@ -17,10 +17,14 @@ from gpu_triage.registry import ALL_COLLECTORS
 FILES = "Kernel files"
 TREES = "Whole file systems"
 
+PIPE = "a pipe in its place"
+"""Mounted over the file, as may happen to one of the whole host, but not to one of a process."""
+
 DAMAGES: dict[str, Damage] = {
     "missing": files.missing,
     "unreadable": files.unreadable,
     "a directory in its place": files.directory,
+    PIPE: files.pipe,
     "empty": files.empty,
     "truncated": files.truncated,
     "binary junk": files.junk,
@@ -66,7 +70,7 @@ _OF_PROCESSES = "proc/[0-9]*/"
 _PROCESSES_READ_AGAIN_SECONDS = 30
 """How long what these files say of a process is kept."""
 
-_ERRORS = frozenset({"malformed", "io_error", "too_large", "missing"})
+_ERRORS = frozenset({"malformed", "io_error", "too_large", "missing", "not_a_file"})
 _EVERY_READER = frozenset(collector.name for collector in ALL_COLLECTORS)
 
 
@@ -78,7 +82,7 @@ def rows() -> Iterator[Row]:
             row = _damaged(subject, words, Damaged(pattern, damage), says=says, reach=reach)
             if not pattern.startswith(_OF_PROCESSES):
                 yield row
-            elif words not in UNREADABLE[1:]:
+            elif words not in (*UNREADABLE[1:], PIPE):
                 yield replace(_from_the_start(row), alike=UNREADABLE[1:] if words == UNREADABLE[0] else ())
     for subject, pattern in (
         ("`/proc`", "proc"),

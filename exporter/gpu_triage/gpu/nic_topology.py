@@ -11,6 +11,7 @@ from typing import Annotated, Final, NamedTuple
 from gpu_triage.gpu.topology import LEVELS
 from gpu_triage.host.numa import read_numa_nodes
 from gpu_triage.kernel.files import is_present, read_names
+from gpu_triage.kernel.mounts import refuse_unmounted
 from gpu_triage.kernel.pci_bus import numa_node_of
 from gpu_triage.subjects.contract import GpuCollector
 from gpu_triage.subjects.metric import ANY, Tier, gpu_info
@@ -64,9 +65,10 @@ def read_nic_topology(gpu: GpuRound) -> NicTopologyReading:
     Source: ``/sys/class/net/*/device``, ``/sys/class/infiniband/*/device`` and ``/sys/bus/pci/devices``
 
     Raises:
-        HostReadFailed: adapters or NUMA nodes cannot be read.
+        HostReadFailed: adapters or NUMA nodes cannot be read, or no sysfs is mounted.
     """
     sysfs, bus_id = gpu.machine.sysfs, gpu.inquiry.device.pci_bus_id
+    refuse_unmounted(sysfs)
     here = _place(sysfs, sysfs / "bus" / "pci" / "devices" / bus_id) if bus_id else None
     if here is None:
         return NicTopologyReading({})

@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.kernel.files import parse_count, read_text
+from gpu_triage.kernel.mounts import refuse_unmounted
 from gpu_triage.kernel.pci_bus import device_directory, port_above
 from gpu_triage.subjects.contract import GpuCollector
 from gpu_triage.subjects.integrals import Continued
@@ -51,7 +52,11 @@ class PcieAerReader:
         """Errors now (``aer_dev_*`` under ``/sys/bus/pci/devices``, of the GPU and of the port above it).
 
         An error may be reported by one end only: by the port alone once the GPU no longer answers.
+
+        Raises:
+            HostReadFailed: no sysfs is mounted.
         """
+        refuse_unmounted(gpu.machine.sysfs)
         bus_id = gpu.inquiry.device.pci_bus_id
         if bus_id is None:
             return PcieAerReading({}, {})

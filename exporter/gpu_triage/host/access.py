@@ -18,6 +18,7 @@ from gpu_triage.host.nfs import HOST_NFS
 from gpu_triage.host.services import FABRIC_MANAGER, HOST_SERVICES, has_switches, in_cgroup, sees_processes
 from gpu_triage.host.textfile import TEXTFILE
 from gpu_triage.kernel.files import read_names, read_text
+from gpu_triage.kernel.mounts import MISSING, PROCFS, SHOWS, SYSFS, is_mounted
 from gpu_triage.machine import Machine
 from gpu_triage.processes.container_names import CONTAINER_NAMES
 from gpu_triage.processes.locality import PROCESS_MEMORY_LOCALITY
@@ -35,14 +36,13 @@ log = logging.getLogger(__name__)
 
 OTHER_PID_NAMESPACE: Final = "other_pid_namespace"
 _NO_PERMISSION: Final = "no_permission"
-_MISSING: Final = "missing"
 _REASONS: Final = {
     errno.EACCES: _NO_PERMISSION,
     errno.EPERM: _NO_PERMISSION,
-    errno.ENOENT: _MISSING,
-    errno.ENOTDIR: _MISSING,
-    errno.ENXIO: _MISSING,
-    errno.ENODEV: _MISSING,
+    errno.ENOENT: MISSING,
+    errno.ENOTDIR: MISSING,
+    errno.ENXIO: MISSING,
+    errno.ENODEV: MISSING,
 }
 
 GPU_EXPORTER_DEGRADED_INFO = host_info(
@@ -115,6 +115,8 @@ class AccessReader:
         machine, wanted = round_.machine, self._wanted
         pids = _Pids(machine.procfs)
         probes: tuple[tuple[str, Callable[[], Lack | None]], ...] = (
+            (PROCFS, lambda: _mount(PROCFS, machine.procfs)),
+            (SYSFS, lambda: _mount(SYSFS, machine.sysfs)),
             ("kernel_log", lambda: _kernel_log(machine)),
             ("pci_bus", lambda: _pci_bus(machine)),
             ("processes", lambda: _processes(pids)),
@@ -158,6 +160,11 @@ class _Pids:
         self.live = _text(procfs / "self" / "status") is not None
         self.foreign = names_are_host_pids(procfs) is False
         self.nested = not sees_every_process(procfs)
+
+
+def _mount(feature: str, root: Path) -> Lack | None:
+    remedy = f"{SHOWS[feature]} are not visible: mount the host's {feature} at {root}, or correct --path.{feature}"
+    return None if is_mounted(root) else Lack(feature, MISSING, remedy)
 
 
 def _kernel_log(machine: Machine) -> Lack | None:
@@ -304,7 +311,7 @@ _OF_COLLECTORS: Final = (
 
 def wanted(config: Config) -> Wanted:
     """The features that this configuration runs."""
-    features = {"pci_bus", *(collector.name for collector in _OF_COLLECTORS if runs(collector, config))}
+    features = {PROCFS, SYSFS, "pci_bus", *(collector.name for collector in _OF_COLLECTORS if runs(collector, config))}
     if collector_enabled(config, xid.NAME, default=True) or runs(HOST_KERNEL_LOG, config):
         features.add("kernel_log")
     if config.state_directory is not None:

@@ -127,19 +127,19 @@ class HostCpuReader:
         Source: ``/proc/stat``, ``/proc/loadavg`` and ``/sys/devices/system/node``.
 
         Raises:
-            HostReadFailed: neither CPU time nor load can be read.
+            HostReadFailed: CPU time cannot be read, whether or not the load can.
         """
         inquiry = HostInquiry(round_.failures)
         procfs = round_.machine.procfs
-        stat = inquiry.parse(procfs / "stat", parse_stat)
-        load1 = inquiry.parse(procfs / "loadavg", parse_load1)
+        load1 = inquiry.parse(procfs / "loadavg", parse_load1, required=True)
+        stat = inquiry.need(procfs / "stat", parse_stat)
         inquiry.finish()
         cpus_by_node = _numa_nodes(round_)
         return HostCpuReading(
-            nodes=self._nodes(stat.ticks, cpus_by_node, round_.machine.sysfs) if stat else (),
+            nodes=self._nodes(stat.ticks, cpus_by_node, round_.machine.sysfs),
             load1=load1,
-            processes_blocked=stat.processes_blocked if stat else None,
-            context_switches=stat.context_switches if stat else None,
+            processes_blocked=stat.processes_blocked,
+            context_switches=stat.context_switches,
         )
 
     def _nodes(

@@ -54,10 +54,10 @@ def read_host_cpu_settings(round_: HostRound) -> HostCpuSettingsReading:
     Source: ``/sys/devices/system/cpu/cpufreq``, ``/sys/devices/system/clocksource``
 
     Raises:
-        HostReadFailed: they are there and none can be read or understood.
+        HostReadFailed: they are there and none can be read or understood, or no sysfs is mounted.
     """
-    inquiry = HostInquiry(round_.failures)
     sysfs = round_.machine.sysfs
+    inquiry = HostInquiry(round_.failures, sysfs)
     source = sysfs / "devices" / "system" / "clocksource" / "clocksource0" / "current_clocksource"
     clock_source = inquiry.parse(source, _word)
     governors: Counter[str] = Counter()

@@ -99,7 +99,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class HostDiskReading:
-    """Disks of the host, by name; empty when the kernel keeps no statistics."""
+    """Disks of the host, by name."""
 
     disks: tuple[Disk, ...]
 
@@ -131,10 +131,10 @@ class HostDiskReader:
         Source: ``/proc/diskstats``, https://docs.kernel.org/admin-guide/iostats.html
 
         Raises:
-            HostReadFailed: the file is there and cannot be read or understood.
+            HostReadFailed: the file is missing, or cannot be read or understood.
         """
         inquiry = HostInquiry(round_.failures)
-        lines = inquiry.lines(round_.machine.procfs / "diskstats", parse_disk)
+        lines = inquiry.lines(round_.machine.procfs / "diskstats", parse_disk, required=True)
         inquiry.finish()
         blocks = round_.machine.sysfs / "class" / "block"
         known_to_sysfs = is_present(blocks)

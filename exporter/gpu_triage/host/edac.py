@@ -92,10 +92,11 @@ class HostEdacReader:
         Source: ``/sys/devices/system/edac/mc``, https://docs.kernel.org/admin-guide/RAS/main.html
 
         Raises:
-            HostReadFailed: controllers are there and nothing of them can be read or understood.
+            HostReadFailed: controllers are there and nothing of them can be read or understood, or no sysfs is mounted.
         """
-        inquiry = HostInquiry(round_.failures)
-        root = round_.machine.sysfs / "devices" / "system" / "edac" / "mc"
+        sysfs = round_.machine.sysfs
+        inquiry = HostInquiry(round_.failures, sysfs)
+        root = sysfs / "devices" / "system" / "edac" / "mc"
         found = [name for name in read_names(root) or () if _CONTROLLER.fullmatch(name)]
         controllers = self._controllers.kept(found, round_.failures)
         places = [(name, dimm) for name in controllers for dimm in _dimms(root / name)]

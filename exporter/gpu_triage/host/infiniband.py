@@ -173,10 +173,11 @@ class HostInfinibandReader:
         Source: ``/sys/class/infiniband/*/ports/*``, https://docs.kernel.org/admin-guide/abi-stable.html
 
         Raises:
-            HostReadFailed: ports are there and none can be read or understood.
+            HostReadFailed: ports are there and none can be read or understood, or no sysfs is mounted.
         """
-        inquiry = HostInquiry(round_.failures)
-        adapters = round_.machine.sysfs / "class" / "infiniband"
+        sysfs = round_.machine.sysfs
+        inquiry = HostInquiry(round_.failures, sysfs)
+        adapters = sysfs / "class" / "infiniband"
         found = [(device, port) for device in read_names(adapters) or () for port in _ports(round_, adapters / device)]
         kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(adapters / each[0]))
         plans = [self._plans.of(adapters / device, port) for device, port in kept]

@@ -35,10 +35,11 @@ def read_host_modules(round_: HostRound) -> HostModulesReading:
     """NVIDIA's loaded modules. Source: ``/proc/modules``.
 
     Raises:
-        HostReadFailed: the file is there and cannot be read or understood.
+        HostReadFailed: the file is there and cannot be read or understood, or no procfs is mounted.
     """
-    inquiry = HostInquiry(round_.failures)
-    live = inquiry.lines(round_.machine.procfs / "modules", parse_module)
+    procfs = round_.machine.procfs
+    inquiry = HostInquiry(round_.failures, procfs)
+    live = inquiry.lines(procfs / "modules", parse_module)
     inquiry.finish()
     return HostModulesReading(None if live is None else {module: module in live for module in MODULE_NAMES})
 

@@ -137,7 +137,7 @@ class HostNetworkReader:
         Source: ``/proc/net/dev`` of the host's network namespace and ``/sys/class/net``.
 
         Raises:
-            HostReadFailed: statistics are there and cannot be read or understood.
+            HostReadFailed: statistics are missing, or cannot be read or understood.
         """
         inquiry = HostInquiry(round_.failures)
         lines = _statistics(inquiry, round_.machine.procfs)
@@ -216,7 +216,7 @@ def _statistics(inquiry: HostInquiry, procfs: Path) -> list[tuple[str, Interface
         visible = read_text(hosts) is not None
     except HostReadFailed:
         visible = False
-    return inquiry.lines(hosts if visible else procfs / "net" / "dev", parse_interface)
+    return inquiry.lines(hosts if visible else procfs / "net" / "dev", parse_interface, required=True)
 
 
 def _carries_data(device: Path) -> bool:

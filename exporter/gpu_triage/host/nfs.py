@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Final
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.kernel.files import parse_count, read_text
 from gpu_triage.kernel.inquiry import HostInquiry
+from gpu_triage.kernel.mounts import missing_file
 from gpu_triage.subjects.bounds import Bound
 from gpu_triage.subjects.contract import HostCollector
 from gpu_triage.subjects.metric import ANY, Sample, Tier, host_counter
@@ -121,10 +123,10 @@ class HostNfsReader:
         Source: ``/proc/1/mountstats``, else ``/proc/self/mountstats``
 
         Raises:
-            HostReadFailed: the file is there and cannot be read, or none of its NFS mounts can be understood.
+            HostReadFailed: the file is missing or cannot be read, or none of its NFS mounts can be understood.
         """
         inquiry = HostInquiry(round_.failures)
-        text = _mountstats(round_) or ""
+        text = _mountstats(round_.machine.procfs)
         found: dict[str, MountCounts] = {}
         for mount, version, lines in nfs_sections(text):
             counts = inquiry.ask(partial(_counts, version, lines))
@@ -230,16 +232,20 @@ def _counts(version: str, lines: list[str]) -> MountCounts:
         raise HostReadFailed("malformed", "mountstats", str(error)) from error
 
 
-def _mountstats(round_: HostRound) -> str | None:
+def _mountstats(procfs: Path) -> str:
     # self is the exporter's own mount namespace, a container's for instance; 1 is the host's.
-    procfs = round_.machine.procfs
+    own = procfs / "self" / "mountstats"
     try:
         text = read_text(procfs / "1" / "mountstats", _MOST_BYTES)
     except HostReadFailed as failed:
         if failed.reason != "no_permission":
             raise
         text = None
-    return read_text(procfs / "self" / "mountstats", _MOST_BYTES) if text is None else text
+    if text is None:
+        text = read_text(own, _MOST_BYTES)
+    if text is None:
+        raise missing_file(own)
+    return text
 
 
 def render(reading: HostNfsReading) -> Iterator[Sample]:

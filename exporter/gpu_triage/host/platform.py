@@ -37,11 +37,11 @@ def read_platform(round_: HostRound) -> PlatformReading:
     Source: ``/sys/devices/system/node``, ``/sys/class/iommu`` and ``/sys/kernel/iommu_groups``
 
     Raises:
-        HostReadFailed: they are there and none can be read or understood.
+        HostReadFailed: they are there and none can be read or understood, or no sysfs is mounted.
     """
-    inquiry = HostInquiry(round_.failures)
     sysfs = round_.machine.sysfs
-    nodes = inquiry.ask(lambda: read_numa_nodes(sysfs))
+    inquiry = HostInquiry(round_.failures, sysfs)
+    nodes = inquiry.ask(lambda: read_numa_nodes(sysfs) or None)
     units = inquiry.ask(lambda: read_names(sysfs / "class" / "iommu"))
     groups = inquiry.ask(lambda: read_names(sysfs / "kernel" / "iommu_groups"))
     inquiry.finish()

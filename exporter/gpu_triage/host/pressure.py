@@ -41,10 +41,11 @@ def read_host_pressure(round_: HostRound) -> HostPressureReading:
     Source: ``/proc/pressure/*``, https://docs.kernel.org/accounting/psi.html
 
     Raises:
-        HostReadFailed: there are such files and none can be read or understood.
+        HostReadFailed: there are such files and none can be read or understood, or no procfs is mounted.
     """
-    inquiry = HostInquiry(round_.failures)
-    directory = round_.machine.procfs / "pressure"
+    procfs = round_.machine.procfs
+    inquiry = HostInquiry(round_.failures, procfs)
+    directory = procfs / "pressure"
     cpu = inquiry.parse(directory / "cpu", parse_pressure)
     reading = HostPressureReading(
         # Since 5.13 the kernel prints "full" of the host's CPUs too, always 0 and documented as undefined.

@@ -14,6 +14,7 @@ from typing import Annotated, Final
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.kernel.files import names_in, read_link, text_of
+from gpu_triage.kernel.mounts import refuse_unmounted
 from gpu_triage.processes.pids import names_are_host_pids
 from gpu_triage.subjects.contract import HostCollector
 from gpu_triage.subjects.metric import Tier, host_gauge
@@ -66,8 +67,13 @@ class ServicesReader:
         self._searched_at: float | None = None
 
     def read(self, round_: HostRound) -> ServicesReading:
-        """The services now. Never raises: what cannot be told is not claimed."""
+        """The services now; what cannot be told is not claimed.
+
+        Raises:
+            HostReadFailed: no sysfs is mounted.
+        """
         machine = round_.machine
+        refuse_unmounted(machine.sysfs)
         imex = in_cgroup(machine.sysfs, IMEX)
         self._imex_ran |= imex
         if self._switches is None:

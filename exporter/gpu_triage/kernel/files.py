@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import stat
 from typing import TYPE_CHECKING
 
 from gpu_triage.errors import HostReadFailed
@@ -32,7 +33,12 @@ _ABSENT = frozenset(
         errno.EINVAL,  # an attribute that does not apply now, such as the speed of a link that is down
     }
 )
-_REASONS = {errno.EACCES: "no_permission", errno.EPERM: "no_permission"}
+_NOT_A_FILE = "not_a_file"
+_REASONS = {
+    errno.EACCES: "no_permission",
+    errno.EPERM: "no_permission",
+    errno.EAGAIN: _NOT_A_FILE,  # a pipe or a device that has nothing to read now: a file always answers
+}
 
 _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _COUNT_DIGITS = 20
@@ -44,11 +50,13 @@ def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES) -> str | None:
     None when there is no such file, or the kernel answers that it has nothing to say through it.
 
     Raises:
-        HostReadFailed: ``no_permission``, ``too_large`` (over `limit` bytes) or ``io_error``.
+        HostReadFailed: ``no_permission``, ``too_large`` (over `limit` bytes), ``not_a_file`` (a pipe or a device stands
+            in its place) or ``io_error``.
     """
     try:
-        # Without Path.open and a file object, which take longer than the kernel does.
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # Without Path.open and a file object, which take longer than the kernel does. Where a pipe stands in place of
+        # the file, opening it would otherwise wait for a writer, and hold up all that is read after it.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             content = os.read(descriptor, min(limit + 1, _CHUNK_BYTES))
             # procfs hands out a page or so a call, so one read is not the whole file.
@@ -56,6 +64,9 @@ def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES) -> str | None:
             while more and len(content) <= limit:
                 more = os.read(descriptor, min(limit + 1 - len(content), _CHUNK_BYTES))
                 content += more
+            # Looked at only now: what has content is a file, and most have.
+            if not content and not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise HostReadFailed(_NOT_A_FILE, path, "is a pipe or a device, not a file")
         finally:
             os.close(descriptor)
     except OSError as error:

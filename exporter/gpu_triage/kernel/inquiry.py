@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.kernel.files import read_text
+from gpu_triage.kernel.mounts import missing_file, refuse_unmounted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,12 +20,19 @@ _CUT_OFF = "the last line is cut off"
 class HostInquiry:
     """The questions of one reader in one round.
 
-    A question answers None for what is absent and for what failed; `finish` hands over the failures.
+    A question answers None for what is absent and for what failed; `finish` hands over the failures. What is absent is
+    a feature that this kernel lacks, unless the file is `required`: every Linux host has it, and its absence fails.
     """
 
-    def __init__(self, failures: list[str]) -> None:
-        """Ask on behalf of a round whose list of failures this is."""
+    def __init__(self, failures: list[str], root: Path | None = None) -> None:
+        """Ask on behalf of a round.
+
+        Args:
+            failures: the round's list of failures.
+            root: of the file system that is asked. Where nothing answers, it must at least be mounted.
+        """
         self._failures = failures
+        self._root = root
         self._errors: list[HostReadFailed] = []
         self._answered = False
 
@@ -38,11 +46,11 @@ class HostInquiry:
         self._answered |= answer is not None
         return answer
 
-    def parse(self, path: Path, parser: Callable[[str], T]) -> T | None:
+    def parse(self, path: Path, parser: Callable[[str], T], *, required: bool = False) -> T | None:
         """What `parser` makes of a whole file; a ValueError of its is noted as ``malformed``."""
 
         def read() -> T | None:
-            text = read_text(path)
+            text = _text(path, required=required)
             if text is None:
                 return None
             if _is_cut_off(text):
@@ -54,27 +62,45 @@ class HostInquiry:
 
         return self.ask(read)
 
-    def lines(self, path: Path, parse_line: Callable[[str], T | None]) -> list[T] | None:
+    def lines(self, path: Path, parse_line: Callable[[str], T | None], *, required: bool = False) -> list[T] | None:
         """What `parse_line` makes of each line of a file, less the lines it answers None to.
 
         A line it raises ValueError for costs only itself; ``malformed`` is noted once a file. When no line
         was understood and one was malformed, the answer is None.
         """
-        return self.ask(lambda: self._understood_lines(path, parse_line))
+        return self.ask(lambda: self._understood_lines(_text(path, required=required), path, parse_line))
+
+    def need(self, path: Path, parser: Callable[[str], T]) -> T:
+        """As `parse`, of a required file without which the reading is worth nothing.
+
+        Raises:
+            HostReadFailed: it cannot be read or understood, whatever else answered; earlier failures are noted.
+        """
+        answer = self.parse(path, parser, required=True)
+        if answer is None:
+            raise self._last_failure()
+        return answer
 
     def finish(self) -> None:
         """Hand over the failures, each once.
 
         Raises:
-            HostReadFailed: there were failures and no answer at all; the earlier ones are noted in the round.
+            HostReadFailed: there were failures and no answer at all; the earlier ones are noted in the round. Or
+                nothing answered, and the file system is not mounted: ``missing``.
         """
-        raised = self._errors.pop() if self._errors and not self._answered else None
+        if self._errors and not self._answered:
+            raise self._last_failure()
         self._failures.extend(error.reason for error in self._errors)
-        if raised is not None:
-            raise raised
+        if self._root is not None and not (self._answered or self._errors):
+            refuse_unmounted(self._root)
 
-    def _understood_lines(self, path: Path, parse_line: Callable[[str], T | None]) -> list[T] | None:
-        text = read_text(path)
+    def _last_failure(self) -> HostReadFailed:
+        """The last failure, for the caller to raise; the earlier ones are noted in the round."""
+        *earlier, last = self._errors
+        self._failures.extend(error.reason for error in earlier)
+        return last
+
+    def _understood_lines(self, text: str | None, path: Path, parse_line: Callable[[str], T | None]) -> list[T] | None:
         if text is None:
             return None
         understood: list[T] = []
@@ -93,6 +119,13 @@ class HostInquiry:
                 raise malformed from first_error
             self._errors.append(malformed)
         return understood
+
+
+def _text(path: Path, *, required: bool) -> str | None:
+    text = read_text(path)
+    if text is None and required:
+        raise missing_file(path)
+    return text
 
 
 def _is_cut_off(text: str) -> bool:

@@ -73,9 +73,10 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
         if host.scenario.machine.nvswitch:
             stopped = host.timeline.host_active(host_effects.ServiceStopped, seconds)
             found[f"{FABRIC_MANAGER_PID}/comm"] = "" if stopped else "nv-fabricmanage\n"
-    if host.scenario.machine.nfs and hosts:
-        # As process 1 has it: the host's mounts, wherever the exporter runs.
-        found["1/mountstats"] = nfs.mountstats(host.scenario.machine.nfs, counters)
+    # Process 1 has the host's mounts, wherever the exporter runs. A container's own procfs shows the container's.
+    found["1/mountstats" if hosts else "self/mountstats"] = nfs.mountstats(
+        host.scenario.machine.nfs if hosts else (), counters
+    )
     for resource in RESOURCES:
         lines = []
         for kind in KINDS:

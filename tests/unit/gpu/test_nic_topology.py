@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -20,6 +21,8 @@ from gpu_triage.machine import Machine
 from gpu_triage.subjects.contract import GpuLabels
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.nvml_bench import BenchMaker
 
 
@@ -112,6 +115,13 @@ def test_what_is_not_on_the_bus_or_is_virtual_has_no_level(bench: BenchMaker) ->
     with_sysfs(gpu.machine, "0000:83:00.1", "eth0v0", device=str(virtual))
     assert read_nic_topology(gpu).levels == {"eth0": "phb"}
     assert gpu.inquiry.failures == []
+
+
+def test_where_no_sysfs_is_mounted_it_fails(bench: BenchMaker, tmp_path: Path) -> None:
+    gpu = bench("rtx-4070-ti-super").round()
+    unmounted = replace(gpu, machine=replace(gpu.machine, sysfs=tmp_path))
+    with pytest.raises(HostReadFailed, match="missing"):
+        read_nic_topology(unmounted)
 
 
 def test_adapters_that_cannot_be_listed_are_a_failure(bench: BenchMaker) -> None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpu_triage.errors import HostReadFailed
 from gpu_triage.gpu.pcie_aer import PCIE_AER, TOTALS, PcieAerReader, PcieAerReading, parse_aer_total
 from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.nvml.session import Device, DriverVersions
@@ -52,6 +53,12 @@ def round_of(host: HostTree, bus_id: str | None = GPU) -> GpuRound:
     round_ = host.round()
     inquiry = Inquiry(Device(0, "GPU-1", bus_id, None))
     return GpuRound(inquiry, DriverVersions(None, None, None), (), round_.machine, round_.at)
+
+
+def test_where_no_sysfs_is_mounted_it_fails(host: HostTree) -> None:
+    host.sysfs.mkdir()
+    with pytest.raises(HostReadFailed, match="missing"):
+        PcieAerReader().read(round_of(host))
 
 
 def test_errors_render_by_device_and_severity() -> None:

@@ -16,6 +16,8 @@ from gpu_triage.subjects.rounds import HostRound
 
 EVERYTHING = frozenset(
     {
+        "procfs",
+        "sysfs",
         "kernel_log",
         "pci_bus",
         "processes",
@@ -77,7 +79,22 @@ def test_a_host_that_gives_every_right_lacks_nothing(host: Host) -> None:
 def test_a_recorded_host_that_knows_nothing_of_this_process_lacks_nothing(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.write("kmsg", "")
+    host.write("proc/stat", "")
+    host.write("sys/devices/system/node/node0/cpulist", "0\n")
     assert host.lacks() == {}
+
+
+def test_mount_points_without_a_mount_are_told_with_the_option_that_names_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    host = Host(tmp_path)
+    host.write("kmsg", "")
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "sys").mkdir()
+    assert host.lacks() == {"procfs": "missing", "sysfs": "missing"}
+    remedies = [record.__dict__["fields"]["remedy"] for record in caplog.records]
+    assert all(f"--path.{name}" in remedy for name, remedy in zip(("procfs", "sysfs"), remedies, strict=True))
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
 def test_a_kernel_log_that_is_not_there_is_told(host: Host) -> None:
@@ -156,9 +173,10 @@ def test_a_lack_is_logged_when_it_comes_and_when_it_goes(host: Host, caplog: pyt
 
 def test_what_is_switched_off_is_not_wanted() -> None:
     everything = wanted(Config()).features
-    assert everything == {"pci_bus", "kernel_log", "processes", "host_network", "host_nfs", "host_services"}
+    roots = {"procfs", "sysfs", "pci_bus"}
+    assert everything == roots | {"kernel_log", "processes", "host_network", "host_nfs", "host_services"}
     off = {"xid": False, "processes": False, "host": False, "process_memory_locality": True}
-    assert wanted(Config(collectors=off)).features == {"pci_bus", "process_memory_locality"}
+    assert wanted(Config(collectors=off)).features == roots | {"process_memory_locality"}
 
 
 def test_a_lack_is_one_series() -> None:

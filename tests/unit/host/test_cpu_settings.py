@@ -47,6 +47,7 @@ def test_a_virtual_machine_without_cpufreq_has_a_clock_source_alone(host: HostTr
 
 
 def test_a_kernel_that_says_nothing_has_no_series(host: HostTree) -> None:
+    host.mount()
     round_ = host.round()
     assert list(HOST_CPU_SETTINGS.render(read_host_cpu_settings(round_))) == []
     assert round_.failures == []

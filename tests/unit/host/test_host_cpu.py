@@ -157,16 +157,24 @@ def test_one_unreadable_part_costs_only_itself(host: HostTree) -> None:
     assert round_.failures == ["io_error", "malformed"]
 
 
-def test_a_truncated_stat_fails_when_nothing_else_is_there(host: HostTree) -> None:
-    host.write({"proc/stat": "cpu  1 2 3 4\ncpu0 1 2"})
+def test_a_truncated_stat_fails_whatever_else_is_there(host: HostTree) -> None:
+    host.write(TWO_NODES | {"proc/stat": "cpu  1 2 3 4\ncpu0 1 2"})
     with pytest.raises(HostReadFailed, match="malformed"):
         HostCpuReader().read(host.round())
 
 
-def test_a_host_that_shows_nothing_yields_no_series(host: HostTree) -> None:
+def test_without_a_stat_the_load_alone_is_no_success(host: HostTree) -> None:
+    host.write({"proc/loadavg": TWO_NODES["proc/loadavg"]})
+    with pytest.raises(HostReadFailed, match=r"missing: .*/proc/stat: "):
+        HostCpuReader().read(host.round())
+
+
+def test_a_load_that_is_missing_costs_only_itself_and_is_counted(host: HostTree) -> None:
+    host.write({"proc/stat": TWO_NODES["proc/stat"]})
     round_ = host.round()
-    assert list(render(HostCpuReader().read(round_))) == []
-    assert round_.failures == []
+    reading = HostCpuReader().read(round_)
+    assert (reading.context_switches, reading.load1) == (1990473, None)
+    assert round_.failures == ["missing"]
 
 
 def test_numa_nodes_without_cpus_are_left_out(host: HostTree) -> None:

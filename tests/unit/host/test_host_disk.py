@@ -145,10 +145,10 @@ def test_a_truncated_line_costs_only_its_disk(host: HostTree) -> None:
     assert round_.failures == ["malformed"]
 
 
-def test_no_statistics_yield_no_series_and_unreadable_ones_fail(host: HostTree) -> None:
-    round_ = host.round()
-    assert list(render(HostDiskReader().read(round_))) == []
-    assert round_.failures == []
+def test_missing_and_unreadable_statistics_fail(host: HostTree) -> None:
+    host.mount()
+    with pytest.raises(HostReadFailed, match=r"missing: .*/proc/diskstats: "):
+        HostDiskReader().read(host.round())
     host.spoil("proc/diskstats")
     with pytest.raises(HostReadFailed, match="io_error"):
         HostDiskReader().read(host.round())

@@ -68,6 +68,7 @@ def test_of_dimms_those_with_errors_are_shown_to_all(host: HostTree) -> None:
 
 
 def test_a_host_without_ecc_memory_has_no_series(host: HostTree) -> None:
+    host.mount()
     round_ = host.round()
     assert list(HOST_EDAC.render(HostEdacReader().read(round_))) == []
     (host.sysfs / "devices" / "system" / "edac" / "mc" / "power").mkdir(parents=True)

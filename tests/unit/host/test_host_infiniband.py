@@ -129,6 +129,7 @@ def test_what_cannot_be_read_of_a_port_costs_only_itself(host: HostTree) -> None
 
 
 def test_a_host_without_adapters_has_no_series_and_an_unreadable_one_fails(host: HostTree) -> None:
+    host.mount()
     assert ports(host.round()) == ()
     host.write({"sys/class/infiniband/mlx5_0/ports/1/state": "?\n"})
     with pytest.raises(HostReadFailed, match="malformed"):

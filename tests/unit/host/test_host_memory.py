@@ -86,8 +86,19 @@ def test_one_malformed_file_costs_only_itself(host: HostTree) -> None:
 
 def test_an_empty_meminfo_alone_is_a_failure(host: HostTree) -> None:
     host.write({"proc/meminfo": ""})
+    with pytest.raises(HostReadFailed, match="missing"):
+        read_host_memory(host.round())
+    host.write({"proc/vmstat": ""})
     with pytest.raises(HostReadFailed, match="malformed"):
         read_host_memory(host.round())
+
+
+def test_a_missing_file_costs_only_itself_and_is_counted(host: HostTree) -> None:
+    host.write({"proc/meminfo": MEMINFO})
+    round_ = host.round()
+    reading = read_host_memory(round_)
+    assert (reading.available_bytes, reading.major_faults) == (2000000000 * 1024, None)
+    assert round_.failures == ["missing"]
 
 
 def test_rendering_leaves_out_what_is_not_reported() -> None:

@@ -36,6 +36,7 @@ def test_only_live_modules_of_nvidia_are_loaded(host: HostTree) -> None:
 
 
 def test_no_module_at_all_is_known_and_no_list_is_not(host: HostTree) -> None:
+    host.mount()
     assert read_host_modules(host.round()) == HostModulesReading(loaded=None)
     host.write({"proc/modules": ""})
     assert read_host_modules(host.round()) == HostModulesReading(loaded=dict.fromkeys(MODULE_NAMES, False))

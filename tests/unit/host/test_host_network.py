@@ -149,10 +149,10 @@ def test_of_an_interface_that_is_a_port_too_the_port_tells(host: HostTree) -> No
     assert (found.speed_bytes_per_second, found.speed_expected_ratio, found.carrier_downs) == (25e9, None, None)
 
 
-def test_no_statistics_yield_no_series_and_unreadable_ones_fail(host: HostTree) -> None:
-    round_ = host.round()
-    assert list(render(HostNetworkReader().read(round_))) == []
-    assert round_.failures == []
+def test_missing_and_unreadable_statistics_fail(host: HostTree) -> None:
+    host.mount()
+    with pytest.raises(HostReadFailed, match=r"missing: .*/proc/net/dev: "):
+        HostNetworkReader().read(host.round())
     host.spoil("proc/net/dev")
     with pytest.raises(HostReadFailed, match="io_error"):
         HostNetworkReader().read(host.round())

@@ -195,8 +195,10 @@ def test_a_mount_that_is_not_understood_costs_only_itself(host: HostTree, broken
         mounts(host.round())
 
 
-def test_a_host_without_nfs_has_no_series_and_unreadable_statistics_fail(host: HostTree) -> None:
-    assert mounts(host.round()) == ()
+def test_a_host_without_nfs_has_no_series_and_missing_or_unreadable_statistics_fail(host: HostTree) -> None:
+    host.mount()
+    with pytest.raises(HostReadFailed, match=r"missing: .*/proc/self/mountstats: "):
+        mounts(host.round())
     host.write({"proc/self/mountstats": LOCAL})
     assert mounts(host.round()) == ()
     host.spoil("proc/self/mountstats")

@@ -43,6 +43,7 @@ def test_stall_times_are_seconds_and_cpu_has_no_full(host: HostTree) -> None:
 
 
 def test_a_kernel_without_psi_yields_no_series_and_no_failure(host: HostTree) -> None:
+    host.mount()
     round_ = host.round()
     assert list(HOST_PRESSURE.render(read_host_pressure(round_))) == []
     assert round_.failures == []

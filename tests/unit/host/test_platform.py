@@ -34,6 +34,7 @@ def test_an_iommu_that_is_off_leaves_empty_folders(host: HostTree) -> None:
 
 
 def test_a_kernel_that_knows_neither_numa_nor_iommu_has_no_series(host: HostTree) -> None:
+    host.mount()
     round_ = host.round()
     assert read_platform(round_) == PlatformReading(numa_nodes=None, iommu_active=None)
     assert list(PLATFORM.render(read_platform(round_))) == []

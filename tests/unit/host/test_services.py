@@ -73,6 +73,7 @@ def test_a_host_without_switches_needs_neither(host: HostTree) -> None:
 
 def test_what_ran_once_is_missed_without_switches_on_the_bus_too(host: HostTree) -> None:
     """NVLink 5: the switches of HGX B200 are not on the PCI bus, and a node of GB200 runs IMEX alone."""
+    host.mount()
     reader = ServicesReader()
     host.write({FABRIC_MANAGER: "9\n", IMEX: "8\n"})
     assert reader.read(at(host, 0)) == ServicesReading(fabric_manager=True, imex=True)

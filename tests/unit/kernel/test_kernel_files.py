@@ -66,6 +66,30 @@ def test_a_folder_in_place_of_a_file_is_an_io_error(tmp_path: Path) -> None:
         read_text(tmp_path)
 
 
+@pytest.mark.parametrize("written", [None, b"", b"MemTotal: 1 kB\n"])
+def test_a_pipe_in_place_of_a_file_fails_at_once_whether_or_not_somebody_writes(
+    tmp_path: Path, written: bytes | None
+) -> None:
+    pipe = tmp_path / "meminfo"
+    os.mkfifo(pipe)
+    # Open for both ends, so that it never blocks; None leaves the pipe without a writer.
+    writer = None if written is None else os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    if writer is not None and written:
+        os.write(writer, written)
+    with pytest.raises(HostReadFailed) as raised:
+        read_text(pipe)
+    assert raised.value.reason == "not_a_file"
+    if writer is not None:
+        os.close(writer)
+
+
+def test_an_empty_device_in_place_of_a_file_is_no_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert read_text(tmp_path / "empty") == ""
+    with pytest.raises(HostReadFailed, match="not_a_file"):
+        read_text(Path("/dev/null"))
+
+
 def test_a_file_over_the_limit_is_not_read_whole(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_bytes(b"x" * 10)

@@ -10,13 +10,21 @@ from typing import Final
 from gpu_triage.diagnosis.evidence.host import HostEvidence
 from gpu_triage.diagnosis.evidence.series import Series
 from gpu_triage.gpu.presence import GPU_DEVICES
-from gpu_triage.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
+from gpu_triage.host.access import GPU_EXPORTER_DEGRADED_INFO
+from gpu_triage.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL, HOST_PRESSURE
+from gpu_triage.kernel.mounts import MISSING, SHOWS
 from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO
-from gpu_triage.subjects.exporter import GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS, GPU_EXPORTER_ERRORS_TOTAL
+from gpu_triage.registry import HOST_COLLECTORS
+from gpu_triage.subjects.exporter import (
+    GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
+    GPU_EXPORTER_COLLECTOR_SUCCESS,
+    GPU_EXPORTER_ERRORS_TOTAL,
+)
 from gpu_triage.xid.metrics import GPU_EXPORTER_XID_SOURCE_UP
 
 _FOUND: Final = frozenset({"lost", "reset_required"})  # errors that are findings already
 _READ_LOG: Final = "read the kernel log (dmesg | grep -i nvrm)"
+_OF_HOST: Final = frozenset(collector.name for collector in HOST_COLLECTORS)
 _NEXT_STEPS: Final = MappingProxyType(
     {
         "library_not_found": "libnvidia-ml.so.1 is not installed here; install the driver, or, in a container, "
@@ -58,16 +66,31 @@ def not_read(host: HostEvidence) -> Iterator[str]:
         )
     if host.answering and sources.get("nvml") == 0:
         yield "NVML's events: an Xid of now is seen in the kernel log only"
-    failed: dict[str, set[str]] = defaultdict(set)
-    for errors in host.series(GPU_EXPORTER_ERRORS_TOTAL) if host.driver_error is None else ():
-        if errors.labels["error"] not in _FOUND and _goes_on(errors, host):
-            failed[errors.labels["collector"]].add(errors.labels["error"])
-    for collector, names in failed.items():
-        yield f"{collector}: {', '.join(sorted(names))}; the log has the cause (check: --verbose)"
+    for degraded in host.labels_of(GPU_EXPORTER_DEGRADED_INFO, reason=MISSING):
+        if (name := degraded["feature"]) in SHOWS:
+            yield f"{SHOWS[name]}: nothing is mounted at --path.{name}; mount the host's {name} there"
+    for collectors, errors in _failed(host).items():
+        yield f"{', '.join(collectors)}: {', '.join(errors)}; the log has the cause (check: --verbose)"
     if nameless := [each for each in host.series(GPU_PROCESS_INFO) if not each.labels["process"]]:
         yield f"{len(nameless)} processes by name: in a container, give it the host's PID namespace"
-    if not host.series(GPU_HOST_PRESSURE_SECONDS_TOTAL):
+    pressure_read = host.last(GPU_EXPORTER_COLLECTOR_SUCCESS, collector=HOST_PRESSURE.name) != 0
+    if pressure_read and not host.series(GPU_HOST_PRESSURE_SECONDS_TOTAL):
         yield "pressure stall information: this kernel has none, so starvation shows in iowait, disks and CPUs only"
+
+
+def _failed(host: HostEvidence) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """Errors that go on, by the collectors that have them; several often fail for one reason."""
+    failed: dict[str, set[str]] = defaultdict(set)
+    for errors in host.series(GPU_EXPORTER_ERRORS_TOTAL):
+        collector, error = errors.labels["collector"], errors.labels["error"]
+        # Without a driver, what asks it cannot but fail.
+        expected = error in _FOUND or (host.driver_error is not None and collector not in _OF_HOST)
+        if not expected and _goes_on(errors, host):
+            failed[collector].add(error)
+    alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for collector, names in failed.items():
+        alike[tuple(sorted(names))].append(collector)
+    return {tuple(collectors): names for names, collectors in alike.items()}
 
 
 def _goes_on(errors: Series, host: HostEvidence) -> bool:
