@@ -13,15 +13,18 @@ from tests.faults.row import DRIVER, HOST, Row, Says, call_in_flight
 from tests.faults.stage import Stage
 
 from gpu_triage.gpu.topology import TOPOLOGY
-from gpu_triage.registry import GPU_COLLECTORS
+from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.simulator import effects
 from gpu_triage.simulator.scenario import Event
+from gpu_triage.subjects.contract import runs
 from gpu_triage.subjects.metric import Tier
 
 _INIT, _COUNT = "nvmlInitWithFlags", "nvmlDeviceGetCount_v2"
 _IDENTIFYING = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3")
 _FIRST_OF_ALL = call_in_flight("activity", "nvmlDeviceGetUtilizationRates")
 _FIRST_EVENT = call_in_flight("xid", "nvmlEventSetWait")
+
+_READ_ONE_AFTER_THE_OTHER = frozenset(c.name for c in HOST_COLLECTORS if not c.own_lane and runs(c, EVERY_SECOND))
 
 HANG = "A call does not return"
 SLOW = "Calls are slow"
@@ -105,6 +108,24 @@ def rows() -> Iterator[Row]:
             recovers_within=1,
             inflates=True,
         )
+    yield Row(
+        group=HANG,
+        fault="reading `/proc/1/mountstats`",
+        moment="for longer than the deadline",
+        says=Says(
+            errors=frozenset(
+                f"{name}: {'deadline' if name == 'host_nfs' else 'blocked'}" for name in _READ_ONE_AFTER_THE_OTHER
+            ),
+            failing=_READ_ONE_AFTER_THE_OTHER,
+            calls=frozenset({call_in_flight("host_nfs", "")}),
+        ),
+        reach=frozenset({HOST}),
+        begin=partial(_stick, pattern=re.compile(r"/proc/1/mountstats$")),
+        config=EVERY_SECOND,
+        lasts=12,
+        recovers_within=2,
+        inflates=True,
+    )
     for moment, at in (("from the start", 0), ("while it runs", 20)):
         yield Row(
             group=THREADS,

@@ -12,7 +12,7 @@ from gpu_triage.errors import DriverUnavailable, GpuUnavailable, HostReadFailed
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.nvml.session import Device, DriverVersions
-from gpu_triage.sampler.lanes import Lane, Step
+from gpu_triage.sampler.lanes import DEADLINE, Lane, Step
 from gpu_triage.sampler.outcomes import Outcome, checked
 from gpu_triage.sampler.schedule import Schedule
 from gpu_triage.subjects.contract import AnyGpuCollector, GpuLabels
@@ -145,7 +145,7 @@ class GpuJob:
             return self._failed(collector, began, (*inquiry.failures, "exception"), traceback.format_exc())
         ended = self.machine.clock.now()
         if ended.monotonic - began.monotonic > self.deadline_seconds:
-            return self._failed(collector, began, (*inquiry.failures, "deadline"))
+            return self._failed(collector, began, (*inquiry.failures, DEADLINE))
         success = bool(inquiry.answered) or not inquiry.failures
         duration_seconds = ended.monotonic - began.monotonic
         errors = tuple(inquiry.failures)

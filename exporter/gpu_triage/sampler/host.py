@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpu_triage.config import Config
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.machine import Machine
-from gpu_triage.sampler.lanes import Lane, LaneMaker, Step
+from gpu_triage.machine import Machine, Moment
+from gpu_triage.sampler.lanes import BLOCKED, DEADLINE, NO_THREAD, Lane, LaneMaker, Step
 from gpu_triage.sampler.outcomes import HOST, Outcome, checked
-from gpu_triage.sampler.schedule import Schedule
+from gpu_triage.sampler.schedule import Schedule, next_due
 from gpu_triage.subjects.contract import AnyHostCollector
 from gpu_triage.subjects.metric import Sample
 from gpu_triage.subjects.rounds import HostRound
@@ -32,12 +32,14 @@ class HostJob:
         machine: the seams.
         mark: to be called with each step.
         publish: takes each outcome.
+        deadline_seconds: a reading that took longer is not published: nobody can say of when it is.
     """
 
     collectors: tuple[tuple[AnyHostCollector, HostReader], ...]
     machine: Machine
     mark: Callable[[Step], None]
     publish: Callable[[Outcome], None]
+    deadline_seconds: float
 
     def __call__(self) -> None:
         """Run the round."""
@@ -65,16 +67,19 @@ class HostJob:
             host.failures.append("exception")
         ended = self.machine.clock.now()
         duration_seconds = ended.monotonic - began.monotonic
+        if success and duration_seconds > self.deadline_seconds:
+            success, detail = False, f"its read took {duration_seconds:.1f} s"
+            host.failures.append(DEADLINE)
         return Outcome(
             collector.name,
             HOST,
-            samples,
+            samples if success else (),
             success,
             tuple(host.failures),
             duration_seconds,
             ended,
             detail,
-            foreign,
+            foreign if success else (),
             reading if success else None,
         )
 
@@ -104,7 +109,10 @@ class HostRounds:
         report: Callable[[Outcome], None],
     ) -> None:
         self._machine = machine
+        self._config = config
         self._report = report
+        # By collector that is due: when its round should have ended.
+        self._ends_by: dict[str, float] = {}
         by_lane: dict[str, list[AnyHostCollector]] = {"host": []}
         for collector in collectors:
             # What others wrote may take long to parse.
@@ -116,8 +124,43 @@ class HostRounds:
 
     def submit(self, now: float) -> None:
         """Start what is due in each lane that is idle."""
+        deadline_seconds = self._config.sample_deadline_seconds
         for one in self._rounds:
+            for collector in one.schedule.waiting(one.collectors, now):
+                self._ends_by.setdefault(collector.name, now + deadline_seconds)
             due = one.schedule.due(one.collectors, now) if one.lane.ready() else ()
             if due:
                 pairs = tuple((collector, self._readers[collector.name]) for collector in due)
-                one.lane.submit(HostJob(pairs, self._machine, one.lane.mark, self._report), in_turn=True)
+                job = HostJob(pairs, self._machine, one.lane.mark, self._report, deadline_seconds)
+                one.lane.submit(job, in_turn=True)
+
+    def ended(self, collector: str) -> None:
+        """Take in that a collector's round has ended."""
+        self._ends_by.pop(collector, None)
+
+    def late(self, now: Moment) -> Iterator[Outcome]:
+        """A failed outcome of each collector whose round should have ended by now, and again with each interval.
+
+        Whoever holds the lane: a round that did not end in time, or could not begin, has read nothing.
+        """
+        for one in self._rounds:
+            if one.lane.busy_since is None and one.lane.refused_since is None:
+                continue  # what ended just now tells so itself
+            for collector in one.collectors:
+                ends_by = self._ends_by.get(collector.name)
+                if ends_by is None or now.monotonic <= ends_by:
+                    continue
+                self._ends_by[collector.name] = next_due(ends_by, now.monotonic, one.schedule.interval_of(collector))
+                error, detail, seconds = _held_up(collector.name, one.lane, now.monotonic)
+                yield Outcome(collector.name, HOST, (), False, (error,), seconds, now, detail)  # noqa: FBT003
+
+
+def _held_up(collector: str, lane: Lane, now: float) -> tuple[str, str, float]:
+    """Why a round has not ended in time: its error, the cause for the log, and for how long the round has lasted."""
+    since, holder = lane.busy_since, lane.step.collector
+    if since is None:
+        return NO_THREAD, "no thread can be started to read it", 0.0
+    lasts = f"has not returned for {now - since:.0f} s"
+    if holder == collector:
+        return DEADLINE, f"its read {lasts}", now - since
+    return BLOCKED, f"waits for {holder}, whose read {lasts}", 0.0

@@ -8,11 +8,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Final, Protocol
 
 from gpu_triage.machine import Blocked, Clock
 from gpu_triage.nvml.session import CurrentCall
 from gpu_triage.subjects.contract import HOST_LABELS, GpuLabels
+
+DEADLINE: Final = "deadline"
+"""The error of a round that took longer than the deadline."""
+
+BLOCKED: Final = "blocked"
+"""The error of a round that could not begin in time: another collector's holds the lane."""
+
+NO_THREAD: Final = "no_thread"
+"""The error of a lane that cannot have a thread, and of rounds that should have run in it."""
 
 Job = Callable[[], None]
 """Work for a lane; it must not raise."""

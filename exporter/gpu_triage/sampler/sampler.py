@@ -22,7 +22,7 @@ from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.incident_store import IncidentNews
 from gpu_triage.sampler.incidents import IncidentWatch, Seen
 from gpu_triage.sampler.judging import JudgeRounds, StoreJudge
-from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
+from gpu_triage.sampler.lanes import NO_THREAD, Lane, LaneMaker, overdue
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidNews, XidWatch
@@ -34,9 +34,6 @@ from gpu_triage.subjects.metric import Sample, Tier, declared_in
 from gpu_triage.xid import metrics as xid
 
 log = logging.getLogger(__name__)
-
-NO_THREAD: Final = "no_thread"
-"""The error of a lane that cannot have a thread."""
 
 _WITHOUT_THREAD_SECONDS: Final = 30.0
 """How long sampling may lack a thread before the exporter calls itself unhealthy."""
@@ -145,6 +142,8 @@ class Sampler:
         self._drain()
         now = self._machine.clock.now()
         deadline = self._config.sample_deadline_seconds
+        for late in self._host.late(now):
+            self.status.note(late)
         self._gpus.look_round(now.monotonic)
         self.freshness.expire(now.monotonic)
         pushed: tuple[CollectorHealth, ...] = ()
@@ -285,6 +284,8 @@ class Sampler:
 
     def _take_outcome(self, outcome: Outcome) -> None:
         self.status.note(outcome)
+        if outcome.subject == HOST:
+            self._host.ended(outcome.collector)
         if outcome.success and (outcome.subject == HOST or self._gpus.counts(outcome)):
             self.store.put(outcome)
 

@@ -42,11 +42,19 @@ class Schedule:
 
     def due(self, collectors: Iterable[C], now: float) -> tuple[C, ...]:
         """Collectors that are due, in their given order; each is then next due one interval later."""
-        due = tuple(c for c in collectors if is_due(self._due_at.get(c.name), now))
+        due = self.waiting(collectors, now)
         for collector in due:
-            interval = interval_seconds(self._config, collector.tier)
-            self._due_at[collector.name] = next_due(self._due_at.get(collector.name), now, interval)
+            due_at = self._due_at.get(collector.name)
+            self._due_at[collector.name] = next_due(due_at, now, self.interval_of(collector))
         return due
+
+    def interval_of(self, collector: AnyGpuCollector | AnyHostCollector) -> float:
+        """How often a collector is due, seconds."""
+        return interval_seconds(self._config, collector.tier)
+
+    def waiting(self, collectors: Iterable[C], now: float) -> tuple[C, ...]:
+        """Collectors that are due, which they stay."""
+        return tuple(c for c in collectors if is_due(self._due_at.get(c.name), now))
 
     def defer(self, until: float) -> None:
         """Let nothing be due before `until`."""

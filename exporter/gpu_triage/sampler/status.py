@@ -146,7 +146,7 @@ class Status:
             own: of those that there always are.
             published_at: Unix seconds of this publication.
         """
-        listed = [_unless_hanging(self._health(c), hanging) for c in self._host_collectors]
+        listed = [self._health(collector) for collector in self._host_collectors]
         listed += own
         if (len(fleet) or driver.due_on_bus) and not driver.released:
             # Without an NVIDIA device, or with none in hand on purpose, there is nothing for the others to fail at.

@@ -33,9 +33,9 @@ GPU_EXPORTER_SIMULATED = host_gauge(
 )
 GPU_EXPORTER_COLLECTOR_SUCCESS = host_gauge(
     "gpu_exporter_collector_success",
-    "1 when the collector's last round succeeded for the host or for any GPU, 0 when it failed completely or "
-    "while one of its calls exceeds the deadline. For failures of single GPUs, see gpu_up and "
-    "gpu_exporter_errors_total.",
+    "1 when the collector's last round succeeded for the host or for any GPU, 0 when it failed completely, while one "
+    "of its calls exceeds the deadline, or while it waits for a collector of the host that has not returned. For "
+    "failures of single GPUs, see gpu_up and gpu_exporter_errors_total.",
     labels=("collector",),
     source="the sampler",
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,14 +11,20 @@ from tests.rig import Rig, rig
 from tests.watched_paths import watched
 
 from gpu_triage.config import Config
+from gpu_triage.host.memory import HOST_MEMORY
 from gpu_triage.machine import Blocked
 from gpu_triage.registry import HOST_COLLECTORS
+from gpu_triage.sampler.host import HostJob
 from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
+from gpu_triage.subjects.contract import runs
 from gpu_triage.subjects.metric import Tier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from gpu_triage.sampler.outcomes import Outcome
+    from gpu_triage.subjects.rounds import HostRound
 
 pytestmark = pytest.mark.slow
 
@@ -84,6 +91,102 @@ def test_an_adapter_that_hangs_from_the_start_is_a_collector_that_fails(running:
     adapter.hangs = False
     rig.run(HANG_SECONDS)
     assert rig.value("gpu_exporter_collector_success", collector="host_infiniband") == 1
+
+
+IN_ONE_LANE = tuple(c for c in HOST_COLLECTORS if not c.own_lane and runs(c, Config()))
+"""Collectors of the host that are read one after the other."""
+
+
+@dataclasses.dataclass
+class Stuck:
+    """A file that does not come back when it is read."""
+
+    clock: VirtualClock
+    name: str = ""
+
+    def opened(self, path: Path) -> None:
+        if path.name == self.name:
+            raise Blocked(self.clock.now().monotonic + HANG_SECONDS)
+
+
+@pytest.fixture
+def one_file() -> Iterator[tuple[Rig, Stuck]]:
+    clock = VirtualClock()
+    stuck = Stuck(clock)
+    with simulated_machine(load_scenario("idle-downshift"), clock=clock) as simulated:
+        machine = dataclasses.replace(simulated.machine, procfs=watched(simulated.machine.procfs, stuck.opened))
+        yield Rig(simulated, clock, Config(metrics_profile="full"), machine), stuck
+
+
+def failing(rig: Rig) -> set[str]:
+    series = rig.series("gpu_exporter_collector_success")
+    return {labels["collector"] for labels, success in series if success == 0}
+
+
+def test_whoever_waits_behind_a_read_that_hangs_has_not_succeeded(one_file: tuple[Rig, Stuck]) -> None:
+    rig, stuck = one_file
+    rig.run(11)
+    assert failing(rig) == set()
+    stuck.name = "meminfo"
+    deadline = rig.config.sample_medium_seconds + rig.config.sample_deadline_seconds + 1
+    rig.run(deadline)
+    often = {c.name for c in IN_ONE_LANE if c.tier is Tier.MEDIUM}
+    # Those before it in the same round were read in time, and are due again only now.
+    behind = {c.name for c in IN_ONE_LANE[IN_ONE_LANE.index(HOST_MEMORY) :] if c.tier is Tier.MEDIUM}
+    assert behind <= failing(rig) <= often
+    rig.run(rig.config.sample_medium_seconds)
+    assert failing(rig) == often
+    assert rig.value("gpu_exporter_collector_success", collector="host_infiniband") == 1
+    errors = {labels["collector"]: labels["error"] for labels, _ in rig.series("gpu_exporter_errors_total")}
+    assert errors == dict.fromkeys(often, "blocked") | {"host_memory": "deadline"}
+    calls = [labels["collector"] for labels, _ in rig.series("gpu_exporter_call_inflight_seconds")]
+    assert calls == ["host_memory"]
+    rig.run(2 * rig.config.sample_medium_seconds)
+    assert rig.judge.latest is not None
+    lines = rig.judge.latest.report.not_read
+    assert any(line.startswith("host_memory: ") and "has not returned for" in line for line in lines)
+    assert any("host_cpu" in line and "blocked" in line for line in lines)
+
+
+def test_a_read_that_hangs_is_counted_with_every_round_that_it_costs_and_told_once(
+    one_file: tuple[Rig, Stuck], caplog: pytest.LogCaptureFixture
+) -> None:
+    rig, stuck = one_file
+    rig.run(11)
+    stuck.name = "meminfo"
+    rig.run(10)
+    counted = [rig.value("gpu_exporter_errors_total", collector="host_disk", error="blocked") or 0]
+    for _ in range(3):
+        rig.run(rig.config.sample_medium_seconds)
+        counted.append(rig.value("gpu_exporter_errors_total", collector="host_disk", error="blocked") or 0)
+    assert [after - before for before, after in pairwise(counted)] == [1, 1, 1]
+    stuck.name = ""
+    rig.run(HANG_SECONDS)
+    assert failing(rig) == set()
+    told = [(r.getMessage(), r.__dict__["fields"]) for r in caplog.records if r.name == "gpu_triage.sampler.status"]
+    (failed,) = (fields for message, fields in told if fields["collector"] == "host_disk" and "failed" in message)
+    assert failed["errors"] == "blocked"
+    assert failed["cause"].startswith("waits for host_memory, whose read has not returned for ")
+
+
+def test_a_lane_that_hangs_from_the_start_fails_all_of_its_collectors(one_file: tuple[Rig, Stuck]) -> None:
+    rig, stuck = one_file
+    stuck.name = "modules"
+    rig.run(rig.config.sample_deadline_seconds + 1)
+    assert {c.name for c in IN_ONE_LANE} == failing(rig)
+
+
+def test_a_reading_that_took_longer_than_the_deadline_is_not_published(one_file: tuple[Rig, Stuck]) -> None:
+    rig, _ = one_file
+    published: list[Outcome] = []
+
+    def slow(_round: HostRound) -> object:
+        rig.clock.advance(5.5)
+        return object()
+
+    HostJob(((HOST_MEMORY, slow),), rig.simulated.machine, lambda _step: None, published.append, 5.0)()
+    (outcome,) = published
+    assert (outcome.success, outcome.errors, outcome.samples) == (False, ("deadline",), ())
 
 
 def test_only_collectors_that_ask_hardware_have_a_lane_of_their_own(running: tuple[Rig, Adapter]) -> None:

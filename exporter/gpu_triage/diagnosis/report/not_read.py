@@ -16,6 +16,7 @@ from gpu_triage.kernel.mounts import MISSING, SHOWS
 from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO
 from gpu_triage.registry import HOST_COLLECTORS
 from gpu_triage.subjects.exporter import (
+    GPU_EXPORTER_CALL_INFLIGHT_SECONDS,
     GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
     GPU_EXPORTER_COLLECTOR_SUCCESS,
     GPU_EXPORTER_ERRORS_TOTAL,
@@ -69,6 +70,10 @@ def not_read(host: HostEvidence) -> Iterator[str]:
     for degraded in host.labels_of(GPU_EXPORTER_DEGRADED_INFO, reason=MISSING):
         if (name := degraded["feature"]) in SHOWS:
             yield f"{SHOWS[name]}: nothing is mounted at --path.{name}; mount the host's {name} there"
+    for call in host.series(GPU_EXPORTER_CALL_INFLIGHT_SECONDS, gpu=""):
+        name = call.labels["collector"]
+        if name in _OF_HOST and host.last(GPU_EXPORTER_COLLECTOR_SUCCESS, collector=name) == 0:
+            yield f"{name}: a read has not returned for {call.last:.0f} s"
     for collectors, errors in _failed(host).items():
         yield f"{', '.join(collectors)}: {', '.join(errors)}; the log has the cause (check: --verbose)"
     if nameless := [each for each in host.series(GPU_PROCESS_INFO) if not each.labels["process"]]:
