@@ -20,6 +20,7 @@ from gpu_triage.subjects.contract import runs
 from gpu_triage.subjects.metric import Tier
 
 _INIT, _COUNT = "nvmlInitWithFlags", "nvmlDeviceGetCount_v2"
+_VERSIONS = ("nvmlSystemGetDriverVersion", "nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetNVMLVersion")
 _IDENTIFYING = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3")
 _FIRST_OF_ALL = call_in_flight("activity", "nvmlDeviceGetUtilizationRates")
 _FIRST_EVENT = call_in_flight("xid", "nvmlEventSetWait")
@@ -39,7 +40,8 @@ def rows() -> Iterator[Row]:
         group=HANG,
         fault=f"`{_COUNT}`",
         moment="a look for GPUs that came or went",
-        says=Says(calls=frozenset({call_in_flight(DRIVER, _COUNT)})),
+        says=Says(driver="stalled", calls=frozenset({call_in_flight(DRIVER, _COUNT)})),
+        reach=frozenset({DRIVER}),
         begin=takes(FOREVER, _COUNT, gpus={None}),
         recovers_within=1,
     )
@@ -153,10 +155,11 @@ def _while_a_gpu_is_lost(fault: str, begin: Begin, hangs: str = "") -> Row:
         moment="while GPU 1 is lost and looked for",
         says=Says(
             gpus={"1": "lost"},
+            driver="stalled" if hangs else "",
             errors=frozenset({"activity: lost"}),
             calls=frozenset({call_in_flight(DRIVER, hangs)} if hangs else ()),
         ),
-        reach=frozenset({"1"}),
+        reach=frozenset({"1", DRIVER} if hangs else {"1"}),
         begin=begin,
         events=(Event(20, 60, (1,), effects.Lost()),),
         at=20,
@@ -219,6 +222,17 @@ def _slow() -> Iterator[Row]:
         lasts=40,
         over=20,
         recovers_within=15,
+    )
+    yield Row(
+        group=SLOW,
+        fault="each call for a version of the driver takes 3 s",
+        moment="from the start",
+        says=Says(calls=frozenset({call_in_flight(DRIVER, "nvmlSystemGetNVMLVersion")})),
+        reach=frozenset({DRIVER}),
+        begin=takes(3.0, *_VERSIONS, gpus={None}),
+        at=0,
+        lasts=9,
+        recovers_within=2,
     )
     yield Row(
         group=SLOW,

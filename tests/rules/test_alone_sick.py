@@ -225,3 +225,28 @@ def test_a_wrong_configuration_of_the_fabric_is_told_unless_the_gpu_is_unused_or
 ) -> None:
     series = {**gpu("gpu_fabric_configuration", [configuration] * 30), **gpu("gpu_fabric_health", [health] * 30)}
     assert (20 in firing("GpuFabricDegraded", series, minutes=30)) == told
+
+
+def test_a_gpu_that_is_lost_while_others_answer_past_a_driver_that_hangs_pages_at_once(firing: Firing) -> None:
+    lost = gpu("gpu_up", [1.0] * SEEN + [0.0] * (MINUTES - SEEN))
+    driver = host("gpu_driver_up", [1.0] * SEEN + [0.0] * (MINUTES - SEEN))
+    answering = gpu("gpu_up", [1.0] * MINUTES, "GPU-2", gpu="1")
+    assert min(firing("GpuLost", {**lost, **answering, **driver})) in range(SEEN + 1, SEEN + 3)
+    assert firing("GpuLost", {**lost, **driver}) == frozenset()
+    silent = gpu("gpu_up", [1.0] * SEEN + [0.0] * (MINUTES - SEEN), "GPU-2", gpu="1")
+    elsewhere = gpu("gpu_up", [1.0] * MINUTES, "GPU-3", instance="b")
+    assert firing("GpuLost", {**lost, **silent, **elsewhere, **driver}) == frozenset()
+
+
+def test_a_driver_that_hangs_pages_though_its_gpus_answer(firing: Firing) -> None:
+    series = {
+        **host("gpu_driver_up", [1.0] * SEEN + [0.0] * 30 + [1.0] * (MINUTES - SEEN - 30)),
+        **host("gpu_devices", [2.0] * MINUTES, source="pci"),
+        **host("gpu_devices", [2.0] * SEEN + [math.nan] * 30 + [2.0] * (MINUTES - SEEN - 30), source="nvml"),
+        **gpu("gpu_up", [1.0] * MINUTES),
+        **gpu("gpu_up", [1.0] * MINUTES, "GPU-2", gpu="1"),
+    }
+    assert firing("GpuDriverUnavailable", series) == frozenset(range(SEEN + 6, SEEN + 35))
+    assert firing("GpuMissing", series) == frozenset()
+    brief = {**series, **host("gpu_driver_up", [1.0] * SEEN + [0.0] * 4 + [1.0] * (MINUTES - SEEN - 4))}
+    assert firing("GpuDriverUnavailable", brief) == frozenset()

@@ -87,7 +87,7 @@ class _Measurement:
                 return
             self._began_at = now
         self.measured_seconds = now - self._began_at
-        ends = self.measured_seconds >= self._seconds or self._driver_error is not None
+        ends = self.measured_seconds >= self._seconds or (self._driver_error is not None and not self._answering)
         if ends or self._noted_at is None or now - self._noted_at >= self._seconds / _MOST_ROUNDS:
             self._history.note(self._sampler.store, self._now)
             self._noted_at = now
@@ -99,6 +99,12 @@ class _Measurement:
         began_at = self._now.monotonic if self._began_at is None else self._began_at
         end = Moment(began_at + self.measured_seconds, self._now.wall)
         return self._history.evidence(end), self._driver_error
+
+    @property
+    def _answering(self) -> bool:
+        """Whether any GPU answers, if only past a driver that does not."""
+        presence = self._sampler.presence
+        return presence is not None and any(gpu.up for gpu in presence.gpus)
 
     @property
     def _driver_error(self) -> str | None:

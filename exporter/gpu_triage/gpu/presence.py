@@ -40,8 +40,9 @@ GPU_DEVICES = host_gauge(
 )
 GPU_DRIVER_UP = host_gauge(
     "gpu_driver_up",
-    "1 while NVML is initialized and responds, 0 while it cannot be used.",
-    source="nvmlInit",
+    "1 while NVML is initialized and responds, 0 while it cannot be used, or while a call about the driver as a whole "
+    "exceeds the deadline, even if GPUs that are open still answer.",
+    source="nvmlInit, nvmlDeviceGetCount, nvmlSystemGetDriverVersion and kin",
     tier=Tier.MEDIUM,
 )
 GPU_DRIVER_ERROR_INFO = host_info(

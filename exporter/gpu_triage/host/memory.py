@@ -61,12 +61,12 @@ def read_host_memory(round_: HostRound) -> HostMemoryReading:
     """Memory of the host. Source: ``/proc/meminfo`` (KiB) and ``/proc/vmstat`` (pages).
 
     Raises:
-        HostReadFailed: neither is there and can be read and understood.
+        HostReadFailed: meminfo cannot be read or understood, whether or not vmstat can.
     """
     inquiry = HostInquiry(round_.failures)
     procfs = round_.machine.procfs
-    meminfo = inquiry.parse(procfs / "meminfo", parse_meminfo, required=True) or {}
     vmstat = inquiry.parse(procfs / "vmstat", parse_vmstat, required=True) or {}
+    meminfo = inquiry.need(procfs / "meminfo", parse_meminfo)
     inquiry.finish()
     # Swap is counted in pages of this kernel: 4 KiB on x86, 64 KiB on many ARM servers.
     page_bytes = os.sysconf("SC_PAGE_SIZE")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -116,14 +117,20 @@ class Session:
             raise DriverUnavailable("library_invalid", f"libnvidia-ml.so.1: {error}") from error
         self.versions = DriverVersions(None, None, None)
 
-    def read_versions(self, call: CurrentCall | None = None) -> None:
-        """Take in the versions that are not known yet (nvmlSystemGetDriverVersion and its like). Never raises."""
+    def read_versions(self, call: CurrentCall | None = None, begin: Callable[[], None] = lambda: None) -> None:
+        """Take in the versions that are not known yet (nvmlSystemGetDriverVersion and its like). Never raises.
+
+        Args:
+            call: is told what is being called.
+            begin: called before each call.
+        """
         known = self.versions
-        self.versions = DriverVersions(
-            driver=known.driver or _version("nvmlSystemGetDriverVersion", call),
-            cuda=known.cuda or _cuda_version(call),
-            nvml=known.nvml or _version("nvmlSystemGetNVMLVersion", call),
-        )
+        begin()
+        driver = known.driver or _version("nvmlSystemGetDriverVersion", call)
+        begin()
+        cuda = known.cuda or _cuda_version(call)
+        begin()
+        self.versions = DriverVersions(driver, cuda, known.nvml or _version("nvmlSystemGetNVMLVersion", call))
 
     def close(self, call: CurrentCall | None = None) -> None:
         """Shut NVML down (nvmlShutdown), however often it was opened; handles are dead afterwards. Never raises."""

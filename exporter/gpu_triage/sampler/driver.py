@@ -15,12 +15,10 @@ from gpu_triage.kernel.udev import BusEvents
 from gpu_triage.machine import Machine
 from gpu_triage.nvml.session import CurrentCall, DriverVersions, Session
 from gpu_triage.sampler.lanes import Lane, Step, overdue
+from gpu_triage.subjects.exporter import DRIVER
 from gpu_triage.subjects.rounds import HostRound
 
 log = logging.getLogger(__name__)
-
-DRIVER: Final = "driver"
-"""What looks at the driver are called where collectors are named."""
 
 RELEASED: Final = "released"
 """Why the driver and its GPUs do not answer after they were given back on request."""
@@ -111,12 +109,16 @@ class DriverWatch:
         """Whether NVML was shut down on request."""
         return self._let_go and not self._open
 
-    def session_overdue(self, now: float, deadline_seconds: float) -> bool:
-        """Whether a session has been ending, or the next one beginning, for longer than the deadline.
+    def stalled(self, now: float, deadline_seconds: float, session_seconds: float) -> bool:
+        """Whether a call about the driver as a whole has not returned in time, even if GPUs answer past it.
 
-        Between two sessions nobody is asked: where the next does not come, nobody answers.
+        Args:
+            now: monotonic second.
+            deadline_seconds: for a call.
+            session_seconds: for the end of a session and the beginning of the next.
         """
-        return self.ending_session and overdue(self.lane.busy_since, now, deadline_seconds)
+        limit_seconds = session_seconds if self.ending_session else deadline_seconds
+        return overdue(self.lane.busy_since, now, limit_seconds)
 
     @property
     def wants_closing(self) -> bool:
@@ -223,8 +225,7 @@ class DriverWatch:
         self._report(DriverLook(bus, count, error, opens))
         if error is None:
             # Last, and again until each is known: no GPU waits for what the driver is called.
-            self._mark(call)
-            self.session.read_versions(call)
+            self.session.read_versions(call, lambda: self._mark(call))
 
     def _mark(self, call: CurrentCall) -> None:
         self.lane.mark(Step(DRIVER, call=call))

@@ -10,7 +10,7 @@ from typing import Final
 from gpu_triage.config import Config
 from gpu_triage.machine import Machine, ProbeReport
 from gpu_triage.nvml.session import Device, DriverVersions
-from gpu_triage.sampler.driver import DRIVER, RELEASED, DriverLook, DriverWatch
+from gpu_triage.sampler.driver import RELEASED, DriverLook, DriverWatch
 from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, GONE, Fleet
 from gpu_triage.sampler.freshness import Freshness
 from gpu_triage.sampler.gpu import GpuJob, GpuRecord, GpuRoundResult, readers_of
@@ -22,6 +22,7 @@ from gpu_triage.sampler.search import Search
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidWatch
 from gpu_triage.subjects.contract import AnyGpuCollector
+from gpu_triage.subjects.exporter import DRIVER
 from gpu_triage.subjects.rounds import ExpectedLink
 
 log = logging.getLogger(__name__)
@@ -142,6 +143,12 @@ class GpuRounds:
         else:
             self._take_look(news, now)
 
+    def driver_stalled(self, now: float) -> bool:
+        """Whether the driver as a whole was asked and did not answer in time."""
+        deadline = self._config.sample_deadline_seconds
+        # What another process needed for a new session, this one may take as well.
+        return self.driver.stalled(now, deadline, max(deadline, 2 * self._search.session_seconds))
+
     def call_roll(self, now: float) -> None:
         """Ask who is there, and take in who has said so. Called when everything reported so far was taken in."""
         if self.driver.versions is None or self.driver.ending_session:
@@ -161,8 +168,8 @@ class GpuRounds:
     def look_round(self, now: float) -> None:
         """Note who does not answer, and who is missed."""
         driver, deadline = self.driver, self._config.sample_deadline_seconds
-        # What another process needed for a new session, this one may take as well.
-        no_session = driver.session_overdue(now, max(deadline, 2 * self._search.session_seconds))
+        # Between two sessions nobody is asked: where the next does not come, nobody answers.
+        no_session = driver.ending_session and self.driver_stalled(now)
         self.fleet.find_stalls(now, deadline, no_session=no_session)
         gone = any(record.error in GONE for record in self.fleet)
         fewer = driver.count is not None and driver.due_on_bus is not None and driver.count < driver.due_on_bus

@@ -8,9 +8,10 @@ from functools import partial
 
 from gpu_triage.errors import DriverUnavailable
 from gpu_triage.nvml.session import CurrentCall, DeniedDevice, Identity, identify
-from gpu_triage.sampler.driver import DRIVER, STALLED
+from gpu_triage.sampler.driver import STALLED
 from gpu_triage.sampler.lanes import Lane, Step
 from gpu_triage.subjects.contract import GpuLabels
+from gpu_triage.subjects.exporter import DRIVER
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,7 +155,13 @@ class Sampler:
         self._put_own(incidents, self._incidents.reading(self._seen, now), incidents.render, now)
         expected, most = self._baseline.expected, self._incidents.most_since_boot(self._driver)
         self.presence = self.status.presence(
-            self._fleet, self._driver, self.store, now.monotonic, recorded=expected, most_since_boot=most
+            self._fleet,
+            self._driver,
+            self.store,
+            now.monotonic,
+            stalled=self._gpus.driver_stalled(now.monotonic),
+            recorded=expected,
+            most_since_boot=most,
         )
         own: tuple[CollectorHealth, ...] = () if self._judge is None else (self._judge.health,)
         if self._baseline.enabled:

@@ -104,20 +104,31 @@ class Status:
         store: OutcomeStore,
         now: float,
         *,
+        stalled: bool,
         recorded: Expected,
         most_since_boot: int | None,
     ) -> PresenceReading:
-        """Who is there, as the presence collector renders it; what is not declared is expected as `recorded`."""
+        """Who is there, as the presence collector renders it.
+
+        Args:
+            fleet: the GPUs.
+            driver: the driver.
+            store: for their names.
+            now: monotonic second.
+            stalled: whether the driver as a whole does not answer in time: what it said last is old.
+            recorded: what is expected where it is not declared.
+            most_since_boot: most GPUs that the driver has shown.
+        """
         count, p2p = self._config.expect_gpu_count, self._config.expect_p2p
         error = driver.error.reason if driver.error else None
-        if self._driver_stalled(fleet, driver, now):
+        if stalled:
             error = STALLED
         return PresenceReading(
             gpus=tuple(GpuPresence(r.labels, self._name_of(store, r.key), self._is_up(r, now), r.error) for r in fleet),
             driver_up=error is None if driver.looked or error else None,
             driver_error=error,
             versions=driver.versions,
-            nvml_count=driver.count,
+            nvml_count=None if stalled else driver.count,
             pci_count=driver.due_on_bus,
             expected_count=recorded.gpu_count if count is None else count,
             expected_p2p=recorded.p2p if p2p is None else p2p,
@@ -191,11 +202,6 @@ class Status:
         # With no GPU that answers, what worked last no longer does.
         known = frozenset(record.key for record in fleet)
         return [replace(self._health(collector, known), success=False) for collector in self._gpu_collectors]
-
-    def _driver_stalled(self, fleet: Fleet, driver: DriverWatch, now: float) -> bool:
-        """Whether NVML as a whole hangs: its lane is stuck, and no GPU answers past it."""
-        stuck = overdue(driver.lane.busy_since, now, self._config.sample_deadline_seconds)
-        return stuck and all(record.error is not None for record in fleet)
 
     def _is_up(self, record: GpuRecord, now: float) -> bool | None:
         """Whether a GPU answers; None if it has not been asked for so long that nobody knows: it lacks a thread."""

@@ -14,6 +14,9 @@ STALE_INTERVALS: Final = 3
 STALE_GRACE_SECONDS: Final = 30.0
 """A collector is stale when its last success is older than this many of its intervals and so much more."""
 
+DRIVER: Final = "driver"
+"""What looks at the driver are called where collectors are named."""
+
 NAME = "exporter"
 ABOUT = "the exporter itself"
 TIER = Tier.FAST

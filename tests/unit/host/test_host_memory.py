@@ -72,33 +72,29 @@ def test_a_kernel_older_than_memavailable_and_one_without_swap_leave_those_out(h
 
 
 def test_more_free_swap_than_there_is_is_no_reading(host: HostTree) -> None:
-    host.write({"proc/meminfo": "SwapTotal: 1 kB\nSwapFree: 2 kB\n"})
+    host.write({"proc/meminfo": "SwapTotal: 1 kB\nSwapFree: 2 kB\n", "proc/vmstat": VMSTAT})
     assert read_host_memory(host.round()).swap_used_bytes is None
 
 
-def test_one_malformed_file_costs_only_itself(host: HostTree) -> None:
-    host.write({"proc/meminfo": "MemTotal: much kB\n", "proc/vmstat": VMSTAT})
-    round_ = host.round()
-    reading = read_host_memory(round_)
-    assert (reading.total_bytes, reading.major_faults) == (None, 1470)
-    assert round_.failures == ["malformed"]
-
-
-def test_an_empty_meminfo_alone_is_a_failure(host: HostTree) -> None:
-    host.write({"proc/meminfo": ""})
-    with pytest.raises(HostReadFailed, match="missing"):
-        read_host_memory(host.round())
-    host.write({"proc/vmstat": ""})
-    with pytest.raises(HostReadFailed, match="malformed"):
-        read_host_memory(host.round())
-
-
-def test_a_missing_file_costs_only_itself_and_is_counted(host: HostTree) -> None:
-    host.write({"proc/meminfo": MEMINFO})
+@pytest.mark.parametrize(("vmstat", "error"), [({}, "missing"), ({"proc/vmstat": "pswpin x\n"}, "malformed")])
+def test_paging_that_cannot_be_read_costs_only_itself_and_is_counted(
+    host: HostTree, vmstat: dict[str, str], error: str
+) -> None:
+    host.write({"proc/meminfo": MEMINFO} | vmstat)
     round_ = host.round()
     reading = read_host_memory(round_)
     assert (reading.available_bytes, reading.major_faults) == (2000000000 * 1024, None)
-    assert round_.failures == ["missing"]
+    assert round_.failures == [error]
+
+
+@pytest.mark.parametrize("meminfo", ["", "MemTotal: much kB\n"])
+def test_without_a_meminfo_paging_alone_is_no_success(host: HostTree, meminfo: str) -> None:
+    host.write({"proc/vmstat": VMSTAT})
+    with pytest.raises(HostReadFailed, match=r"missing: .*/proc/meminfo: "):
+        read_host_memory(host.round())
+    host.write({"proc/meminfo": meminfo})
+    with pytest.raises(HostReadFailed, match="malformed"):
+        read_host_memory(host.round())
 
 
 def test_rendering_leaves_out_what_is_not_reported() -> None:

@@ -9,7 +9,8 @@ from tests.one_shot import finding, look_at
 from tests.rig import Rig, rig, scenario_with, three_with
 
 from gpu_triage.config import Config
-from gpu_triage.diagnosis.findings.verdicts import Verdict
+from gpu_triage.diagnosis.findings.table import Area, Severity
+from gpu_triage.diagnosis.findings.verdicts import EXIT_FINDINGS, Verdict
 from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane, Job
 from gpu_triage.sampler.sampler import Sampler
@@ -103,12 +104,65 @@ def test_a_call_that_does_not_return_is_named_while_it_lasts(tmp_path: Path, cap
     ]
 
 
-def test_a_look_at_the_driver_that_hangs_is_named(tmp_path: Path) -> None:
-    with rig(scenario_with(tmp_path, "dual-a10", hang("nvmlDeviceGetCount_v2", at=20, gpu=0))) as running:
+@pytest.mark.parametrize(
+    ("function", "at"), [("nvmlDeviceGetCount_v2", 20), ("nvmlSystemGetDriverVersion", 0), ("nvmlInitWithFlags", 0)]
+)
+def test_a_driver_that_hangs_is_down_and_named_until_it_answers(tmp_path: Path, function: str, at: int) -> None:
+    with rig(scenario_with(tmp_path, "dual-a10", hang(function, at=at, until=60, gpu=0))) as running:
+        running.run_to(at + 4)
+        assert running.value("gpu_driver_up") in (1, None)
+        for second in (at + 12, 50):
+            running.run_to(second)
+            assert running.value("gpu_driver_up") == 0
+            assert running.series("gpu_driver_error_info", error="stalled") != []
+            assert running.value("gpu_devices", source="nvml") is None
+            ((gpu, collector, named, seconds),) = calls_of(running)
+            assert (gpu, collector, named) == ("", "driver", function.removesuffix("_v2"))
+            assert seconds > 5
+        running.run_to(70)
+        assert running.value("gpu_driver_up") == 1
+        assert running.series("gpu_driver_error_info") == []
+        assert running.value("gpu_devices", source="nvml") == 2
+        assert calls_of(running) == []
+
+
+def test_gpus_that_answer_past_a_driver_that_hangs_keep_their_values_and_their_verdict(tmp_path: Path) -> None:
+    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetCount_v2", at=20, gpu=0))) as running:
         running.run_to(40)
-        ((gpu, collector, function, _),) = calls_of(running)
-        assert (gpu, collector, function) == ("", "driver", "nvmlDeviceGetCount")
-        assert len(running.series("gpu_power_watts")) == 2
+        assert len(running.series("gpu_power_watts")) == 3
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 3
+        assert running.judge.latest is not None
+        report = running.judge.latest.report
+        assert report.verdict is Verdict.DRAIN
+        assert report.blocked is None
+        assert {gpu.verdict for gpu in report.gpus} == {Verdict.KEEP}
+        (found,) = report.findings
+        assert found.check.code == "driver.unavailable"
+        assert found.measured.startswith(
+            "the driver does not answer: stalled (nvmlDeviceGetCount has not returned for "
+        )
+        driver = next(area for area in report.areas if area.area is Area.DRIVER)
+        assert driver.summary is not None
+        assert driver.summary.startswith("3 of 3 GPUs answer")
+        assert driver.summary.endswith("the driver does not answer (stalled)")
+
+
+def test_a_gpu_that_is_lost_beside_a_driver_that_hangs_is_found_too(tmp_path: Path) -> None:
+    stuck = hang("nvmlDeviceGetTemperatureV", at=30)
+    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetCount_v2", at=20, gpu=0), stuck)) as running:
+        running.run_to(50)
+        assert running.judge.latest is not None
+        report = running.judge.latest.report
+        assert {found.check.code for found in report.findings} == {"driver.unavailable", "gpu.lost"}
+        assert report.blocked is None
+
+
+def test_check_measures_gpus_that_answer_past_a_driver_that_hangs(tmp_path: Path) -> None:
+    report = look_at(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetCount_v2", at=50, gpu=0)), 65, seconds=20.0)
+    assert report.measured_seconds >= 20.0
+    assert report.blocked is None
+    assert "nvmlDeviceGetCount has not returned" in finding(report, "driver.unavailable").measured
+    assert report.exit_code(Severity.CRITICAL) == EXIT_FINDINGS
 
 
 def test_a_question_about_two_gpus_that_hangs_keeps_both_up(tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ def _xid(meaning: str, action: str) -> Advice:
 ADVICE: Final = MappingProxyType(
     {
         "driver.unavailable": Advice(
-            "The NVIDIA driver does not answer: no GPU of this host can be used or looked at.",
-            "Read the kernel log and the module's state (lsmod, dkms status), and mend or reload the driver.",
+            "The NVIDIA driver does not answer: no new job can start on this host, and running ones may have failed.",
+            "Read the kernel log and the module's state (lsmod, dkms status), then repair or reload the driver. "
+            "Reboot if it is stalled.",
         ),
         "gpu.missing": Advice(
             "The driver shows fewer GPUs than the host should have.",

@@ -34,6 +34,7 @@ from gpu_triage.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION
 from gpu_triage.host.modules import GPU_KERNEL_MODULE_LOADED
 from gpu_triage.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
 from gpu_triage.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.subjects.exporter import DRIVER, GPU_EXPORTER_CALL_INFLIGHT_SECONDS
 from gpu_triage.xid.codes import DOUBLE_BIT_ERROR
 from gpu_triage.xid.metrics import (
     GPU_XID_ERRORS_TOTAL,
@@ -94,15 +95,24 @@ def _presence(host: HostEvidence) -> Iterator[Finding]:
         return
     expected, on_bus = (host.last(GPU_DEVICES, source=source) for source in ("expected", "pci"))
     if host.driver_error is not None and on_bus != 0:
-        yield of_host("driver.unavailable", f"the driver does not answer: {host.driver_error}")
-        return
+        hangs = ""
+        if call := host.one(GPU_EXPORTER_CALL_INFLIGHT_SECONDS, gpu="", collector=DRIVER):
+            hangs = f" ({call.labels['function'] or 'sysfs'} has not returned for {call.last:.0f} s)"
+        yield of_host("driver.unavailable", f"the driver does not answer: {host.driver_error}{hangs}")
+        if not host.answering:
+            return
+    else:
+        yield from _missing(host, expected, on_bus)
+    yield from (of_gpu("gpu.lost", gpu, gpu.no_answer) for gpu in host.gpus if not gpu.up)
+    if host.gpus and host.last(GPU_KERNEL_MODULE_LOADED, module=_CUDA_MODULE) == 0:
+        yield of_host("driver.module_missing", f"{_CUDA_MODULE} is not in /proc/modules")
+
+
+def _missing(host: HostEvidence, expected: float | None, on_bus: float | None) -> Iterator[Finding]:
     counted = host.last(GPU_DEVICES, source="nvml") or 0
     wanted = ((expected, "expected"), (on_bus, "on the PCI bus"))
     if more := [f"{count:.0f} {whose}" for count, whose in wanted if count is not None and counted < count]:
         yield of_host("gpu.missing", f"the driver shows {counted:.0f} GPUs, {' and '.join(more)}")
-    yield from (of_gpu("gpu.lost", gpu, gpu.no_answer) for gpu in host.gpus if not gpu.up)
-    if host.gpus and host.last(GPU_KERNEL_MODULE_LOADED, module=_CUDA_MODULE) == 0:
-        yield of_host("driver.module_missing", f"{_CUDA_MODULE} is not in /proc/modules")
 
 
 def _xids(host: HostEvidence) -> Iterator[Finding]:

@@ -44,11 +44,11 @@ _NEXT_STEPS: Final = MappingProxyType(
 
 
 def why_blocked(host: HostEvidence, error: str | None) -> str | None:
-    """Why there was nothing to look at, and what to do; None when there was, or when no GPU is expected.
+    """Why there was nothing to look at, and what to do; None when a GPU answered, or when none is expected.
 
     `error` is the driver's named error; None when it answered.
     """
-    if host.last(GPU_DEVICES, source="expected") == 0:
+    if host.answering or host.last(GPU_DEVICES, source="expected") == 0:
         return None
     if error is not None and host.last(GPU_DEVICES, source="pci") == 0:
         return f"no NVIDIA GPU on the PCI bus ({error}); set --expect.gpu-count 0 if that is right"
@@ -85,12 +85,13 @@ def not_read(host: HostEvidence) -> Iterator[str]:
 
 def _failed(host: HostEvidence) -> dict[tuple[str, ...], tuple[str, ...]]:
     """Errors that go on, by the collectors that have them; several often fail for one reason."""
+    # Without a driver, what asks it cannot but fail.
+    unavailable = host.driver_error is not None and not host.answering
     failed: dict[str, set[str]] = defaultdict(set)
     for errors in host.series(GPU_EXPORTER_ERRORS_TOTAL):
         collector, error = errors.labels["collector"], errors.labels["error"]
-        # Without a driver, what asks it cannot but fail.
-        expected = error in _FOUND or (host.driver_error is not None and collector not in _OF_HOST)
-        if not expected and _goes_on(errors, host):
+        told = error in _FOUND or (unavailable and collector not in _OF_HOST)
+        if not told and _goes_on(errors, host):
             failed[collector].add(error)
     alike: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for collector, names in failed.items():

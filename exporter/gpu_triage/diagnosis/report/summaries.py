@@ -49,7 +49,8 @@ def _driver(host: HostEvidence) -> str:
         return "" if host.driver_error is None else f"the driver does not answer ({host.driver_error})"
     models = Counter(gpu.name or "unknown model" for gpu in host.gpus)
     named = ", ".join(f"{count} x {name}" for name, count in models.items()) or "no GPU"
-    return f"{len(host.answering)} of {len(host.gpus)} GPUs answer: {named}; driver {version}"
+    silent = "" if host.driver_error is None else f"; the driver does not answer ({host.driver_error})"
+    return f"{len(host.answering)} of {len(host.gpus)} GPUs answer: {named}; driver {version}{silent}"
 
 
 def _health(host: HostEvidence) -> str:
