@@ -6,10 +6,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from gpu_triage.crash import explained, report_crashes
+
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    load()()
+    report_crashes()
+    explained(load())
 
 
 def load() -> Callable[[], None]:

@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,6 +157,8 @@ static int delayed(int gpu, const char *function)
         rest(0.02);
     if (find(&rule, "slow", gpu, function))
         rest((double)rule.values[0]);
+    if (find(&rule, "crash", gpu, function))
+        raise((int)rule.values[0]);
     if (find(&rule, "unloaded", HOST, function))
         return NOT_LOADED;
     return find(&rule, "error", gpu, function) ? (int)rule.values[0] : SUCCESS;

@@ -32,6 +32,7 @@ class StandIn:
     - ``gpu 3 hang nvmlDeviceGetUUID``: the call does not return until the line is cleared.
     - ``gpu 3 slow nvmlDeviceGetPowerUsage 2.5``: it takes so many seconds.
     - ``gpu 3 error nvmlDeviceGetPowerUsage 999``: it fails.
+    - ``gpu 3 crash nvmlDeviceGetPowerUsage 11``: it sends the process this signal.
     - ``gpu 3 value nvmlDeviceGetTotalEnergyConsumption 18446744073709551614``: it answers this, numbers or text.
     - ``gpu 3 value field:230 3 1000``: a field of nvmlDeviceGetFieldValues, as value type and value.
     - ``gpu 3 lost``: it is lost; cleared, it is back with the next nvmlInit.

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 from gpu_triage.child import ChildNotStarted, ChildProcess
+from gpu_triage.crash import ending
 from gpu_triage.errors import FlightRecorderError
 from gpu_triage.flight.order import WRITING_SECONDS, FlightRecording
 
@@ -59,4 +60,4 @@ def _answer(told: bytes, code: int) -> str:
             raise FlightRecorderError(str(answer["error"]), str(answer["detail"]))
         return str(answer["file"])
     except (ValueError, TypeError, KeyError) as error:
-        raise FlightRecorderError("no_answer", f"the process that writes ended with code {code}") from error
+        raise FlightRecorderError("no_answer", f"the process that writes {ending(code)}") from error

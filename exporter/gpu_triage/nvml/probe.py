@@ -17,6 +17,7 @@ import time
 from typing import Final
 
 from gpu_triage.child import ChildNotStarted, ChildProcess
+from gpu_triage.crash import ending
 from gpu_triage.errors import DriverUnavailable, GpuUnavailable, ProbeFailed
 from gpu_triage.machine import ProbeReport, SystemNvml
 from gpu_triage.nvml.inquiry import Inquiry
@@ -66,7 +67,7 @@ def _parsed(written: bytes, code: int) -> tuple[int, dict[str, int]]:
             raise ProbeFailed(f"NVML does not work for a new process: {answer['error']}")
         return int(answer["count"]), {str(uuid): int(index) for uuid, index in answer["answering"].items()}
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ProbeFailed(f"the process that looks ended with code {code} and told nothing") from error
+        raise ProbeFailed(f"the process that looks {ending(code)} and told nothing") from error
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ from dataclasses import asdict
 from typing import Final
 
 from gpu_triage.child import ChildNotStarted, ChildProcess
+from gpu_triage.crash import ending
 from gpu_triage.errors import DriverUnavailable
 from gpu_triage.machine import SystemNvml
 from gpu_triage.nvml.session import Session
@@ -32,7 +33,7 @@ def versions_in_words(deadline_seconds: float = DEADLINE_SECONDS) -> str:
     try:
         answer = json.loads(written)
     except ValueError:
-        return f"driver not known: the process that asked it ended with code {code}"
+        return f"driver not known: the process that asked it {ending(code)}"
     if "error" in answer:
         return f"no driver: {answer['error']}"
     named = (("driver", answer["driver"]), ("NVML", answer["nvml"]), ("CUDA", answer["cuda"]))
