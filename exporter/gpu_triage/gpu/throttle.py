@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Annotated, Final
 
+from gpu_triage.gpu.throttle_counter import FAULTS, ThrottleCounter
+from gpu_triage.log import fields
 from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.subjects.contract import GpuCollector, max_gap_seconds
-from gpu_triage.subjects.integrals import Continued, Integral
-from gpu_triage.subjects.metric import Tier, gpu_counter, gpu_gauge
-from gpu_triage.subjects.plausible import BeforeFall
+from gpu_triage.subjects.integrals import Integral
+from gpu_triage.subjects.metric import Tier, gpu_counter, gpu_gauge, gpu_info
 from gpu_triage.subjects.rounds import GpuRound
+
+log = logging.getLogger(__name__)
 
 REASONS: Final = MappingProxyType(
     {
@@ -38,12 +42,6 @@ UNKNOWN: Final = "unknown"
 _KNOWN_BITS: Final = sum(REASONS.values())
 _COMMON_BITS: Final = 0x1FF
 _NANOSECONDS: Final = 1e9
-_FASTEST: Final = 1.5
-"""Seconds of throttling per second beyond which a counter is not one; the rest is for the clocks' jitter."""
-_MOST_STRIKES: Final = 3
-"""Readings that outran time before the counter is given up."""
-_SOUND_READINGS: Final = 30
-"""So many plausible readings in a row make up for one that was not."""
 _SUPPORTED_FOR_SECONDS: Final = 60.0
 _MOST_SECONDS: Final = 10 * 365 * 86_400.0
 
@@ -59,19 +57,31 @@ GPU_THROTTLE_ACTIVE = gpu_gauge(
 )
 GPU_THROTTLE_SECONDS_TOTAL = gpu_counter(
     "gpu_throttle_seconds_total",
-    "Seconds for which this reason held the clocks: the driver's own counter where it has one, else integrated since "
-    "the exporter started.",
+    "Seconds for which this reason held the clocks: the driver's own counter where it has one, otherwise integrated "
+    "from gpu_throttle_active since the exporter started. A counter that is wrong is replaced by the integral: see "
+    "gpu_throttle_counter_rejected_info. Never decreases while the exporter runs: a counter that the driver resets "
+    "continues from its last value.",
     labels={"reason": (*REASONS, UNKNOWN)},
     source="fields 74, 76 and the slowdown counters of the driver at hand, else the integral of gpu_throttle_active",
+)
+GPU_THROTTLE_COUNTER_REJECTED_INFO = gpu_info(
+    "gpu_throttle_counter_rejected_info",
+    "A reason whose driver counter is not used, by cause ({cause}): it stood still while the driver reported the "
+    "reason in 10 samples of a minute, or it gained more than a second per second. From then on, until the exporter "
+    "restarts, gpu_throttle_seconds_total of this reason is integrated from gpu_throttle_active. Absent while the "
+    "driver's counter is used, and where there is none.",
+    labels={"reason": (*REASONS, UNKNOWN), "cause": FAULTS},
+    source="the exporter, from successive readings",
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ThrottleReading:
-    """Reasons for the present clocks."""
+    """Reasons for the present clocks; of those whose driver counter is not used, what is wrong with it."""
 
     active: Annotated[Mapping[str, bool] | None, GPU_THROTTLE_ACTIVE]
     seconds: Annotated[Mapping[str, float], GPU_THROTTLE_SECONDS_TOTAL]
+    rejected: Annotated[Mapping[str, str], GPU_THROTTLE_COUNTER_REJECTED_INFO] = field(default_factory=dict)
 
 
 def counter_fields(driver_version: str | None) -> Mapping[str, int]:
@@ -95,15 +105,20 @@ def counter_fields(driver_version: str | None) -> Mapping[str, int]:
 class ThrottleReader:
     """Reads the reasons and their counters; integrates what the driver does not count.
 
-    A reason keeps its source: the driver's counter if there was one at the first reading, else the integral.
-    A reading that outruns time is dropped: the counter stays where it was. A counter that does it again and again is
-    not what its id promises, and gives way to the integral for good.
+    A reason keeps its source: the driver's counter if there was one at the first reading, else the integral. A
+    counter that is not what its id promises gives way to the integral for good, which goes on from its total.
+
+    Args:
+        max_gap_seconds: the longest silence that an integral may bridge.
+        interval_seconds: between readings.
     """
 
-    def __init__(self, max_gap_seconds: float) -> None:
+    def __init__(self, max_gap_seconds: float, interval_seconds: float = 1.0) -> None:
         self._max_gap_seconds = max_gap_seconds
+        self._interval_seconds = interval_seconds
         self._integrals: dict[str, Integral] = {}
-        self._counters: dict[str, _DriverCounter] | None = None
+        self._counters: dict[str, ThrottleCounter] | None = None
+        self._rejected: dict[str, str] = {}
         self._supported = _Supported()
 
     def read(self, gpu: GpuRound) -> ThrottleReading:
@@ -116,9 +131,11 @@ class ThrottleReader:
         answered_at = max(at, gpu.machine.clock.now().monotonic)
         raw_seconds = {reason: raw[i] / _NANOSECONDS for reason, i in ids.items() if i in raw}
         if self._counters is None and (active is not None or raw_seconds):
-            self._counters = {reason: _DriverCounter() for reason in raw_seconds}
-        seconds = self._counted(inquiry, raw_seconds, at, answered_at) | self._polled(active or {}, at)
-        return ThrottleReading(active, seconds)
+            self._counters = {reason: ThrottleCounter(self._interval_seconds) for reason in raw_seconds}
+        seconds = self._counted(inquiry, raw_seconds, active or {}, at, answered_at)
+        for reason in self._give_way():
+            _tell(gpu, reason, ids.get(reason), self._rejected[reason])
+        return ThrottleReading(active, seconds | self._polled(active or {}, at), dict(self._rejected))
 
     def _active(self, inquiry: Inquiry, at: float) -> dict[str, bool] | None:
         bits = inquiry.first("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
@@ -130,25 +147,34 @@ class ThrottleReader:
         return active
 
     def _counted(
-        self, inquiry: Inquiry, raw_seconds: Mapping[str, float], at: float, answered_at: float
+        self,
+        inquiry: Inquiry,
+        raw_seconds: Mapping[str, float],
+        active: Mapping[str, bool],
+        at: float,
+        answered_at: float,
     ) -> dict[str, float]:
         seconds: dict[str, float] = {}
-        counters = self._counters or {}
-        for reason, counter in list(counters.items()):
+        for reason, counter in (self._counters or {}).items():
             if reason not in raw_seconds:
                 continue
             raw = inquiry.within(raw_seconds[reason], 0, _MOST_SECONDS)
             if raw is None:
                 continue
-            if not counter.add(raw, at, answered_at):
+            if not counter.add(raw, at, answered_at, active=active.get(reason, False)):
                 inquiry.failures.append("implausible")
-            if counter.strikes < _MOST_STRIKES:
-                seconds[reason] = counter.total_seconds
-            else:
-                del counters[reason]
-                self._integrals[reason] = Integral(self._max_gap_seconds)
-                self._integrals[reason].total_seconds = counter.total_seconds
+            seconds[reason] = counter.total_seconds
         return seconds
+
+    def _give_way(self) -> list[str]:
+        """Let the integrals go on where counters turned out to be wrong; returns their reasons."""
+        counters = self._counters or {}
+        wrong = {reason: counter.fault for reason, counter in counters.items() if counter.fault is not None}
+        for reason, fault in wrong.items():
+            self._rejected[reason] = fault
+            self._integrals[reason] = Integral(self._max_gap_seconds)
+            self._integrals[reason].total_seconds = counters.pop(reason).total_seconds
+        return list(wrong)
 
     def _polled(self, active: Mapping[str, bool], at: float) -> dict[str, float]:
         seconds: dict[str, float] = {}
@@ -179,58 +205,24 @@ class _Supported:
         return _COMMON_BITS if self._bits is None else self._bits
 
 
-class _DriverCounter:
-    """One driver counter in seconds, checked against time.
-
-    Attributes:
-        total_seconds: the counter to publish.
-        strikes: readings that outran time, less those that were lived down since.
-    """
-
-    __slots__ = ("_accepted_at", "_before_fall", "_continued", "_sound_readings", "strikes", "total_seconds")
-
-    def __init__(self) -> None:
-        self._continued = Continued()
-        self._before_fall: BeforeFall[Continued] = BeforeFall()
-        self._accepted_at: float | None = None
-        self._sound_readings = 0
-        self.total_seconds = 0.0
-        self.strikes = 0
-
-    def add(self, raw_seconds: float, at: float, answered_at: float) -> bool:
-        """Take in a reading; returns False for one that outran time by more than jitter explains.
-
-        Args:
-            raw_seconds: what the driver says.
-            at: monotonic second before it was asked.
-            answered_at: monotonic second after it answered.
-        """
-        if self._accepted_at is not None:
-            grown_seconds = raw_seconds - self._continued.accepted
-            if grown_seconds > _most_growth(answered_at - self._accepted_at):
-                before = self._before_fall.continued(raw_seconds, answered_at, _most_growth)
-                if before is None:
-                    self.strikes += 1
-                    self._sound_readings = 0
-                    return False
-                self._continued, self._accepted_at = before
-            self._before_fall.note(self._continued, self._accepted_at, raw_seconds, at)
-        self._sound_readings += 1
-        if self._sound_readings >= _SOUND_READINGS:
-            self._sound_readings, self.strikes = 0, max(0, self.strikes - 1)
-        self.total_seconds = max(self.total_seconds, self._continued.add(raw_seconds))
-        if self._continued.accepted == raw_seconds:
-            self._accepted_at = at
-        return True
-
-
-def _most_growth(seconds: float) -> float:
-    return seconds * _FASTEST + 1
+def _tell(gpu: GpuRound, reason: str, field_id: int | None, cause: str) -> None:
+    device = gpu.inquiry.device
+    log.warning(
+        "the driver's counter of a throttle reason is not used",
+        extra=fields(
+            gpu=device.index,
+            uuid=device.uuid,
+            reason=reason,
+            cause=cause,
+            field=field_id,
+            driver=gpu.versions.driver,
+        ),
+    )
 
 
 THROTTLE = GpuCollector(
     name="throttle",
     about="throttle reasons and the time they took",
     tier=Tier.FAST,
-    reader=lambda config: ThrottleReader(max_gap_seconds(config)).read,
+    reader=lambda config: ThrottleReader(max_gap_seconds(config), config.sample_fast_seconds).read,
 )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from gpu_triage.gpu.throttle import REASONS
 from gpu_triage.simulator import effects, host_effects
 from gpu_triage.simulator.load import Load
 from gpu_triage.simulator.scenario import Event, Gpu, Scenario, Slot
@@ -41,6 +42,7 @@ class GpuConditions:
     Attributes:
         slot: the one the GPU is in: the most it allows, and its NUMA node.
         miscounted_cap: seconds a second that the counter of time at the power cap gains for nothing.
+        frozen_counters: throttle reasons whose counter stands still, as bits.
         links_down: NVLink links that carry nothing, with their state.
     """
 
@@ -57,6 +59,7 @@ class GpuConditions:
     thermal: tuple[effects.ThermalThrottle, ...]
     brake: tuple[effects.PowerBrake, ...]
     miscounted_cap: float
+    frozen_counters: int
     remap_pending: bool
     remap_failure: bool
     pages_pending: bool
@@ -201,6 +204,7 @@ class Timeline:
             thermal=tuple(thermal),
             brake=tuple(_kind(effects.PowerBrake, active)),
             miscounted_cap=sum(effect.share for effect in _kind(effects.MiscountedPowerCap, active)),
+            frozen_counters=sum({REASONS[effect.reason] for effect in _kind(effects.FrozenThrottleCounter, active)}),
             remap_pending=any(remap.pending for remap in remaps),
             remap_failure=any(remap.failure for remap in remaps),
             pages_pending=any(pages.pending for pages in _kind(effects.RetiredPages, active)),

@@ -13,6 +13,7 @@ GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "ambient": effects.Ambient,
     "power_limit": effects.PowerLimit,
     "miscounted_power_cap": effects.MiscountedPowerCap,
+    "frozen_throttle_counter": effects.FrozenThrottleCounter,
     "power_brake": effects.PowerBrake,
     "application_clock": effects.ApplicationClock,
     "link": effects.Link,

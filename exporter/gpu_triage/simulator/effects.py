@@ -13,7 +13,7 @@ from gpu_triage.documents import Between, Matching
 from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.gpu.topology import P2P_STATUSES
 from gpu_triage.pcie import Generation, Width
-from gpu_triage.simulator.gauges import PULSED_REASONS, PULSED_UTILIZATION
+from gpu_triage.simulator.gauges import COUNTED_NAMES, PULSED_REASONS, PULSED_UTILIZATION
 from gpu_triage.simulator.model import ModelName
 from gpu_triage.simulator.schema import Amount, Count, Ratio, one_of
 
@@ -63,6 +63,19 @@ class MiscountedPowerCap:
     """
 
     share: Ratio
+
+
+@dataclass(frozen=True, slots=True)
+class FrozenThrottleCounter:
+    """The driver's counter of a throttle reason stands still while the reason is reported.
+
+    As where a new driver gave the counter's field id to something else.
+
+    Attributes:
+        reason: a throttle reason that the driver counts.
+    """
+
+    reason: Annotated[str, one_of(COUNTED_NAMES)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,8 @@ HW_THERMAL: Final = REASONS["hw_thermal"]
 HW_POWER_BRAKE: Final = REASONS["hw_power_brake"]
 
 COUNTED_REASONS: Final = (SW_POWER_CAP, SW_THERMAL, HW_THERMAL, HW_POWER_BRAKE)
+COUNTED_NAMES: Final = tuple(name for name, bit in REASONS.items() if bit in COUNTED_REASONS)
+"""Reasons whose time the driver counts."""
 
 SLOWED_BY_THE_BOARD: Final = HW_THERMAL | HW_POWER_BRAKE
 """Reasons for which the driver gives HW_SLOWDOWN as well."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpu_triage.simulator.conditions import GpuConditions, Timeline
-from gpu_triage.simulator.effects import MiscountedPowerCap, Pulses
+from gpu_triage.simulator.effects import FrozenThrottleCounter, MiscountedPowerCap, Pulses
 from gpu_triage.simulator.gauges import (
     APPLICATIONS_CLOCKS,
     COUNTED_REASONS,
@@ -63,7 +63,9 @@ class GpuState:
         self._throttled = dict.fromkeys(COUNTED_REASONS, 0.0)
         self._link_down_joules: defaultdict[int, float] = defaultdict(float)
         self._pulses = tuple(pulse_train(event, effect, index) for event, effect in timeline.of(Pulses, index))
-        self._miscounts = any(True for _ in timeline.of(MiscountedPowerCap, index))
+        self._miscounts = any(
+            True for kind in (MiscountedPowerCap, FrozenThrottleCounter) for _ in timeline.of(kind, index)
+        )
         # A card that is put in later is cold.
         for step in range(since or -WARM_UP_SECONDS, since + 1):
             self._enter(step)
@@ -172,13 +174,16 @@ class GpuState:
         return self.timeline.conditions(self.index, self.gauges.step).links_down
 
     def _throttled_between(self, reason: int, begins: float, ends: float) -> float:
-        """How long a reason held during a stretch of the present step."""
+        """How long a reason held during a stretch of the present step, as the driver counts it."""
+        wrong = self.timeline.conditions(self.index, self.gauges.step) if self._miscounts else None
+        if wrong is not None and wrong.frozen_counters & reason:
+            return 0.0
         if self.gauges.reasons & reason:
             return ends - begins
         trains = [train for train in self._pulses if PULSED_REASONS.get(train.of, 0) & reason]
         held = sum(train.on_seconds(ends) - train.on_seconds(begins) for train in trains)
-        if reason == SW_POWER_CAP and self._miscounts:
-            held += self.timeline.conditions(self.index, self.gauges.step).miscounted_cap * (ends - begins)
+        if reason == SW_POWER_CAP and wrong is not None:
+            held += wrong.miscounted_cap * (ends - begins)
         return min(held, ends - begins)
 
     def _bursts(self, gauges: Gauges, begins: float, ends: float) -> float:

@@ -8,7 +8,7 @@ import pynvml
 import pytest
 from tests.nvml_bench import fields_say, says
 
-from gpu_triage.gpu.throttle import ThrottleReader, counter_fields
+from gpu_triage.gpu.throttle import ThrottleReader, ThrottleReading, counter_fields
 from gpu_triage.nvml.session import DriverVersions
 from gpu_triage.simulator import VirtualClock
 
@@ -147,3 +147,145 @@ def test_a_reason_that_the_gpu_does_not_support_is_left_out(bench: BenchMaker) -
     nvml.answer("nvmlDeviceGetCurrentClocksEventReasons", says(0))
     nvml.answer("nvmlDeviceGetSupportedClocksEventReasons", says(0x4))
     assert ThrottleReader(3.0).read(nvml.round()).active == {"sw_power_cap": False, "unknown": False}
+
+
+HW_THERMAL = 0x40
+HOT_DRIVER = DriverVersions("590.48.01", None, None)
+
+
+class Hot:
+    """A GPU whose driver reports reasons and counts them, or does not, second by second."""
+
+    def __init__(self, nvml: Bench, interval_seconds: float = 1.0) -> None:
+        nvml.versions = HOT_DRIVER
+        self._nvml = nvml
+        self._interval_seconds = interval_seconds
+        self._reader = ThrottleReader(3 * interval_seconds, interval_seconds)
+        self._reads = 0
+        self.totals: list[float] = []
+        self.failures: list[str] = []
+
+    def read(self, bits: int, counted: float, *, field: int = 270, reason: str = "hw_thermal") -> ThrottleReading:
+        """The next reading, with these bits and these seconds in the reason's counter."""
+        self._nvml.clock.advance(self._interval_seconds if self._reads else 0)
+        self._reads += 1
+        self._nvml.answer("nvmlDeviceGetCurrentClocksEventReasons", says(bits))
+        self._nvml.answer("nvmlDeviceGetFieldValues", fields_say({field: (0, "ullVal", int(counted * 1e9))}))
+        round_ = self._nvml.round()
+        reading = self._reader.read(round_)
+        self.totals.append(reading.seconds[reason])
+        self.failures += round_.inquiry.failures
+        return reading
+
+
+def test_a_counter_that_stands_still_while_its_reason_is_reported_is_integrated_from_then_on(
+    bench: BenchMaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    hot = Hot(bench())
+    for _ in range(60):
+        reading = hot.read(HW_THERMAL, 7)
+    # The first reading says where it stands, ten more that it stands still.
+    assert hot.totals == [7.0] * 11 + [7.0 + second for second in range(1, 50)]
+    assert reading.rejected == {"hw_thermal": "stands_still"}
+    assert hot.failures == []
+    (record,) = (each for each in caplog.records if "is not used" in each.message)
+    device = bench().devices[0]
+    assert record.__dict__["fields"] == {
+        "gpu": 0,
+        "uuid": device.uuid,
+        "reason": "hw_thermal",
+        "cause": "stands_still",
+        "field": 270,
+        "driver": "590.48.01",
+    }
+
+
+@pytest.mark.parametrize(
+    ("field", "reason", "bit"),
+    [
+        (74, "sw_power_cap", 0x4),
+        (76, "sync_boost", 0x10),
+        (269, "sw_thermal", 0x20),
+        (270, "hw_thermal", 0x40),
+        (271, "hw_power_brake", 0x80),
+    ],
+)
+def test_every_counter_of_the_driver_is_held_against_the_bit_of_its_reason(
+    bench: BenchMaker, field: int, reason: str, bit: int
+) -> None:
+    hot = Hot(bench())
+    for _ in range(20):
+        reading = hot.read(bit, 0, field=field, reason=reason)
+    assert reading.rejected == {reason: "stands_still"}
+    assert hot.totals[-1] > 0
+
+
+def test_an_integrated_reason_never_goes_back_to_the_drivers_counter(bench: BenchMaker) -> None:
+    hot = Hot(bench())
+    for second in range(90):
+        hot.read(HW_THERMAL, 0 if second < 30 else 1000 + second)
+    assert hot.totals == sorted(hot.totals)
+    assert hot.totals[-1] == 79.0
+
+
+def test_nine_samples_of_a_minute_are_not_enough(bench: BenchMaker) -> None:
+    hot = Hot(bench())
+    for second in range(600):
+        reading = hot.read(HW_THERMAL if second % 60 in range(3, 12) else 0, 0)
+    assert reading.rejected == {}
+
+
+def test_a_counter_that_moved_within_the_minute_is_the_source(bench: BenchMaker) -> None:
+    hot = Hot(bench())
+    for second in range(600):
+        reading = hot.read(HW_THERMAL, (second + 50) // 55)
+    assert reading.rejected == {}
+    assert hot.totals[-1] == 11.0
+
+
+def test_ten_samples_that_are_spread_over_a_minute_are_enough(bench: BenchMaker) -> None:
+    hot = Hot(bench())
+    for second in range(120):
+        reading = hot.read(HW_THERMAL if second % 6 == 5 else 0, 0)
+    assert reading.rejected == {"hw_thermal": "stands_still"}
+    assert hot.totals[-1] > 9
+
+
+def test_a_counter_that_grows_without_its_bit_stays_the_source(bench: BenchMaker) -> None:
+    # As on an RTX 2080 SUPER: far below the limit, and the bit is never set.
+    hot = Hot(bench())
+    for second in range(300):
+        reading = hot.read(0, second * 0.45, field=74, reason="sw_power_cap")
+    assert reading.rejected == {}
+    assert hot.totals[-1] == pytest.approx(299 * 0.45)
+
+
+@pytest.mark.parametrize(
+    ("interval_seconds", "after_seconds"), [(0.1, 10.0), (0.5, 10.0), (2.0, 20.0), (5.0, 50.0), (15.0, 150.0)]
+)
+def test_samples_count_once_a_second_and_slow_sampling_is_given_more_than_a_minute(
+    bench: BenchMaker, interval_seconds: float, after_seconds: float
+) -> None:
+    hot = Hot(bench(), interval_seconds)
+    seconds = 0.0
+    while not hot.read(HW_THERMAL, 0).rejected:
+        seconds += interval_seconds
+    assert seconds == pytest.approx(after_seconds, abs=max(1.5, interval_seconds))
+
+
+def test_a_driver_that_is_loaded_anew_resets_no_total_and_no_verdict_of_a_counter(bench: BenchMaker) -> None:
+    hot = Hot(bench())
+    for second in range(30):
+        hot.read(HW_THERMAL, 500 + second)
+    for second in range(30):
+        reading = hot.read(HW_THERMAL, second)
+    assert hot.totals == sorted(hot.totals)
+    assert reading.rejected == {}
+    assert hot.totals[-1] == pytest.approx(558.0, abs=2)
+
+
+def test_a_counter_that_outruns_time_is_named_with_that_cause(bench: BenchMaker) -> None:
+    hot = Hot(bench())
+    for counted in (10, 11, 500, 900, 1300, 1700):
+        reading = hot.read(0, counted)
+    assert reading.rejected == {"hw_thermal": "too_fast"}

@@ -50,6 +50,16 @@ def test_a_counter_that_grows_for_nothing_never_outruns_time_at_the_cap(tmp_path
         assert capped_seconds(nvml) - before == pytest.approx(100.0)
 
 
+def test_a_counter_of_a_throttle_reason_may_stand_still_while_its_bit_is_set(tmp_path: Path) -> None:
+    frozen = event('kind = "frozen_throttle_counter", reason = "sw_power_cap"')
+    capped = event('kind = "power_limit", watts = 110')
+    with driver(scenario_with(tmp_path, "rtx-4070-ti-super", frozen, capped)) as nvml:
+        before = capped_seconds(nvml)
+        nvml.at(100.5)
+        assert pynvml.nvmlDeviceGetCurrentClocksEventReasons(nvml.handles[0]) & CAPPED
+        assert capped_seconds(nvml) == before
+
+
 def test_video_engines_wander_and_keep_the_clocks_up_without_a_kernel(tmp_path: Path) -> None:
     streams = 'kind = "load", utilization = 0.0, encoder = 0.8, decoder = 0.2, video_jitter = 0.27'
     with driver(scenario_with(tmp_path, "idle-downshift", event(streams))) as nvml:

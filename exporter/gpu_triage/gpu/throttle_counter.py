@@ -1,0 +1,120 @@
+"""A driver's counter of the time for which a reason held the clocks, and whether it can be believed."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Final
+
+from gpu_triage.subjects.integrals import Continued
+from gpu_triage.subjects.plausible import BeforeFall
+
+STANDS_STILL: Final = "stands_still"
+TOO_FAST: Final = "too_fast"
+FAULTS: Final = (STANDS_STILL, TOO_FAST)
+"""What can be wrong with a counter."""
+
+_FASTEST: Final = 1.5
+"""Seconds of throttling per second beyond which a counter is not one; the rest is for the clocks' jitter."""
+_MOST_STRIKES: Final = 3
+"""Readings that outran time before the counter is given up."""
+_SOUND_READINGS: Final = 30
+"""So many plausible readings in a row make up for one that was not."""
+
+_ENOUGH_SAMPLES: Final = 10
+_WITHIN_SECONDS: Final = 60.0
+_WITHIN_INTERVALS: Final = 20
+"""A minute of slow sampling has too few samples: then that many of so many intervals."""
+_APART_SECONDS: Final = 0.9
+"""Faster samples count once a second: a driver need not update its counters more often."""
+
+
+class ThrottleCounter:
+    """One driver counter in seconds, held against time and against the bit of its reason.
+
+    A bit that is set while the counter stands still is proof. The other way round proves nothing: the driver counts
+    pulses that no sample sees, and on some boards time that no bit shows.
+
+    Args:
+        interval_seconds: between readings.
+
+    Attributes:
+        total_seconds: the counter to publish; never falls.
+    """
+
+    __slots__ = (
+        "_accepted_at",
+        "_before_fall",
+        "_continued",
+        "_last_raw",
+        "_moved_at",
+        "_sound_readings",
+        "_stood_still",
+        "_strikes",
+        "_within_seconds",
+        "total_seconds",
+    )
+
+    def __init__(self, interval_seconds: float) -> None:
+        self._continued = Continued()
+        self._before_fall: BeforeFall[Continued] = BeforeFall()
+        self._accepted_at: float | None = None
+        self._sound_readings = 0
+        self._strikes = 0
+        self._last_raw: float | None = None
+        self._moved_at = -math.inf
+        self._stood_still: deque[float] = deque(maxlen=_ENOUGH_SAMPLES)
+        self._within_seconds = max(_WITHIN_SECONDS, _WITHIN_INTERVALS * interval_seconds)
+        self.total_seconds = 0.0
+
+    @property
+    def fault(self) -> str | None:
+        """Why the counter is not what its id promises, one of FAULTS; None while nothing speaks against it."""
+        if self._strikes >= _MOST_STRIKES:
+            return TOO_FAST
+        seen = self._stood_still
+        if len(seen) < _ENOUGH_SAMPLES:
+            return None
+        lately = seen[-1] - seen[0] < self._within_seconds
+        return STANDS_STILL if lately and seen[-1] - self._moved_at >= self._within_seconds else None
+
+    def add(self, raw_seconds: float, at: float, answered_at: float, *, active: bool) -> bool:
+        """Take in a reading; returns False for one that outran time by more than jitter explains.
+
+        Args:
+            raw_seconds: what the driver says.
+            at: monotonic second before it was asked.
+            answered_at: monotonic second after it answered.
+            active: whether the driver says that the reason holds the clocks now.
+        """
+        self._watch(raw_seconds, at, active=active)
+        if self._accepted_at is not None:
+            grown_seconds = raw_seconds - self._continued.accepted
+            if grown_seconds > _most_growth(answered_at - self._accepted_at):
+                before = self._before_fall.continued(raw_seconds, answered_at, _most_growth)
+                if before is None:
+                    self._strikes += 1
+                    self._sound_readings = 0
+                    return False
+                self._continued, self._accepted_at = before
+            self._before_fall.note(self._continued, self._accepted_at, raw_seconds, at)
+        self._sound_readings += 1
+        if self._sound_readings >= _SOUND_READINGS:
+            self._sound_readings, self._strikes = 0, max(0, self._strikes - 1)
+        self.total_seconds = max(self.total_seconds, self._continued.add(raw_seconds))
+        if self._continued.accepted == raw_seconds:
+            self._accepted_at = at
+        return True
+
+    def _watch(self, raw_seconds: float, at: float, *, active: bool) -> None:
+        """Note when the counter last moved, and the samples with the bit set since then."""
+        if raw_seconds != self._last_raw:
+            self._moved_at = self._moved_at if self._last_raw is None else at
+            self._last_raw = raw_seconds
+            self._stood_still.clear()
+        elif active and (not self._stood_still or at - self._stood_still[-1] >= _APART_SECONDS):
+            self._stood_still.append(at)
+
+
+def _most_growth(seconds: float) -> float:
+    return seconds * _FASTEST + 1
