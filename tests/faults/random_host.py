@@ -42,6 +42,8 @@ MANY_GPUS = {12: 8, 25: 16}
 OF_THE_LIBRARY = ("nvmlDeviceGetCount_v2", "nvmlEventSetWait_v2", "nvmlSystemGetDriverVersion")
 OF_THE_LOOK = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3")
 
+FIELDS = "nvmlDeviceGetFieldValues"
+
 ABSURD = (0, 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 2, (1 << 32) - 1, 1 << 40, 1 << 63, (1 << 64) - 2, (1 << 64) - 1)
 
 _ENDING = frozenset({"NVML_ERROR_LIB_RM_VERSION_MISMATCH"})
@@ -59,8 +61,9 @@ class CallFault:
         gpu: place of the GPU they are about, by bus; None for those that are about none.
         function: exported name; None for every function that a reader calls.
         at, until: seconds, the second one excluded.
-        kind: ``hang``, ``slow``, ``error``, ``number``, ``bits``.
-        amount: seconds for ``slow``, the code for ``error``, the number for ``number``, the seed for ``bits``.
+        kind: ``hang``, ``slow``, ``error``, ``number``, ``bits``, ``share``.
+        amount: seconds for ``slow``, the code for ``error``, the number for ``number``, the seed for ``bits``, and for
+            ``share`` what the fields' numbers are multiplied by.
     """
 
     gpu: int | None
@@ -226,9 +229,12 @@ class _Maker:
     def _call(self, gpu: int) -> None:
         chance = self._chance
         self._sick.add(gpu)
-        kind = chance.choice(("hang", "slow", "error", "error", "number", "number", "bits"))
+        kind = chance.choice(("hang", "slow", "error", "error", "number", "number", "bits", "share", "share"))
         functions = [*every_function(), *((*OF_THE_LOOK,) if kind in {"hang", "slow", "error"} else ())]
         function = None if chance.random() < 1 / 6 else chance.choice(functions)
+        if kind == "share":
+            # Fewer links, and counters that fall and come back: what has to go on all the same.
+            function = FIELDS
         self._calls.append(self._fault(gpu, function, kind))
 
     def _fault(self, gpu: int | None, function: str | None, kind: str) -> CallFault:
@@ -249,6 +255,8 @@ class _Maker:
             amount = chance.choice((*ABSURD, chance.getrandbits(64)))
         elif kind == "bits":
             amount = chance.getrandbits(32)
+        elif kind == "share":
+            amount = chance.choice((0.0, 0.3, 0.6, 0.99, 1.01))
         return CallFault(gpu, function, at, until, kind, amount)
 
     def _file(self) -> None:

@@ -47,8 +47,12 @@ MOST: dict[str, float] = {
 }
 """What no GPU can have."""
 
-_MAY_FALL = re.compile(r"gpu_(ecc_\w+|retired_pages|remapped_rows)_total")
-"""Counts of the board that an administrator may clear, and that are then seen to be clear."""
+_COUNTERS = ("_total", "_bucket")
+_MAY_FALL = re.compile(r"gpu_ecc_(volatile|aggregate)_errors_total")
+"""What the board itself clears with a reset, or an administrator: that must show, for alerts go by the level."""
+
+_WHOLE = (1, 3)
+"""Types of a field's value: unsigned numbers of 32 and 64 bits."""
 
 _LIBRARY_OUT = (ctypes.Structure, ctypes.Array, ctypes.c_uint, ctypes.c_int, ctypes.c_ulonglong, ctypes.c_ulong)
 _PASSING = re.compile(
@@ -130,7 +134,7 @@ class Pages:
             raise Broken(f"not between 0 and 1: {series} {value}")
         if value > MOST.get(name, math.inf):
             raise Broken(f"more than a GPU can have: {series} {value}")
-        if name.endswith("_total") and name.startswith(("gpu_", "process_")):
+        if name.endswith(_COUNTERS) and name.startswith(("gpu_", "process_")):
             if value < 0:
                 raise Broken(f"negative: {series} {value}")
             # A GPU that moved to another index is the same GPU; while nobody knows its UUID it has nothing but that.
@@ -258,7 +262,7 @@ def _faulty(stage: Stage, fault: CallFault, call: Call, now: float) -> int | Non
         code = call.proceed()
         if code == pynvml.NVML_SUCCESS:
             for target in _outputs(call):
-                _overwrite(target, fault)
+                (_multiply if fault.kind == "share" else _overwrite)(target, fault)
         return code
     return None
 
@@ -268,6 +272,14 @@ def _outputs(call: Call) -> Iterator[Output]:
         target = getattr(argument, "_obj", argument)
         if isinstance(target, _LIBRARY_OUT):
             yield target
+
+
+def _multiply(target: Output, fault: CallFault) -> None:
+    """Multiply the whole numbers of nvmlDeviceGetFieldValues."""
+    if isinstance(target, ctypes.Array):
+        for entry in target:
+            if entry.nvmlReturn == pynvml.NVML_SUCCESS and entry.valueType in _WHOLE:
+                entry.value.ullVal = int(entry.value.ullVal * fault.amount)
 
 
 def _overwrite(target: Output, fault: CallFault) -> None:

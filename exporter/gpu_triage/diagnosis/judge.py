@@ -42,6 +42,8 @@ _JUDGES: Final = (
     judge_cpu_settings,
     judge_work,
 )
+_MOST_FORMER: Final = 64
+"""GPUs that are forgotten, and whose seconds go on all the same when they come back."""
 _ORDER: Final = {check.code: place for place, check in enumerate(CHECKS)}
 
 
@@ -64,6 +66,7 @@ class HostJudge:
         self._subject = subject
         self._longest_gap_seconds = longest_gap_seconds
         self._gpus: dict[str, GpuMemory] = {}
+        self._former: dict[str, dict[str, float]] = {}
         # By subject and code: since when (Unix seconds), and when it was last seen (monotonic seconds).
         self._findings: dict[tuple[str, str], tuple[float, float]] = {}
 
@@ -75,10 +78,8 @@ class HostJudge:
             error: the driver's named error, if the evidence does not tell.
             more: findings that somebody else made of what is no evidence, such as messages of the kernel.
         """
-        memories = {gpu: self._gpus.get(_key(gpu)) or GpuMemory() for gpu in host.gpus}
-        # A GPU that the exporter no longer knows takes its memory with it; one that is not asked for a while does not.
-        known = {labels["uuid"] for labels in host.labels_of(GPU_INFO)}
-        self._gpus = {key: memory for key, memory in self._gpus.items() if key in known}
+        memories = {gpu: self._memory(_key(gpu)) for gpu in host.gpus}
+        self._forget({labels["uuid"] for labels in host.labels_of(GPU_INFO)})
         self._gpus |= {_key(gpu): memory for gpu, memory in memories.items()}
         bottlenecks = {gpu: memory.judge(gpu, host, self._longest_gap_seconds) for gpu, memory in memories.items()}
         if self._subject.files:
@@ -94,6 +95,16 @@ class HostJudge:
         """Count no class for the time from the last judgement to the next: one in between failed."""
         for memory in self._gpus.values():
             memory.interrupt()
+
+    def _memory(self, key: str) -> GpuMemory:
+        return self._gpus.get(key) or GpuMemory(self._former.pop(key, None))
+
+    def _forget(self, known: set[str]) -> None:
+        """Forget GPUs that the exporter no longer knows, but for their counters; not those that are only not asked."""
+        for key in [key for key in self._gpus if key not in known]:
+            self._former[key] = self._gpus.pop(key).seconds
+        for surplus in tuple(self._former)[:-_MOST_FORMER]:
+            del self._former[surplus]
 
     def _completed(self, found: list[Finding], now: Moment) -> list[Finding]:
         """The findings, each with its beginning and with the code of another one that it follows from."""

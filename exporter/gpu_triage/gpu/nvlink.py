@@ -14,6 +14,7 @@ from gpu_triage.nvml.structs import far_end_named, in_fabric
 from gpu_triage.subjects.contract import GpuCollector, GpuLabels
 from gpu_triage.subjects.integrals import Continued
 from gpu_triage.subjects.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, no_sample
+from gpu_triage.subjects.monotone import MonotoneSum
 from gpu_triage.subjects.plausible import ERRORS, BoundedCounter, CounterLimit
 from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import GpuRound
@@ -58,20 +59,21 @@ GPU_NVLINK_LINKS_UP = gpu_gauge(
 GPU_NVLINK_ERRORS_TOTAL = gpu_counter(
     "gpu_nvlink_errors_total",
     "Errors of all NVLink links of the GPU by type ({type}), as the driver counts them since it was loaded; absent for "
-    "what it does not count, such as replay and crc on Blackwell.",
+    "what it does not count, such as replay and crc on Blackwell. Never decreases while the exporter runs: counters "
+    "that the driver resets continue, and a link that it no longer lists stays in the sum.",
     labels={"type": (REPLAY, RECOVERY, CRC)},
     source="NVML fields 161-163, else 215 for recoveries, else 32-59 and 96-119",
 )
 GPU_NVLINK_TRANSMIT_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_transmit_bytes_total",
     "Data the GPU sent over all its NVLink links since the driver was loaded; protocol overhead counts only where the "
-    "driver cannot leave it out.",
+    "driver cannot leave it out. Never decreases while the exporter runs, as gpu_nvlink_errors_total.",
     source="NVML field 138, else 202",
 )
 GPU_NVLINK_RECEIVE_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_receive_bytes_total",
     "Data the GPU received over all its NVLink links since the driver was loaded; protocol overhead counts only where "
-    "the driver cannot leave it out.",
+    "the driver cannot leave it out. Never decreases while the exporter runs, as gpu_nvlink_errors_total.",
     source="NVML field 139, else 204",
 )
 GPU_NVLINK_UP = gpu_gauge(
@@ -194,7 +196,7 @@ class NvlinkReader:
         self._connected: set[int] = set()
         self._chosen: dict[tuple[int, str], tuple[tuple[_Source, FieldId]]] = {}
         self._counters: dict[tuple[int, str], BoundedCounter] = {}
-        self._last: dict[tuple[int, str], float] = {}
+        self._sums: dict[str, MonotoneSum[int]] = {name: MonotoneSum() for name in _SOURCES}
 
     def read(self, gpu: GpuRound) -> NvlinkReading:
         """Links now (fields 91, 165 else nvmlDeviceGetNvLinkState, and those of the counters), unless MIG is on."""
@@ -225,14 +227,10 @@ class NvlinkReader:
         )
 
     def _total(self, name: str, links: Mapping[int, LinkReading]) -> float | None:
-        """A counter over all links; None where none of them told it now.
-
-        A link that is silent for a while, as one that went down may be, counts with what it told last: without it the
-        total would fall, and rise again by all that the link ever counted.
-        """
-        told = {link: count for link, reading in links.items() if (count := reading.counted(name)) is not None}
-        self._last.update({(link, name): count for link, count in told.items()})
-        return sum(self._last[link, name] for link in links if (link, name) in self._last) if told else None
+        """A counter over all links, those too that are silent now, or that the driver no longer counts."""
+        return self._sums[name].add(
+            {link: count for link, reading in links.items() if (count := reading.counted(name)) is not None}
+        )
 
     def _candidates(self, link: int, name: str) -> tuple[tuple[_Source, FieldId], ...]:
         """The ways to read a counter: the one that worked before, else all. Two sources do not continue each other."""

@@ -18,7 +18,7 @@ from gpu_triage.kernel.files import parse_count
 from gpu_triage.kernel.inquiry import HostInquiry
 from gpu_triage.subjects.contract import HostCollector
 from gpu_triage.subjects.metric import ANY, Sample, Tier, host_counter, host_gauge
-from gpu_triage.subjects.monotone import MonotoneRows
+from gpu_triage.subjects.monotone import MonotoneCounters, MonotoneRows
 from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import HostRound
 
@@ -116,6 +116,7 @@ class HostCpuReader:
     def __init__(self) -> None:
         """Start without a last reading."""
         self._counters: MonotoneRows[int] = MonotoneRows()
+        self._switches: MonotoneCounters[str] = MonotoneCounters()
         self._node_of: dict[int, int] = {}
         self._counted: dict[int, tuple[int, ...]] = {}
         self._last: dict[int, tuple[int, ...]] = {}
@@ -139,7 +140,7 @@ class HostCpuReader:
             nodes=self._nodes(stat.ticks, cpus_by_node, round_.machine.sysfs),
             load1=load1,
             processes_blocked=stat.processes_blocked,
-            context_switches=stat.context_switches,
+            context_switches=self._switches.known("ctxt", stat.context_switches),
         )
 
     def _nodes(

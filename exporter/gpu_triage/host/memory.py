@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from gpu_triage.kernel.files import parse_count
 from gpu_triage.kernel.inquiry import HostInquiry
 from gpu_triage.subjects.contract import HostCollector
 from gpu_triage.subjects.metric import Tier, host_counter, host_gauge
+from gpu_triage.subjects.monotone import MonotoneCounters
 from gpu_triage.subjects.rounds import HostRound
 
 _BYTES_PER_KIBIBYTE = 1024
@@ -81,6 +82,23 @@ def read_host_memory(round_: HostRound) -> HostMemoryReading:
     )
 
 
+class HostMemoryReader:
+    """Reads memory; a count that falls, as while a CPU goes offline, is carried on."""
+
+    def __init__(self) -> None:
+        self._counters: MonotoneCounters[str] = MonotoneCounters()
+
+    def read(self, round_: HostRound) -> HostMemoryReading:
+        """As read_host_memory."""
+        reading = read_host_memory(round_)
+        return replace(
+            reading,
+            swap_in_bytes=self._counters.known("swap_in", reading.swap_in_bytes),
+            swap_out_bytes=self._counters.known("swap_out", reading.swap_out_bytes),
+            major_faults=self._counters.known("major_faults", reading.major_faults),
+        )
+
+
 def parse_meminfo(text: str) -> Mapping[str, int]:
     """Bytes by name, for the names read here, of lines like ``MemTotal:       263842796 kB``.
 
@@ -131,5 +149,5 @@ HOST_MEMORY = HostCollector(
     name="host_memory",
     about="memory, swap and paging",
     tier=Tier.MEDIUM,
-    reader=lambda _config: read_host_memory,
+    reader=lambda _config: HostMemoryReader().read,
 )

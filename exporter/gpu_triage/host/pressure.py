@@ -10,6 +10,7 @@ from gpu_triage.kernel.files import parse_count
 from gpu_triage.kernel.inquiry import HostInquiry
 from gpu_triage.subjects.contract import HostCollector
 from gpu_triage.subjects.metric import Tier, host_counter
+from gpu_triage.subjects.monotone import MonotoneCounters
 from gpu_triage.subjects.rounds import HostRound
 
 _MICROSECONDS_PER_SECOND = 1_000_000
@@ -57,6 +58,25 @@ def read_host_pressure(round_: HostRound) -> HostPressureReading:
     return reading
 
 
+class HostPressureReader:
+    """Reads stall times; none of them goes back."""
+
+    def __init__(self) -> None:
+        self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
+
+    def read(self, round_: HostRound) -> HostPressureReading:
+        """As read_host_pressure."""
+        reading = read_host_pressure(round_)
+        return HostPressureReading(*(self._kept(resource, getattr(reading, resource)) for resource in RESOURCES))
+
+    def _kept(self, resource: str, told: Mapping[str, float] | None) -> Mapping[str, float] | None:
+        return told and {
+            kind: self._counters.published((resource, kind), round(seconds * _MICROSECONDS_PER_SECOND))
+            / _MICROSECONDS_PER_SECOND
+            for kind, seconds in told.items()
+        }
+
+
 def parse_pressure(text: str) -> Mapping[str, float]:
     """Seconds by kind of one file; its lines: ``some avg10=0.00 avg60=0.00 avg300=0.00 total=3407564`` (µs).
 
@@ -80,5 +100,5 @@ HOST_PRESSURE = HostCollector(
     name="host_pressure",
     about="pressure stall information",
     tier=Tier.MEDIUM,
-    reader=lambda _config: read_host_pressure,
+    reader=lambda _config: HostPressureReader().read,
 )

@@ -31,7 +31,7 @@ _SYMBOL: Final = re.compile(r"[A-Za-z_][\w.]{0,63}")
 
 GPU_PROCESS_CPU_SECONDS_TOTAL = gpu_counter(
     "gpu_process_cpu_seconds_total",
-    "CPU time of the process, user and system, all its threads.",
+    "CPU time of the process, user and system, all its threads. Starts anew for another process under the same PID.",
     labels=("pid", "process"),
     source="/proc/PID/stat utime, stime",
     brief=no_sample,
@@ -111,6 +111,7 @@ class _Known:
     started: int
     looked_at: float
     waits: dict[int, _Wait]
+    cpu_ticks: int = 0
 
 
 class ProcessVitalsReader:
@@ -144,8 +145,9 @@ class ProcessVitalsReader:
             # Once: the kernel reckons it anew from a clock that is being set.
             self._boot_at = read_boot(procfs).began_at
         hertz = os.sysconf("SC_CLK_TCK")
+        known.cpu_ticks = max(known.cpu_ticks, stat.user_ticks + stat.system_ticks)
         return ProcessVitals(
-            cpu_seconds=(stat.user_ticks + stat.system_ticks) / hertz,
+            cpu_seconds=known.cpu_ticks / hertz,
             resident_bytes=stat.resident_pages * os.sysconf("SC_PAGESIZE"),
             threads=stat.threads,
             started_at=None if self._boot_at is None else self._boot_at + stat.started_ticks / hertz,

@@ -9,7 +9,7 @@ from typing import Final
 from gpu_triage.config import Config
 from gpu_triage.nvml.session import MAX_GPUS, DeniedDevice, Device, Identity
 from gpu_triage.sampler.driver import RELEASED, STALLED
-from gpu_triage.sampler.gpu import GpuRecord
+from gpu_triage.sampler.gpu import GpuRecord, Reader
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
 from gpu_triage.sampler.schedule import Schedule
 from gpu_triage.subjects.contract import GpuLabels
@@ -26,6 +26,8 @@ _CONFIRMED_SECONDS: Final = 15.0
 """From its first look to its last a GPU that is real is seen for longer; one that is not may be a misread UUID."""
 _FORGOTTEN_SECONDS: Final = 60.0
 """How long a GPU that was not is still shown as missing."""
+_MOST_FORMER: Final = 64
+"""GPUs that are forgotten, and whose counters go on all the same when they come back."""
 
 
 class Fleet:
@@ -38,6 +40,7 @@ class Fleet:
         self._config = config
         self._make_lane = make_lane
         self._records: dict[str, GpuRecord] = {}
+        self._former: dict[str, dict[str, Reader]] = {}
         self._lanes: dict[int, Lane] = {}
 
     def __iter__(self) -> Iterator[GpuRecord]:
@@ -205,7 +208,8 @@ class Fleet:
         return nameless
 
     def _add(self, key: str, labels: GpuLabels, now: float) -> GpuRecord:
-        record = GpuRecord(key, labels, Schedule(self._config), first_seen_at=now)
+        readers = self._former.pop(key, {})
+        record = GpuRecord(key, labels, Schedule(self._config), readers=readers, first_seen_at=now)
         self._records[key] = record
         return record
 
@@ -247,6 +251,9 @@ class Fleet:
     def _forget(self, records: list[GpuRecord]) -> tuple[str, ...]:
         for record in records:
             del self._records[record.key]
+            self._former[record.key] = record.readers
+        for surplus in tuple(self._former)[:-_MOST_FORMER]:
+            del self._former[surplus]
         return tuple(record.key for record in records)
 
 

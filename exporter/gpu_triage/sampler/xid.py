@@ -194,7 +194,11 @@ class XidWatch:
         self.unassigned = tuple(unassigned)
         sources = {source.value: is_heard for source, is_heard in heard.items()}
         cards = self._owners.cards() if self._ever_heard and self._past_told else ()
-        counted = tuple(labels for labels in known if labels.uuid in cards)
+        counted = tuple(
+            labels
+            for labels in known
+            if labels.uuid in cards and self._owners.had_none(labels.uuid, gpus.get(labels, {}))
+        )
         suspects = {
             labels: suspect
             for address, suspect in self._units.suspects().items()

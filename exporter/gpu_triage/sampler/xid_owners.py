@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gpu_triage.nvml.session import MAX_GPUS, Device
@@ -49,6 +49,7 @@ class XidOwners:
         self._of_cards: dict[str, XidCounts] = {}
         self._of_former: dict[str, XidCounts] = {}
         self._left: list[tuple[CountedXid, str | None]] = []
+        self._highest: dict[str, dict[XidName, int]] = {}
 
     def claim(self, device: Device, now: float) -> None:
         """Take in that NVML shows this GPU where it is; the same device says nothing new the second time.
@@ -108,6 +109,8 @@ class XidOwners:
     def counts(self, labels_of: LabelsOf) -> tuple[dict[GpuLabels, XidCounts], dict[str, XidCounts]]:
         """What every GPU had, by its labels now, and what cards had that were never seen, by PCI address.
 
+        No count is less than before, though an Xid may turn out to be another card's.
+
         Args:
             labels_of: the labels of a card by its UUID; None for one that is not remembered.
         """
@@ -121,7 +124,15 @@ class XidOwners:
             owner = self._owner(address)
             labels = None if owner is None else labels_of(owner.uuid)
             _merge(unassigned.setdefault(address, {}) if labels is None else gpus.setdefault(labels, {}), present)
+        for labels, counts in gpus.items():
+            self._keep_highest(labels.uuid, counts)
+        for address, counts in unassigned.items():
+            self._keep_highest(address, counts)
         return gpus, unassigned
+
+    def had_none(self, uuid: str, counts: XidCounts) -> bool:
+        """Whether a card never had any Xid but those that are counted now: of the others, 0 can be said."""
+        return self._highest.get(uuid, {}).keys() <= counts.keys()
 
     def labels_at(self, address: str, labels_of: LabelsOf) -> GpuLabels | None:
         """The labels of the card that is at an address now; None where none is known there."""
@@ -153,6 +164,15 @@ class XidOwners:
             self._add(self._of_former, address, counts)
         elif counts and uuid is not None:
             self._add(self._of_cards, uuid, counts)
+
+    def _keep_highest(self, owner: str, counts: XidCounts) -> None:
+        highest = self._highest.pop(owner, {})
+        self._highest[owner] = highest
+        for name, count in counts.items():
+            most = highest[name] = max(count.count, highest.get(name, 0))
+            counts[name] = replace(count, count=most)
+        for surplus in tuple(self._highest)[: -2 * MAX_GPUS]:
+            del self._highest[surplus]
 
     @staticmethod
     def _add(past: dict[str, XidCounts], owner: str, counts: XidCounts) -> None:

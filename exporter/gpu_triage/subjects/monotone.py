@@ -1,4 +1,4 @@
-"""Keeps counters of the kernel from going back within this process's life."""
+"""Keeps counters, and sums of counters, from going back within this process's life."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from operator import add, ge
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Hashable, Mapping
 
 K = TypeVar("K", bound="Hashable")
 
@@ -49,6 +49,10 @@ class MonotoneCounters(Generic[K]):
             mark.highest = value
         return mark.carried + mark.highest
 
+    def known(self, key: K, value: int | None) -> int | None:
+        """As `published`, of a counter that the kernel may not tell."""
+        return None if value is None else self.published(key, value)
+
 
 class MonotoneRows(Generic[K]):
     """Rows of counters by key, each counter as in MonotoneCounters; a host has thousands of them in /proc/stat."""
@@ -76,3 +80,26 @@ class MonotoneRows(Generic[K]):
             values = tuple(now if now >= most or now * 2 < most else most for now, most in pairs)
         self._highest[key] = values
         return tuple(map(add, self._carried[key], values))
+
+
+class MonotoneSum(Generic[K]):
+    """The sum of counters over a set that varies, such as the links of a GPU; each of them never goes back itself.
+
+    A member that is gone, or does not answer, keeps what it counted. One that joins later adds what it counts from
+    then on: all that it ever counted would look like the work of one interval.
+    """
+
+    def __init__(self) -> None:
+        """Start with nobody in it."""
+        self._starts: dict[K, float] = {}
+        self._last: dict[K, float] = {}
+
+    def add(self, counts: Mapping[K, float]) -> float | None:
+        """The sum, given what those members counted that answer now; None where none does."""
+        if not counts:
+            return None
+        first = not self._last
+        for key, count in counts.items():
+            self._starts.setdefault(key, 0 if first else count)
+            self._last[key] = count
+        return sum(count - self._starts[key] for key, count in self._last.items())

@@ -1,20 +1,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests.gpu_rounds import rounds_of
 from tests.mig_layouts import seven
 from tests.rig import rig, scenario_with
 
-from gpu_triage.gpu.nvlink import LINK_COUNT_FIELD, LinkReading, NvlinkReader, NvlinkReading, render
+from gpu_triage.gpu.nvlink import LINK_COUNT_FIELD, STATE_FIELD, LinkReading, NvlinkReader, NvlinkReading, render
 from gpu_triage.simulator import load_scenario
 from gpu_triage.simulator.scenario_file import SCENARIOS
 from gpu_triage.subjects.contract import GpuLabels
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from tests.nvml_bench import Bench, BenchMaker
 
     from gpu_triage.simulator import Scenario
 
@@ -222,6 +228,83 @@ def test_a_total_neither_falls_nor_leaps_while_one_of_its_links_is_silent() -> N
             round_.inquiry.device.unsupported.clear()
         silent, back = totals[1] - totals[0], totals[2] - totals[1]
         assert 0 < silent < back < 2 * silent
+
+
+def driver_with(nvml: Bench, change: Callable[[int, int, int], int]) -> None:
+    """Let the driver answer fields otherwise: `change` gets the field, its scope and its value."""
+    original = nvml.library._base.nvmlDeviceGetFieldValues  # type: ignore[attr-defined]  # the simulated driver's
+
+    def call(device: Any, count: Any, out: Any) -> int:
+        code: int = original(device, count, out)
+        for entry in out._obj[: count.value]:
+            if entry.nvmlReturn == 0:
+                entry.value.ullVal = change(entry.fieldId, entry.scopeId, entry.value.ullVal)
+        return code
+
+    nvml.answer("nvmlDeviceGetFieldValues", call)
+
+
+def odd_links(links: int, share: float = 1, last: int = -1) -> Callable[[int, int, int], int]:
+    """So many links, and a share of what those up to the last one counted."""
+
+    def change(field: int, scope: int, value: int) -> int:
+        if field == LINK_COUNT_FIELD:
+            return links
+        return value if field == STATE_FIELD or scope > last else int(value * share)
+
+    return change
+
+
+def totals_of(reading: NvlinkReading) -> dict[str, float]:
+    """The totals over all links."""
+    bytes_of = {"transmit": reading.transmit_bytes, "receive": reading.receive_bytes}
+    return {**reading.errors, **{name: total for name, total in bytes_of.items() if total is not None}}
+
+
+@pytest.mark.parametrize("fewer", [0, 1, 3, 12, 17])
+def test_a_total_neither_falls_nor_leaps_when_the_driver_lists_fewer_links_for_a_while(
+    bench: BenchMaker, fewer: int
+) -> None:
+    nvml, reader = bench("h100-8"), NvlinkReader()
+    sent: list[float] = []
+    for links in (18, 18, fewer, fewer, fewer, 18, 18):
+        driver_with(nvml, odd_links(links))
+        total = reader.read(nvml.round()).transmit_bytes
+        if total is not None:
+            sent.append(total)
+        nvml.clock.advance(5)
+    assert len(sent) == (7 if fewer else 4)
+    assert sent == sorted(sent)
+    each_step = sent[1] - sent[0]
+    # What went over the links meanwhile is made up for when they are back, and no more.
+    assert sent[-1] - sent[0] <= 6 * each_step * 1.05
+
+
+def test_a_link_that_the_driver_lists_later_brings_no_past_into_the_total(bench: BenchMaker) -> None:
+    nvml, reader = bench("h100-8"), NvlinkReader()
+    sent = []
+    for links in (6, 6, 18, 18):
+        driver_with(nvml, odd_links(links))
+        sent.append(reader.read(nvml.round()).transmit_bytes or 0)
+        nvml.clock.advance(5)
+    few, joined, many = (after - before for before, after in pairwise(sent))
+    assert joined == pytest.approx(few, rel=0.1)
+    assert many == pytest.approx(3 * few, rel=0.1)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 70), st.floats(0, 2), st.integers(0, 12)), min_size=4, max_size=12))
+def test_no_total_goes_back_whatever_links_and_counts_a_driver_answers(
+    bench: BenchMaker, answers: list[tuple[int, float, int]]
+) -> None:
+    nvml, reader = bench("a100-power-capped"), NvlinkReader()
+    before: dict[str, float] = {}
+    for answer in answers:
+        driver_with(nvml, odd_links(*answer))
+        now = totals_of(reader.read(nvml.round()))
+        assert all(total >= before.get(name, 0) for name, total in now.items())
+        before |= now
+        nvml.clock.advance(5)
 
 
 def test_only_links_that_are_down_or_have_errors_are_shown_one_by_one(tmp_path: Path) -> None:

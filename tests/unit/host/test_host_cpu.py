@@ -116,6 +116,14 @@ def test_the_busiest_cpu_of_each_node_is_found_over_the_interval(host: HostTree)
     assert [node.busiest_ratio for node in reader.read(host.round()).nodes] == [None, None]
 
 
+def test_context_switches_do_not_go_back(host: HostTree) -> None:
+    reader, counts = HostCpuReader(), []
+    for switches in (1000, 990, 1100, 20, 25):
+        host.write({"proc/stat": f"{stat((0, 1, 1, 1))}ctxt {switches}\n"})
+        counts.append(reader.read(host.round()).context_switches)
+    assert counts == [1000, 1000, 1100, 1120, 1125]
+
+
 def test_time_of_a_cpu_that_goes_offline_stays_in_its_nodes_sum(host: HostTree) -> None:
     reader = HostCpuReader()
     host.write(TWO_NODES | {"proc/stat": stat((0, 100, 100, 0), (1, 100, 100, 0))})

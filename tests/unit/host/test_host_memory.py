@@ -18,6 +18,7 @@ from gpu_triage.host.memory import (
     GPU_HOST_SWAP_TOTAL_BYTES,
     GPU_HOST_SWAP_USED_BYTES,
     HOST_MEMORY,
+    HostMemoryReader,
     HostMemoryReading,
     parse_meminfo,
     parse_vmstat,
@@ -47,6 +48,20 @@ pgfault 1234567
 pgmajfault 1470
 """
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def test_no_count_of_the_kernel_goes_back(host: HostTree) -> None:
+    # While a CPU goes offline its events are missing for a moment; and a container's own procfs may begin anew.
+    reader = HostMemoryReader()
+    readings = []
+    for swapped, faults in ((100, 1470), (98, 1400), (101, 1480), (3, 10), (5, 20)):
+        host.write(
+            {"proc/meminfo": MEMINFO, "proc/vmstat": f"pswpin {swapped}\npswpout {swapped}\npgmajfault {faults}\n"}
+        )
+        readings.append(reader.read(host.round()))
+    pages = [(reading.swap_in_bytes or 0) // PAGE_BYTES for reading in readings]
+    assert pages == [(reading.swap_out_bytes or 0) // PAGE_BYTES for reading in readings] == [100, 100, 101, 104, 106]
+    assert [reading.major_faults for reading in readings] == [1470, 1470, 1480, 1490, 1500]
 
 
 def test_memory_is_bytes_and_swap_traffic_counts_real_pages(host: HostTree) -> None:

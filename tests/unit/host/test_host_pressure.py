@@ -11,6 +11,7 @@ from gpu_triage.errors import HostReadFailed
 from gpu_triage.host.pressure import (
     GPU_HOST_PRESSURE_SECONDS_TOTAL,
     HOST_PRESSURE,
+    HostPressureReader,
     HostPressureReading,
     parse_pressure,
     read_host_pressure,
@@ -40,6 +41,15 @@ def test_stall_times_are_seconds_and_cpu_has_no_full(host: HostTree) -> None:
         io={"some": 1.0, "full": 18446744073709.551615},
         memory={"some": 0.000005, "full": 0.0},
     )
+
+
+def test_no_stall_time_goes_back(host: HostTree) -> None:
+    reader = HostPressureReader()
+    seconds = []
+    for total in (9_000_000, 8_999_999, 10_000_000, 500_000, 750_000):
+        host.write({"proc/pressure/io": f"some avg10=0.00 avg60=0.00 avg300=0.00 total={total}\n"})
+        seconds.append((reader.read(host.round()).io or {})["some"])
+    assert seconds == [9.0, 9.0, 10.0, 10.5, 10.75]
 
 
 def test_a_kernel_without_psi_yields_no_series_and_no_failure(host: HostTree) -> None:

@@ -144,6 +144,16 @@ def test_a_stat_that_is_not_understood_costs_its_process_alone(host: HostTree, t
     assert list(read) == [77]
 
 
+def test_cpu_time_does_not_go_back_but_for_another_process_under_the_same_pid(host: HostTree) -> None:
+    thread(host)
+    watch, seconds = Watch(host), []
+    lower = STAT.format("S").replace("360000 36000", "1 1")
+    for text in (STAT.format("S"), lower, lower.replace("8812345", "9000000")):
+        host.write({f"proc/{PID}/stat": text})
+        seconds.append(watch.all(0.0)[PID].cpu_seconds)
+    assert seconds == [396_000 / HERTZ, 396_000 / HERTZ, 2 / HERTZ]
+
+
 def test_without_the_boots_time_the_start_is_not_known(host: HostTree) -> None:
     thread(host)
     host.write({"proc/stat": "cpu 0 0 0 0\n"})

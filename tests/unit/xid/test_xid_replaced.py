@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.rig import Rig, rig, scenario_with
 
+from gpu_triage.nvml.session import Device
+from gpu_triage.sampler.xid_owners import XidOwners
+from gpu_triage.subjects.contract import GpuLabels
+from gpu_triage.xid.events import CardFound, XidReport, XidSource
+from gpu_triage.xid.ledger import XidName
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -157,3 +163,37 @@ def test_two_exchanges_are_three_cards(tmp_path: Path) -> None:
     with rig(scenario) as running:
         running.run_to(260)
         assert counts(running) == {(cards[0], "79"): 1, (cards[1], "48"): 1, (cards[2], "31"): 1}
+
+
+CARD = Device(1, "GPU-b", ADDRESS, None)
+LABELS = GpuLabels("1", "GPU-b")
+
+
+def reported(at: float, code: int = 13) -> XidReport:
+    return XidReport(ADDRESS, code, XidSource.KMSG, at, at, wall=1e9 + at)
+
+
+def test_a_count_at_an_address_does_not_fall_when_some_of_it_turns_out_to_be_a_new_cards() -> None:
+    owners = XidOwners()
+    owners.see(reported(10))
+    owners.found(CardFound(ADDRESS, 20))
+    owners.see(reported(30))
+    _, before = owners.counts(lambda _uuid: LABELS)
+    owners.claim(CARD, 40)
+    gpus, after = owners.counts(lambda _uuid: LABELS)
+    assert gpus[LABELS][XidName("13")].count == 1
+    assert before[ADDRESS][XidName("13")].count == after[ADDRESS][XidName("13")].count == 2
+
+
+def test_a_card_whose_xids_are_disputed_is_not_said_to_have_had_none() -> None:
+    owners = XidOwners()
+    owners.claim(CARD, 1)
+    owners.see(reported(2))
+    gpus, _ = owners.counts(lambda _uuid: LABELS)
+    assert owners.had_none("GPU-b", gpus[LABELS])
+    # NVML told of the second one before the kernel log told of the card.
+    owners.see(reported(10))
+    owners.found(CardFound(ADDRESS, 5))
+    gpus, unassigned = owners.counts(lambda _uuid: LABELS)
+    assert (gpus, unassigned[ADDRESS][XidName("13")].count) == ({}, 2)
+    assert not owners.had_none("GPU-b", {})

@@ -39,10 +39,14 @@ class Stretch(NamedTuple):
 
 
 class GpuMemory:
-    """The class that a GPU is in: since when, for how long each was, and what would take its place."""
+    """The class that a GPU is in: since when, for how long each was, and what would take its place.
 
-    def __init__(self) -> None:
-        self.seconds = dict.fromkeys(BOTTLENECK_CLASSES, 0.0)
+    Args:
+        seconds: for how long each class was before; None for a GPU that is seen for the first time.
+    """
+
+    def __init__(self, seconds: dict[str, float] | None = None) -> None:
+        self.seconds = dict.fromkeys(BOTTLENECK_CLASSES, 0.0) if seconds is None else seconds
         self.name: str | None = None
         self.since: Moment | None = None
         self._work = Work()
