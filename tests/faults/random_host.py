@@ -61,9 +61,9 @@ class CallFault:
         gpu: place of the GPU they are about, by bus; None for those that are about none.
         function: exported name; None for every function that a reader calls.
         at, until: seconds, the second one excluded.
-        kind: ``hang``, ``slow``, ``error``, ``number``, ``bits``, ``share``.
-        amount: seconds for ``slow``, the code for ``error``, the number for ``number``, the seed for ``bits``, and for
-            ``share`` what the fields' numbers are multiplied by.
+        kind: ``hang``, ``slow``, ``error``, ``number``, ``bits``, ``fewer``, ``share``.
+        amount: seconds for ``slow``, the code for ``error``, the number for ``number``, the seed for ``bits``, and what
+            the number of links (``fewer``) or other fields (``share``) are multiplied by.
     """
 
     gpu: int | None
@@ -169,6 +169,7 @@ class _Maker:
             self._chance.choice((self._file, self._on_host, self._of_library))()
         if self._chance.random() < 1 / 8:
             self._without_driver()
+        self._miscount(targets)
         text = "\n".join([host, *self._events])
         return Hostile(
             self._seed,
@@ -179,6 +180,18 @@ class _Maker:
             self._driver,
             self._first_second,
         )
+
+    def _miscount(self, targets: list[int]) -> None:
+        """Let drivers answer fewer links, and counters that fall and come back."""
+        chance = random.Random(~self._seed)  # its own: the other faults of a seed stay what they are
+        for gpu in targets:
+            at = self._first_second + chance.randint(0, FAULT_SECONDS // 2)
+            until = at + chance.randint(1, FAULT_SECONDS // 2)
+            kind, share = chance.choice(
+                (("fewer", 0.3), ("fewer", 0.6), ("share", 0.0), ("share", 0.6), ("share", 0.99))
+            )
+            self._calls.append(CallFault(gpu, FIELDS, at, until, kind, share))
+            self._sick.add(gpu)
 
     def _span(self, most: int = FAULT_SECONDS) -> tuple[int, int]:
         first, last = self._first_second, self._first_second + FAULT_SECONDS
@@ -229,12 +242,9 @@ class _Maker:
     def _call(self, gpu: int) -> None:
         chance = self._chance
         self._sick.add(gpu)
-        kind = chance.choice(("hang", "slow", "error", "error", "number", "number", "bits", "share", "share"))
+        kind = chance.choice(("hang", "slow", "error", "error", "number", "number", "bits"))
         functions = [*every_function(), *((*OF_THE_LOOK,) if kind in {"hang", "slow", "error"} else ())]
         function = None if chance.random() < 1 / 6 else chance.choice(functions)
-        if kind == "share":
-            # Fewer links, and counters that fall and come back: what has to go on all the same.
-            function = FIELDS
         self._calls.append(self._fault(gpu, function, kind))
 
     def _fault(self, gpu: int | None, function: str | None, kind: str) -> CallFault:
@@ -255,8 +265,6 @@ class _Maker:
             amount = chance.choice((*ABSURD, chance.getrandbits(64)))
         elif kind == "bits":
             amount = chance.getrandbits(32)
-        elif kind == "share":
-            amount = chance.choice((0.0, 0.3, 0.6, 0.99, 1.01))
         return CallFault(gpu, function, at, until, kind, amount)
 
     def _file(self) -> None:

@@ -19,6 +19,7 @@ from tests.faults.rows_files import DAMAGES, SUBJECTS
 from tests.faults.stage import Stage, staged
 
 from gpu_triage.config import Config
+from gpu_triage.gpu.nvlink import LINK_COUNT_FIELD
 from gpu_triage.simulator.nvml_session import handle_address
 from gpu_triage.simulator.simulated_nvml import SimulatedNvml
 
@@ -262,7 +263,7 @@ def _faulty(stage: Stage, fault: CallFault, call: Call, now: float) -> int | Non
         code = call.proceed()
         if code == pynvml.NVML_SUCCESS:
             for target in _outputs(call):
-                (_multiply if fault.kind == "share" else _overwrite)(target, fault)
+                (_multiply if fault.kind in ("fewer", "share") else _overwrite)(target, fault)
         return code
     return None
 
@@ -275,11 +276,11 @@ def _outputs(call: Call) -> Iterator[Output]:
 
 
 def _multiply(target: Output, fault: CallFault) -> None:
-    """Multiply the whole numbers of nvmlDeviceGetFieldValues."""
-    if isinstance(target, ctypes.Array):
-        for entry in target:
-            if entry.nvmlReturn == pynvml.NVML_SUCCESS and entry.valueType in _WHOLE:
-                entry.value.ullVal = int(entry.value.ullVal * fault.amount)
+    """Multiply the number of links in an answer of nvmlDeviceGetFieldValues, or its other whole numbers."""
+    for entry in target if isinstance(target, ctypes.Array) else ():
+        meant = (entry.fieldId == LINK_COUNT_FIELD) == (fault.kind == "fewer")
+        if meant and entry.nvmlReturn == pynvml.NVML_SUCCESS and entry.valueType in _WHOLE:
+            entry.value.ullVal = int(entry.value.ullVal * fault.amount)
 
 
 def _overwrite(target: Output, fault: CallFault) -> None:
