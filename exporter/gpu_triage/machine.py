@@ -9,9 +9,12 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 Holder_co = TypeVar("Holder_co", covariant=True)
+
+_SET_SECONDS: Final = 1.0
+"""A wall clock that is further from where the monotonic one leads was set; less is the time between reading the two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +23,31 @@ class Moment:
 
     Attributes:
         monotonic: seconds that never go back; all ages and integrals use these.
-        wall: seconds since the Unix epoch; only published, never subtracted.
+        wall: seconds since the Unix epoch; only published, never subtracted. See WallTimes.
     """
 
     monotonic: float
     wall: float
+
+
+class WallTimes:
+    """Unix seconds of what happened at monotonic seconds, by the wall clock as it is set now.
+
+    They stay the same to the millisecond until the wall clock is set, and then all move along: an age that somebody
+    takes from them, by this host's clock, stays right. A clock that is slewed takes the monotonic one with it.
+    """
+
+    __slots__ = ("_ahead_seconds",)
+
+    def __init__(self) -> None:
+        self._ahead_seconds: float | None = None
+
+    def of(self, monotonic: float, now: Moment) -> float:
+        """Unix seconds of a monotonic second."""
+        ahead_seconds = now.wall - now.monotonic
+        if self._ahead_seconds is None or abs(ahead_seconds - self._ahead_seconds) > _SET_SECONDS:
+            self._ahead_seconds = ahead_seconds
+        return round(monotonic + self._ahead_seconds, 3)
 
 
 class Clock(Protocol):

@@ -26,7 +26,7 @@ from gpu_triage.diagnosis.judges.repeat_offenders import judge_repeat_offenders
 from gpu_triage.diagnosis.judges.work import judge_work
 from gpu_triage.diagnosis.report.report import Report, Subject, report_of
 from gpu_triage.gpu.identity import GPU_INFO
-from gpu_triage.machine import Moment
+from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.sampler.outcomes import OutcomeStore
 from gpu_triage.subjects import judgement
 from gpu_triage.subjects.contract import GpuLabels
@@ -67,8 +67,9 @@ class HostJudge:
         self._longest_gap_seconds = longest_gap_seconds
         self._gpus: dict[str, GpuMemory] = {}
         self._former: dict[str, dict[str, float]] = {}
-        # By subject and code: since when (Unix seconds), and when it was last seen (monotonic seconds).
+        # By subject and code: since when, and when it was last seen, in monotonic seconds.
         self._findings: dict[tuple[str, str], tuple[float, float]] = {}
+        self._walls = WallTimes()
 
     def judge(self, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()) -> Judgement:
         """What the evidence means.
@@ -112,11 +113,12 @@ class HostJudge:
         completed = []
         for finding in found:
             key = (finding.uuid or finding.subject, finding.check.code)
-            since = self._findings.get(key, (now.wall, 0.0))[0]
-            self._findings[key] = since, now.monotonic
+            began_at = self._findings.get(key, (now.monotonic, 0.0))[0]
+            self._findings[key] = began_at, now.monotonic
+            since = self._walls.of(began_at, now) if self._subject.continuous else None
             causes = EXPLAINED_BY.get(finding.check.code, ())
             cause = next((code for code in causes if (finding.subject, code) in present), "")
-            completed.append(replace(finding, explained_by=cause, since=since if self._subject.continuous else None))
+            completed.append(replace(finding, explained_by=cause, since=since))
         kept_since = now.monotonic - thresholds.SAME_FINDING_SECONDS
         self._findings = {key: each for key, each in self._findings.items() if each[1] >= kept_since}
         return completed

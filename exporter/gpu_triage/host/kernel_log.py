@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
 from gpu_triage.errors import HostReadFailed
@@ -15,7 +15,7 @@ from gpu_triage.host.kernel_messages import (
     parse_kill_order,
     parse_trouble_over,
 )
-from gpu_triage.machine import Moment
+from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.processes.pids import Owner
 from gpu_triage.subjects.contract import HostCollector
 from gpu_triage.subjects.metric import ANY, Sample, Tier, host_counter, host_gauge
@@ -99,14 +99,6 @@ class HostKernelLogReading:
 _NOTHING: Final = HostKernelLogReading({}, {}, ())
 
 
-@dataclass(frozen=True, slots=True)
-class _Last:
-    """When the last message about a subject came, by both clocks."""
-
-    monotonic: float
-    wall: float
-
-
 class HostKernelLogReader:
     """Reads on in the kernel log, by a file of its own, and counts what it says of the host.
 
@@ -118,8 +110,10 @@ class HostKernelLogReader:
         self._clock = KernelClock()
         self._past_told = False
         self._events: Counter[Trouble] = Counter()
-        self._last: dict[Trouble, dict[str, _Last]] = {}
-        self._kills: deque[tuple[_Last, OomKill]] = deque(maxlen=_KEPT_KILLS)
+        # When the last message about a subject came, in monotonic seconds.
+        self._last: dict[Trouble, dict[str, float]] = {}
+        self._kills: deque[tuple[float, OomKill]] = deque(maxlen=_KEPT_KILLS)
+        self._walls = WallTimes()
         self._orders: dict[int, str] = {}
 
     def read(self, round_: HostRound) -> HostKernelLogReading:
@@ -141,11 +135,11 @@ class HostKernelLogReader:
         self._clock.learn(records, round_.at.monotonic, drained=self._log.drained)
         for record in records:
             if record.from_kernel:
-                self._take(record, round_.at)
+                self._take(record, round_.at.monotonic)
         self._past_told |= self._log.drained
-        return self._reading(round_.at.monotonic) if self._past_told else _NOTHING
+        return self._reading(round_.at) if self._past_told else _NOTHING
 
-    def _take(self, record: KernelRecord, now: Moment) -> None:
+    def _take(self, record: KernelRecord, now: float) -> None:
         text = record.message
         if order := parse_kill_order(text):
             self._orders.pop(order.pid, None)
@@ -153,12 +147,11 @@ class HostKernelLogReader:
             for surplus in tuple(self._orders)[:-_KEPT_ORDERS]:
                 del self._orders[surplus]
         elif message := parse_host_message(text):
-            at = min(self._clock.monotonic(record), now.monotonic)
-            self._note(message, _Last(at, round(now.wall - (now.monotonic - at), 3)))
+            self._note(message, min(self._clock.monotonic(record), now))
         elif over := parse_trouble_over(text):
             self._last.get(over.trouble, {}).pop(over.subject, None)
 
-    def _note(self, message: HostMessage, at: _Last) -> None:
+    def _note(self, message: HostMessage, at: float) -> None:
         self._events[message.trouble] += 1
         subjects = self._last.setdefault(message.trouble, {})
         subjects.pop(message.subject, None)
@@ -168,23 +161,28 @@ class HostKernelLogReader:
         if message.trouble is Trouble.OOM_KILL and message.pid is not None:
             process = message.subject.removesuffix(f" ({message.pid})")
             owner = _owner(self._orders.pop(message.pid, ""))
-            self._kills.append((at, OomKill(message.pid, process, owner, at.wall)))
+            self._kills.append((at, OomKill(message.pid, process, owner, 0.0)))
 
-    def _reading(self, now: float) -> HostKernelLogReading:
+    def _reading(self, now: Moment) -> HostKernelLogReading:
         for kind, subjects in self._last.items():
             ended = [
-                each for each, at in subjects.items() if now - at.monotonic > _KEPT_SECONDS and kind not in _LASTING
+                each for each, at in subjects.items() if now.monotonic - at > _KEPT_SECONDS and kind not in _LASTING
             ]
             for subject in ended:
                 del subjects[subject]
-        while self._kills and now - self._kills[0][0].monotonic > _KILLED_SECONDS:
+        while self._kills and now.monotonic - self._kills[0][0] > _KILLED_SECONDS:
             self._kills.popleft()
         # A PID can be given out again within the hour: of two kills under one, the later counts.
-        kills = {(kill.pid, kill.process, kill.owner): kill for _, kill in self._kills}
+        kills = {
+            (kill.pid, kill.process, kill.owner): replace(kill, wall=self._walls.of(at, now))
+            for at, kill in self._kills
+        }
         return HostKernelLogReading(
             events={trouble.value: self._events[trouble] for trouble in Trouble},
             last={
-                (kind, subject): at.wall for kind, subjects in self._last.items() for subject, at in subjects.items()
+                (kind, subject): self._walls.of(at, now)
+                for kind, subjects in self._last.items()
+                for subject, at in subjects.items()
             },
             kills=tuple(kills.values()),
         )

@@ -139,14 +139,13 @@ class XidEvents:
             # Each made-up number would be a series of its own, for good.
             self.failures.append("implausible")
             return None
-        now = self._clock.now()
+        now = self._clock.now().monotonic
         device = self._gpus.get(_address(event.device))
         uuid = None if device is None else device.uuid
         gpu = self._bus_id_of(event.device) if device is None else device.pci_bus_id or device.uuid
         if gpu is None:
             return None
-        wall = round(now.wall, 3)
-        return XidReport(gpu, event.eventData, XidSource.NVML, self._drained_at, now.monotonic, wall, uuid)
+        return XidReport(gpu, event.eventData, XidSource.NVML, self._drained_at, now, uuid)
 
     def _bus_id_of(self, handle: Any) -> str | None:
         """Of a GPU that was never registered under this handle."""

@@ -16,7 +16,7 @@ from typing import Annotated, Final, NamedTuple
 from gpu_triage.host.boot import read_boot
 from gpu_triage.kernel.files import names_in, parse_count, text_of
 from gpu_triage.kernel.process_stat import UNINTERRUPTIBLE, ProcessStat, read_process_stat
-from gpu_triage.machine import Moment
+from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.processes.pids import parse_status, printable
 from gpu_triage.subjects.metric import Sample, gpu_counter, gpu_gauge, no_sample
 from gpu_triage.subjects.rendering import samples
@@ -52,7 +52,7 @@ GPU_PROCESS_THREADS = gpu_gauge(
 )
 GPU_PROCESS_START_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_process_start_timestamp_seconds",
-    "Unix time at which the process started; time() less this is its age.",
+    "Unix time at which the process started; gpu_exporter_time_seconds less this is its age.",
     labels=("pid", "process"),
     source="/proc/PID/stat starttime, /proc/stat btime",
     brief=no_sample,
@@ -98,10 +98,10 @@ class ProcessVitals:
 
 
 class _Wait(NamedTuple):
-    """A thread as it was first seen to wait: how often it had been switched, and since when."""
+    """A thread as it was first seen to wait: how often it had been switched, and since when (monotonic seconds)."""
 
     switches: int
-    since: Moment
+    since: float
 
 
 @dataclass(slots=True)
@@ -120,6 +120,7 @@ class ProcessVitalsReader:
     def __init__(self) -> None:
         self._known: dict[int, _Known] = {}
         self._boot_at: float | None = None
+        self._walls = WallTimes()
 
     def read(self, procfs: Path, stats: Mapping[int, ProcessStat | None], at: Moment) -> Mapping[int, ProcessVitals]:
         """How processes fare, whose stats these are; one that is gone or whose stat was not understood is not in it.
@@ -151,7 +152,7 @@ class ProcessVitalsReader:
             resident_bytes=stat.resident_pages * os.sysconf("SC_PAGESIZE"),
             threads=stat.threads,
             started_at=None if self._boot_at is None else self._boot_at + stat.started_ticks / hertz,
-            blocked=_blocked(f"{procfs}/{pid}", known.waits, at),
+            blocked=self._blocked(f"{procfs}/{pid}", known.waits, at),
         )
 
     def _note_waits(self, folder: str, pid: int, stat: ProcessStat, known: _Known, at: Moment) -> None:
@@ -166,17 +167,16 @@ class ProcessVitalsReader:
             switches = _switches(folder, thread)
             if switches is not None:
                 before = known.waits.get(thread)
-                waits[thread] = before if before and before.switches == switches else _Wait(switches, at)
+                waits[thread] = before if before and before.switches == switches else _Wait(switches, at.monotonic)
         known.waits = waits
 
-
-def _blocked(folder: str, waits: Mapping[int, _Wait], at: Moment) -> Blocked | None:
-    longest = min(waits.items(), key=lambda each: each[1].since.monotonic, default=None)
-    if longest is None or at.monotonic - longest[1].since.monotonic < _BLOCKED_SECONDS:
-        return None
-    thread, wait = longest
-    channel = printable(text_of(f"{folder}/task/{thread}/wchan"))
-    return Blocked(wait.since.wall, channel if _SYMBOL.fullmatch(channel) else "")
+    def _blocked(self, folder: str, waits: Mapping[int, _Wait], at: Moment) -> Blocked | None:
+        longest = min(waits.items(), key=lambda each: each[1].since, default=None)
+        if longest is None or at.monotonic - longest[1].since < _BLOCKED_SECONDS:
+            return None
+        thread, wait = longest
+        channel = printable(text_of(f"{folder}/task/{thread}/wchan"))
+        return Blocked(self._walls.of(wait.since, at), channel if _SYMBOL.fullmatch(channel) else "")
 
 
 def _is_uninterruptible(folder: str, thread: int) -> bool:

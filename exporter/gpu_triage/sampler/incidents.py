@@ -21,7 +21,7 @@ from gpu_triage.incidents.ledger import (
     kind_of_xid,
 )
 from gpu_triage.incidents.metrics import NO_GPU, GpuIncidents
-from gpu_triage.machine import Machine, Moment
+from gpu_triage.machine import Machine, Moment, WallTimes
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.fleet import Fleet
 from gpu_triage.sampler.gpu import GpuRecord
@@ -78,6 +78,7 @@ class IncidentWatch:
         self._ledger = IncidentLedger()
         self._file = IncidentStore(machine, config, make_lane, report, writes=writes)
         self._resets = ResetWatch()
+        self._walls = WallTimes()
         self._lost_noted: dict[str, float] = {}
         self._resets_noted: dict[str, float] = {}
         self._ecc_read_at: dict[str, float] = {}
@@ -103,7 +104,7 @@ class IncidentWatch:
         if news.loaded is not None:
             for incident in news.loaded.incidents:
                 if incident.kind == RESET and incident.boot and incident.boot == news.boot.boot_id:
-                    self._resets.remember(incident.uuid, incident.last_at)
+                    self._resets.remember(incident.uuid, incident.uptime_seconds)
         return failures
 
     def health(self, now: float) -> tuple[CollectorHealth, ...]:
@@ -120,7 +121,7 @@ class IncidentWatch:
 
     def observe(self, seen: Seen, now: Moment) -> None:
         """Note what happened since the last time."""
-        self._resets.see_driver(seen.driver, now.wall, kernel_heard=seen.xid.kernel_heard)
+        self._resets.see_driver(seen.driver, now.monotonic, kernel_heard=seen.xid.kernel_heard)
         for record in seen.fleet:
             self._resets.see_session(record, now.monotonic)
         if not self._file.settled(now.monotonic):
@@ -151,7 +152,8 @@ class IncidentWatch:
     def _of_gpu(self, record: GpuRecord, seen: Seen, now: Moment) -> GpuIncidents:
         slot = record.pci_bus_id or ""
         reset_at = self._resets.reset_at(record, self._signs(record, seen.xid))
-        return GpuIncidents(record.labels, slot, reset_at, *self._count(record.labels.uuid, slot, now.wall))
+        wall = None if reset_at is None else self._walls.of(reset_at, now)
+        return GpuIncidents(record.labels, slot, wall, *self._count(record.labels.uuid, slot, now.wall))
 
     def _of_slot(self, slot: str, now: Moment) -> GpuIncidents:
         return GpuIncidents(NO_GPU, slot, None, *self._count("", slot, now.wall))
@@ -177,7 +179,7 @@ class IncidentWatch:
                 # A flood of one Xid is one incident.
                 continue
             noted[kind, board.uuid, slot] = xid.at
-            self._note(kind, replace(board, slot=slot), xid.wall, now, uptime_seconds=xid.at)
+            self._note(kind, replace(board, slot=slot), xid.at, now)
 
     def _note_loss(self, record: GpuRecord, store: OutcomeStore, now: Moment) -> None:
         if record.error != _LOST:
@@ -187,7 +189,7 @@ class IncidentWatch:
         if noted_at is None or now.monotonic - noted_at >= _LASTING_SECONDS:
             self._lost_noted[record.key] = now.monotonic
             board = Board(record.labels.uuid, _serial(record, store), record.pci_bus_id or "")
-            self._note(LOST, board, now.wall, now)
+            self._note(LOST, board, now.monotonic, now)
 
     def _note_board(self, record: GpuRecord, store: OutcomeStore, now: Moment) -> None:
         """Compare a board that answers with what it was."""
@@ -207,9 +209,9 @@ class IncidentWatch:
             action = asked[1].action if asked[1].action is not None else action
         serial = _serial(record, store) or before.serial
         after = Board(uuid, serial, slot, before.first_seen_at, self._file.boot.boot_id, uncorrected, action)
-        self._resets.compare(before, after, first_of_session=first_of_session, now=now.wall)
+        self._resets.compare(before, after, first_of_session=first_of_session, now=now.monotonic)
         if before.uncorrected is not None and uncorrected is not None and uncorrected > before.uncorrected:
-            self._note(UNCORRECTED, after, now.wall, now)
+            self._note(UNCORRECTED, after, now.monotonic, now)
         self._ledger.see_board(after)
 
     def _note_reset(self, record: GpuRecord, seen: Seen, now: Moment) -> None:
@@ -220,17 +222,18 @@ class IncidentWatch:
         if reset_at is None or board is None or self._resets_noted.get(uuid) == reset_at:
             return
         self._resets_noted[uuid] = reset_at
-        if reset_at > board.first_seen_at:
+        if self._walls.of(reset_at, now) > board.first_seen_at:
             self._note(RESET, board, reset_at, now)
 
-    def _note(self, kind: str, board: Board, at: float, now: Moment, *, uptime_seconds: float | None = None) -> None:
-        """Note what happened on a board, or in a slot whose board has no UUID; `at` in Unix seconds."""
-        uptime = now.monotonic - (now.wall - at) if uptime_seconds is None else uptime_seconds
-        boot = self._file.boot.boot_id
-        self._ledger.note(Incident(kind, board.uuid, board.serial, board.slot, at, at, boot, max(0.0, uptime)))
+    def _note(self, kind: str, board: Board, at: float, now: Moment) -> None:
+        """Note what happened on a board, or in a slot whose board has no UUID; `at` in monotonic seconds."""
+        wall, boot = self._walls.of(at, now), self._file.boot.boot_id
+        self._ledger.note(Incident(kind, board.uuid, board.serial, board.slot, wall, wall, boot, max(0.0, at)))
 
     def _signs(self, record: GpuRecord, xid: XidWatch) -> Signs:
-        return Signs(self._file.boot.began_at, xid.driver_loaded_at, xid.found_at.get(record.pci_bus_id or ""))
+        # The monotonic clock begins with the boot.
+        boot_at = None if self._file.boot.began_at is None else 0.0
+        return Signs(boot_at, xid.driver_loaded_at, xid.found_at.get(record.pci_bus_id or ""))
 
     def _forget(self, known: frozenset[str]) -> None:
         self._resets.forget(known)

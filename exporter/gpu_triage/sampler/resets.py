@@ -2,7 +2,7 @@
 
 These signs count, and nothing else:
 
-- the boot of the host (btime of /proc/stat);
+- the boot of the host (where the monotonic clock begins);
 - the kernel log says that the driver was loaded;
 - the kernel log says that the card was found on the bus: taken off and rescanned, or replaced;
 - the GPUs were released and acquired again: somebody wanted them free for a reset;
@@ -36,7 +36,7 @@ _ACTIONS_DONE_BY_A_RESET: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What the kernel tells of resets, in Unix seconds; None where it tells nothing.
+    """What the kernel tells of resets, in monotonic seconds; None where it tells nothing.
 
     Attributes:
         boot_at: when the host booted.
@@ -59,7 +59,7 @@ class ResetWatch:
         self._sessions: dict[str, tuple[object, float]] = {}
 
     def see_driver(self, driver: DriverWatch, now: float, *, kernel_heard: bool) -> None:
-        """Take in whether the GPUs are released or have no driver; `now` in Unix seconds."""
+        """Take in whether the GPUs are released or have no driver; `now` in monotonic seconds."""
         not_loaded = driver.error is not None and driver.error.reason == _NOT_LOADED
         if driver.released or (not_loaded and not kernel_heard):
             self._away = True
@@ -73,7 +73,7 @@ class ResetWatch:
             self._sessions[record.key] = (record.device, now)
 
     def compare(self, before: Board, after: Board, *, first_of_session: bool, now: float) -> None:
-        """Take in what changed on a board that answers; `now` in Unix seconds."""
+        """Take in what changed on a board that answers; `now` in monotonic seconds."""
         asked = before.recovery_action in _ACTIONS_DONE_BY_A_RESET and after.recovery_action == 0
         fewer = (after.uncorrected or 0) < (before.uncorrected or 0) and after.uncorrected is not None
         if asked or (fewer and first_of_session):
@@ -88,7 +88,7 @@ class ResetWatch:
         return read_at >= since and (compared_at is None or compared_at < since)
 
     def remember(self, uuid: str, at: float) -> None:
-        """Take in a reset that was noticed in this boot before the exporter started."""
+        """Take in a reset that was noticed in this boot before the exporter started, at a monotonic second."""
         self._noticed[uuid] = max(at, self._noticed.get(uuid, 0.0))
 
     def forget(self, known: frozenset[str]) -> None:
@@ -97,6 +97,6 @@ class ResetWatch:
         self._noticed = {key: at for key, at in self._noticed.items() if key in known}
 
     def reset_at(self, record: GpuRecord, signs: Signs) -> float | None:
-        """Unix seconds of the last reset of a GPU; None where none is known."""
+        """Monotonic second of the last reset of a GPU; None where none is known."""
         times = (signs.boot_at, signs.loaded_at, signs.found_at, self._noticed.get(record.labels.uuid))
         return max((at for at in times if at is not None), default=None)

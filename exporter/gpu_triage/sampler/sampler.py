@@ -149,7 +149,7 @@ class Sampler:
         pushed: tuple[CollectorHealth, ...] = ()
         if self._xid.enabled:
             pushed = (self._xid.health(now.monotonic),)
-            xids = self._xid.reading((record.labels for record in self._fleet), self._labels_of, now.monotonic)
+            xids = self._xid.reading((record.labels for record in self._fleet), self._labels_of, now)
             self._put_own(xid, xids, xid.render, now)
         self._incidents.observe(self._seen, now)
         self._put_own(incidents, self._incidents.reading(self._seen, now), incidents.render, now)

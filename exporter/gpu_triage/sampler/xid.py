@@ -9,12 +9,12 @@ import logging
 import math
 import traceback
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gpu_triage.config import Config, collector_enabled
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.machine import Machine
+from gpu_triage.machine import Machine, Moment, WallTimes
 from gpu_triage.nvml.events import XidEvents
 from gpu_triage.nvml.session import MAX_GPUS, Device
 from gpu_triage.sampler.lanes import Lane, LaneMaker, Step, overdue
@@ -24,7 +24,7 @@ from gpu_triage.subjects.exporter import CollectorHealth
 from gpu_triage.xid import metrics as xid
 from gpu_triage.xid.events import CardFound, DriverLoaded, KernelNews, XidReport, XidSource
 from gpu_triage.xid.kernel_log import KernelLog, KernelXids
-from gpu_triage.xid.ledger import WINDOW_SECONDS, CountedXid
+from gpu_triage.xid.ledger import WINDOW_SECONDS, CountedXid, XidCounts
 from gpu_triage.xid.metrics import XidReading
 from gpu_triage.xid.switch_ledger import SwitchErrors
 from gpu_triage.xid.switches import SwitchError
@@ -67,8 +67,9 @@ class XidWatch:
         enabled: whether it runs at all; if not, every call does nothing.
         lanes: where its rounds run.
         session_lane: that of them which calls NVML.
-        driver_loaded_at: when the kernel log says that the driver was last loaded, Unix seconds; None if it does not.
-        found_at: when the kernel last found a card on the bus, Unix seconds, by PCI bus id.
+        driver_loaded_at: monotonic second at which the kernel log says that the driver was last loaded; None if it does
+            not.
+        found_at: monotonic second at which the kernel last found a card on the bus, by PCI bus id.
         cards_known: whether NVML has shown who is where.
         unassigned: PCI bus ids of GPUs that had Xids, and that NVML has not shown.
     """
@@ -90,6 +91,7 @@ class XidWatch:
         self._owners = XidOwners()
         self._switches = SwitchErrors()
         self._units = UnitFailures()
+        self._walls = WallTimes()
         self.driver_loaded_at: float | None = None
         self.found_at: dict[str, float] = {}
         self.unassigned: tuple[str, ...] = ()
@@ -165,7 +167,7 @@ class XidWatch:
 
     def _see(self, report: KernelNews) -> None:
         if isinstance(report, DriverLoaded):
-            self.driver_loaded_at = self._wall(report.at)
+            self.driver_loaded_at = report.at
         elif isinstance(report, CardFound):
             self._owners.found(report)
             self._units.forget(report.gpu)
@@ -179,17 +181,17 @@ class XidWatch:
                 self._log(report)
 
     def reading(
-        self, known: Iterable[GpuLabels], labels_of: Callable[[str], GpuLabels | None], now: float
+        self, known: Iterable[GpuLabels], labels_of: Callable[[str], GpuLabels | None], now: Moment
     ) -> XidReading:
         """All Xids known, with the labels that GPUs have now.
 
         Args:
             known: the labels of every GPU that is remembered.
             labels_of: the labels of a card by its UUID; None for one that is not remembered.
-            now: monotonic seconds.
+            now: of the publication.
         """
-        heard = self._sources(now)
-        self._owners.release(now - WINDOW_SECONDS if self._kernel_tells(heard) else math.inf)
+        heard = self._sources(now.monotonic)
+        self._owners.release(now.monotonic - WINDOW_SECONDS if self._kernel_tells(heard) else math.inf)
         gpus, unassigned = self._owners.counts(labels_of)
         self.unassigned = tuple(unassigned)
         sources = {source.value: is_heard for source, is_heard in heard.items()}
@@ -204,7 +206,14 @@ class XidWatch:
             for address, suspect in self._units.suspects().items()
             if (labels := self._owners.labels_at(address, labels_of)) is not None
         }
-        return XidReading(counted, gpus, unassigned, sources, self._switches.counts(), suspects)
+        return XidReading(
+            counted,
+            {labels: self._published(counts, now) for labels, counts in gpus.items()},
+            {address: self._published(counts, now) for address, counts in unassigned.items()},
+            sources,
+            {switch: self._published(counts, now) for switch, counts in self._switches.counts().items()},
+            suspects,
+        )
 
     def health(self, now: float) -> CollectorHealth:
         """How it fares: it succeeds while any source is heard, and says nothing of it where none ever was."""
@@ -220,7 +229,8 @@ class XidWatch:
         """Log an incident, but of a burst only the first: drivers print thousands of one kind."""
         kind = (report.gpu, report.code)
         quiet = report.latest - self._logged.get(kind, -math.inf) < _QUIET_SECONDS
-        log.log(logging.DEBUG if quiet else logging.WARNING, "Xid", extra={"fields": _fields(report)})
+        at = self._walls.of(report.latest, self._clock.now())
+        log.log(logging.DEBUG if quiet else logging.WARNING, "Xid", extra={"fields": _fields(report, at)})
         if not quiet:
             self._logged.pop(kind, None)
             self._logged[kind] = report.latest
@@ -233,7 +243,7 @@ class XidWatch:
 
     def _note_found(self, card: CardFound) -> None:
         self.found_at.pop(card.gpu, None)
-        self.found_at[card.gpu] = self._wall(card.at)
+        self.found_at[card.gpu] = card.at
         for surplus in tuple(self.found_at)[:-MAX_GPUS]:
             del self.found_at[surplus]
 
@@ -251,7 +261,7 @@ class XidWatch:
 
     def _read_kernel(self, kernel: KernelXids) -> None:
         self._kmsg_lane.mark(Step(xid.NAME))
-        began = self._clock.now()
+        began = self._clock.now().monotonic
         reports: tuple[KernelNews, ...] = ()
         failures: tuple[str, ...] = ()
         refusal: str | None = None
@@ -267,7 +277,7 @@ class XidWatch:
             log.warning("Xids of the kernel log failed", extra={"fields": {"cause": traceback.format_exc()}})
         self._kernel_refusal = refusal
         past_told = refusal is not None or kernel.drained
-        took = self._since(began.monotonic)
+        took = self._since(began)
         self._report(XidNews(XidSource.KMSG, reports, refusal is None, past_told, failures, took))
 
     def _take_events(self, devices: tuple[Device, ...]) -> None:
@@ -286,10 +296,8 @@ class XidWatch:
         heard = self._events.listening
         self._report(XidNews(XidSource.NVML, (), heard, failures=tuple(failures), duration_seconds=self._since(began)))
 
-    def _wall(self, at: float) -> float:
-        """Unix seconds of a monotonic second, if the host was not suspended since."""
-        now = self._clock.now()
-        return round(now.wall - (now.monotonic - at), 3)
+    def _published(self, counts: XidCounts, now: Moment) -> XidCounts:
+        return {name: replace(count, last_at=self._walls.of(count.last_at, now)) for name, count in counts.items()}
 
     def _since(self, began: float) -> float:
         return self._clock.now().monotonic - began
@@ -299,6 +307,6 @@ def _idle(lane: Lane) -> bool:
     return lane.busy_since is None
 
 
-def _fields(report: XidReport) -> dict[str, object]:
+def _fields(report: XidReport, at: float) -> dict[str, object]:
     code = "none, fell off the bus" if report.code is None else report.code
-    return {"gpu": report.gpu, "xid": code, "source": report.source.value, "at": report.wall}
+    return {"gpu": report.gpu, "xid": code, "source": report.source.value, "at": at}

@@ -91,8 +91,8 @@ class XidOwners:
             if owner is None or owner.uuid != report.uuid:
                 # The last word of a card that has left the address.
                 name = XidName(str(OFF_THE_BUS if report.code is None else report.code))
-                self._add(self._of_cards, report.uuid, {name: XidCount(1, report.wall)})
-                self._left.append((CountedXid(report.gpu, name, report.latest, report.wall), report.uuid))
+                self._add(self._of_cards, report.uuid, {name: XidCount(1, report.latest)})
+                self._left.append((CountedXid(report.gpu, name, report.latest), report.uuid))
                 del self._left[:-MAX_GPUS]
                 return True
         return self._ledger.see(report)

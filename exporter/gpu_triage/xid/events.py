@@ -64,8 +64,7 @@ class XidReport:
         code: the Xid; None where the source says only that the GPU fell off the bus.
         source: who says so.
         earliest: monotonic second before which it did not happen.
-        latest: monotonic second by which it had happened.
-        wall: when it happened, Unix seconds; for a source without a clock, when it was heard.
+        latest: monotonic second by which it had happened; for a source without a clock, when it was heard.
         uuid: whose it is, where the source knows the card and not only its address.
         fatal: whether the text calls it fatal; None for a code whose text does not say, or a source without a text.
         site: where on the chip the text says that it came from; None where it does not say.
@@ -76,7 +75,6 @@ class XidReport:
     source: XidSource
     earliest: float
     latest: float
-    wall: float
     uuid: str | None = None
     fatal: bool | None = None
     site: XidSite | None = None

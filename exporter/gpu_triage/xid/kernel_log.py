@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.machine import Moment
 from gpu_triage.xid.events import (
     CardFound,
     DriverLoaded,
@@ -192,26 +191,25 @@ class KernelXids:
         """Whether the last round reached the end of the log."""
         return self._log.drained
 
-    def read(self, now: Moment) -> tuple[KernelNews, ...]:
-        """What was logged since the last call, in order; wall times suppose that the host was not suspended since.
+    def read(self, now: float) -> tuple[KernelNews, ...]:
+        """What was logged since the last call, in order; `now` in monotonic seconds.
 
         Raises:
             HostReadFailed: as KernelLog.read.
         """
         records = self._log.read()
-        self._clock.learn(records, now.monotonic, drained=self._log.drained)
+        self._clock.learn(records, now, drained=self._log.drained)
         return tuple(news for record in records if record.from_kernel and (news := self._news(record, now)))
 
-    def _news(self, record: KernelRecord, now: Moment) -> KernelNews | None:
+    def _news(self, record: KernelRecord, now: float) -> KernelNews | None:
         if not record.text.startswith((b"NVRM: ", b"pci ", MARKER)):
             return None
         text = record.message
-        at = min(self._clock.monotonic(record), now.monotonic)
-        wall = round(now.wall - (now.monotonic - at), 3)
+        at = min(self._clock.monotonic(record), now)
         if sxid := parse_sxid(text):
-            return SwitchError(*sxid, wall)
+            return SwitchError(*sxid, at)
         if xid := parse_xid(text):
-            return XidReport(xid.gpu, xid.code, XidSource.KMSG, at, at, wall, fatal=xid.fatal, site=xid.site)
+            return XidReport(xid.gpu, xid.code, XidSource.KMSG, at, at, fatal=xid.fatal, site=xid.site)
         if is_driver_loaded(text):
             return DriverLoaded(at)
         address = parse_found(text)

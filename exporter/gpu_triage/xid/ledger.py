@@ -51,7 +51,7 @@ class XidCount:
 
     Attributes:
         count: incidents.
-        last_at: when the last one happened, Unix seconds.
+        last_at: when the last one happened; monotonic seconds in a ledger, Unix seconds in what is published.
     """
 
     count: int
@@ -69,13 +69,11 @@ class CountedXid:
         gpu: as XidReport.
         name: what it was counted as.
         at: monotonic second at which it happened.
-        wall: the same in Unix seconds.
     """
 
     gpu: str
     name: XidName
     at: float
-    wall: float
 
 
 class XidLedger:
@@ -151,7 +149,7 @@ class XidLedger:
 
     def _note_counted(self, gpu: str, tally: _Tally) -> None:
         for name, incident in tally.take_counted():
-            self._counted.append(CountedXid(gpu, name, incident.latest, incident.wall))
+            self._counted.append(CountedXid(gpu, name, incident.at))
 
 
 def _counts(tallies: Mapping[str, _Tally]) -> XidCounts:
@@ -160,15 +158,16 @@ def _counts(tallies: Mapping[str, _Tally]) -> XidCounts:
 
 @dataclass(eq=False, slots=True)
 class _Incident:
-    """An incident as its first report tells it; `wall` as the source with a clock does.
+    """An incident as its first report tells it.
 
     Attributes:
+        at: when it happened, as the source with a clock tells it.
         name: what it is counted as; None while it is held back.
     """
 
     earliest: float
     latest: float
-    wall: float
+    at: float
     name: XidName | None = None
 
     def is_near(self, report: XidReport) -> bool:
@@ -182,7 +181,7 @@ class _Series:
     Attributes:
         count: incidents.
         newest: the last of them.
-        before_newest: when the last one before that happened, Unix seconds.
+        before_newest: when the last one before that happened.
     """
 
     newest: _Incident
@@ -191,7 +190,7 @@ class _Series:
 
     @property
     def last_at(self) -> float:
-        return max(self.before_newest, self.newest.wall)
+        return max(self.before_newest, self.newest.at)
 
 
 def _queues() -> dict[XidSource, deque[_Incident]]:
@@ -246,7 +245,7 @@ class _Tally:
             return True
         if report.source is XidSource.KMSG:
             # The kernel stamps its records; an NVML event only has the time at which it was fetched.
-            known.wall = report.wall
+            known.at = report.latest
             if known.name is None and known in self._held:
                 self._held.remove(known)
                 self._count(known, XidName(self.xid, FATAL_LABELS[report.fatal]))
@@ -259,7 +258,7 @@ class _Tally:
         return queue.popleft() if queue and queue[0].is_near(report) else None
 
     def _add(self, report: XidReport, awaited_by: tuple[XidSource, ...]) -> None:
-        incident = self._newest = _Incident(report.earliest, report.latest, report.wall)
+        incident = self._newest = _Incident(report.earliest, report.latest, report.latest)
         if self.told_by_text and report.source is XidSource.NVML:
             if len(self._held) == _MOST_AWAITED:
                 self._count(self._held.popleft(), XidName(self.xid))

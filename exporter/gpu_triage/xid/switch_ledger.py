@@ -27,7 +27,7 @@ class SwitchErrors:
         if name not in counts and len(counts) >= CODES_PER_GPU:
             name = XidName(OTHER, fatal)
         before = counts.get(name, XidCount(0, 0.0))
-        counts[name] = XidCount(before.count + 1, max(before.last_at, error.wall))
+        counts[name] = XidCount(before.count + 1, max(before.last_at, error.at))
 
     def counts(self) -> Mapping[str, XidCounts]:
         """What every switch had, by its bus id and then by code; a switch without errors is not in it."""

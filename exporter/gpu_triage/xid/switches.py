@@ -32,13 +32,13 @@ class SwitchError:
         switch: PCI bus id of the switch, as sysfs writes it.
         code: the SXid.
         fatal: whether the switch has to be reset.
-        wall: when it happened, Unix seconds.
+        at: monotonic second at which it happened.
     """
 
     switch: str
     code: int
     fatal: bool
-    wall: float
+    at: float
 
 
 class LoggedSxid(NamedTuple):

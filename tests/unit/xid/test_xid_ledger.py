@@ -20,11 +20,11 @@ KMSG, NVML = XidSource.KMSG, XidSource.NVML
 
 
 def logged(at: float, code: int | None = 79, gpu: str = GPU, *, fatal: bool | None = None) -> XidReport:
-    return XidReport(gpu, code, KMSG, at, at, wall=1e9 + at, fatal=fatal)
+    return XidReport(gpu, code, KMSG, at, at, fatal=fatal)
 
 
 def told(since: float, until: float, code: int = 79, gpu: str = GPU) -> XidReport:
-    return XidReport(gpu, code, NVML, since, until, wall=1e9 + until)
+    return XidReport(gpu, code, NVML, since, until)
 
 
 def count(*reports: XidReport, xid: str = "79") -> int:
@@ -88,9 +88,9 @@ def test_the_last_time_is_the_kernels_where_it_has_one() -> None:
     ledger = XidLedger()
     ledger.see(logged(50))
     ledger.see(told(100, 101))
-    assert ledger.counts()[GPU][XidName("79")] == XidCount(2, 1e9 + 101)
+    assert ledger.counts()[GPU][XidName("79")] == XidCount(2, 101)
     ledger.see(logged(100.25))
-    assert ledger.counts()[GPU][XidName("79")] == XidCount(2, 1e9 + 100.25)
+    assert ledger.counts()[GPU][XidName("79")] == XidCount(2, 100.25)
 
 
 def test_codes_are_bounded_and_none_is_lost() -> None:
@@ -141,7 +141,7 @@ def test_what_only_nvml_told_of_such_an_xid_is_held_back_until_it_is_given_up() 
     assert counts(ledger) == {}
     ledger.release(101)
     assert counts(ledger) == {XidName("149"): 1}
-    assert ledger.counts()[GPU][XidName("149")].last_at == 1e9 + 101
+    assert ledger.counts()[GPU][XidName("149")].last_at == 101
 
 
 def test_a_kernel_log_that_comes_too_late_does_not_count_it_again_nor_take_it_back() -> None:

@@ -170,7 +170,7 @@ LABELS = GpuLabels("1", "GPU-b")
 
 
 def reported(at: float, code: int = 13) -> XidReport:
-    return XidReport(ADDRESS, code, XidSource.KMSG, at, at, wall=1e9 + at)
+    return XidReport(ADDRESS, code, XidSource.KMSG, at, at)
 
 
 def test_a_count_at_an_address_does_not_fall_when_some_of_it_turns_out_to_be_a_new_cards() -> None:

@@ -12,7 +12,7 @@ from gpu_triage.diagnosis.bottleneck.work import Work
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.diagnosis.evidence.host import HostEvidence
-from gpu_triage.machine import Moment
+from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
 
 STRIP_SECONDS: Final = 1800.0  # how far back the strip of classes reaches
@@ -48,7 +48,8 @@ class GpuMemory:
     def __init__(self, seconds: dict[str, float] | None = None) -> None:
         self.seconds = dict.fromkeys(BOTTLENECK_CLASSES, 0.0) if seconds is None else seconds
         self.name: str | None = None
-        self.since: Moment | None = None
+        self._since: float | None = None
+        self._walls = WallTimes()
         self._work = Work()
         self._first_at: float | None = None
         self._judged_at: float | None = None
@@ -76,7 +77,7 @@ class GpuMemory:
         if self.name is None or not self._holds(self.name, found.name, case, now.monotonic):
             self._next = None
             if found.name != self.name:
-                self.name, self.since = found.name, now
+                self.name, self._since = found.name, now.monotonic
                 self._changes.append((now.monotonic, found.name))
             return found
         if case.work.paused:
@@ -87,6 +88,10 @@ class GpuMemory:
     def interrupt(self) -> None:
         """Count nothing from the last judgement to the next: this one failed."""
         self._interrupted = True
+
+    def since(self, now: Moment) -> float | None:
+        """Unix seconds at which the GPU came into its class; None before it was judged."""
+        return None if self._since is None else self._walls.of(self._since, now)
 
     def strip(self, now: float) -> tuple[Stretch, ...]:
         """The last half hour, oldest first."""

@@ -144,7 +144,7 @@ def _gpu(
         name=gpu.name,
         pci_bus_id=gpu.pci_bus_id,
         bottleneck=bottleneck,
-        since=memory.since.wall if continuous and memory.since is not None else None,
+        since=memory.since(gpu.at) if continuous else None,
         seconds=dict(memory.seconds),
         strip=memory.strip(gpu.at.monotonic),
         verdict=verdict_on((check.severity for check in own), was_read=gpu.was_read),
