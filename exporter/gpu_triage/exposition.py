@@ -17,10 +17,11 @@ from typing import Final, NamedTuple
 
 from gpu_triage.compression import deflated, gzip_of
 from gpu_triage.encoding import END, Encoder, Format
-from gpu_triage.machine import Clock, Moment, RealClock
+from gpu_triage.machine import Clock, RealClock
 from gpu_triage.own_process import OwnProcess
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.selection import EVERYTHING, Selection
+from gpu_triage.subjects.exporter import GPU_EXPORTER_TIME_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,9 @@ _LONGEST_ACCEPT: Final = 2048
 
 _LAST_WORD_SECONDS: Final = 1.0
 """How long an answer that leaves stale outcomes out is given again, however many ask for it."""
+
+_LONGEST_SECONDS: Final = 3.0
+"""How long any answer is given again: the time that stands in it is that of the scrape."""
 
 
 class Page(NamedTuple):
@@ -176,7 +180,7 @@ class Exposition:
         now = self._now()
         pages = [self._collector_page(form, name, now) for name in self._store.collectors]
         own = self._process_encoders[form].encode((self._own_outcome(),)) + _end(form)
-        good_until = min((page.good_until for page in pages), default=math.inf)
+        good_until = min(now + _LONGEST_SECONDS, min((page.good_until for page in pages), default=math.inf))
         if not all(page.all_shown for page in pages):
             good_until = now + _LAST_WORD_SECONDS
         bodies = [page.body for page in pages]
@@ -226,8 +230,9 @@ class Exposition:
 
     def _own_outcome(self) -> Outcome:
         """What is said of this process, which no collector reads: it is read when a page is made."""
-        at = Moment(self._now(), 0.0)
-        samples = tuple(self._process.samples())
+        at = self._clock.now()
+        time_now = GPU_EXPORTER_TIME_SECONDS.sample(round(at.wall, 3))
+        samples = (*self._shown.of((time_now,)), *self._process.samples())
         return Outcome("process", HOST, samples, success=True, errors=(), duration_seconds=0.0, finished_at=at)
 
     def _forget(self, form: Format, *, gzipped: bool) -> None:

@@ -83,7 +83,7 @@ class FlightRecorder:
         self._error: FlightRecorderError | None = None
         self._check_at: float | None = None
         self._forget_at = 0.0
-        self._last_round_at: float | None = None
+        self._last_round_at: Moment | None = None
         self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
 
     def observe(self, judgement: Judgement | None) -> None:
@@ -145,7 +145,7 @@ class FlightRecorder:
             wanted, self._wanted = tuple(self._wanted), {}
         if wanted:
             self._record(wanted, now)
-        self._last_round_at = self._clock.now().wall
+        self._last_round_at = self._clock.now()
 
     def _run(self) -> None:
         while not self._stopping:

@@ -111,7 +111,7 @@ class BaselineWatch:
         self._identity: FileIdentity | None = None
         self._error: BaselineError | None = None
         self._duration_seconds: float | None = None
-        self._last_success_at: float | None = None
+        self._last_success_at: Moment | None = None
         self._differs: dict[tuple[str, str], bool] = {}
 
     def reload(self) -> None:
@@ -159,7 +159,7 @@ class BaselineWatch:
             # That there is still none to read is no news of why it could not be written.
             self._error = news.error
         if self._error is None:
-            self._last_success_at = self._clock.now().wall
+            self._last_success_at = self._clock.now()
         if news.recorded is not self.recorded:
             self.changed = True
             self._differs.clear()

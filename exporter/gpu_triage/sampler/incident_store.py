@@ -15,7 +15,7 @@ from gpu_triage.host.boot import Boot, read_boot
 from gpu_triage.incidents import metrics as incidents
 from gpu_triage.incidents.file import read_memory, set_aside, write_memory
 from gpu_triage.incidents.ledger import IncidentLedger, Memory
-from gpu_triage.machine import Machine
+from gpu_triage.machine import Machine, Moment
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
 from gpu_triage.subjects.exporter import CollectorHealth
 
@@ -85,7 +85,7 @@ class IncidentStore:
         self._save_at = 0.0
         self._error: StateError | None = None
         self._duration_seconds: float | None = None
-        self._last_success_at: float | None = None
+        self._last_success_at: Moment | None = None
 
     def submit(self, ledger: IncidentLedger, now: float) -> None:
         """Start a visit to the file if one is due and nobody is at it."""
@@ -119,7 +119,7 @@ class IncidentStore:
         self._log_turn(news.error)
         self._error = news.error
         if news.error is None:
-            self._last_success_at = self._machine.clock.now().wall
+            self._last_success_at = self._machine.clock.now()
             return ()
         ledger.changed = ledger.changed or self._loaded
         self._save_at = self._visit_at = now + _RETRY_SECONDS

@@ -73,7 +73,7 @@ class JudgeRounds:
             self._judge.interrupt()
         seconds = self._clock.now().monotonic - began_at
         before = self._health
-        last_success_at = before.last_success_at if cause else now.wall
+        last_success_at = before.last_success_at if cause else now
         self._health = CollectorHealth(judgement.NAME, not cause, seconds, self._interval_seconds, last_success_at)
         if cause:
             if before.success is not False:

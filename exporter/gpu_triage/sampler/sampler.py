@@ -183,7 +183,7 @@ class Sampler:
             hanging=self._calls.hanging(calls),
             pushed=pushed,
             own=own,
-            published_at=now.wall,
+            published_at=now,
         )
         self._put_own(presence, self.presence, presence.render, now)
         self._put_own(exporter, exporter_reading, exporter.render, now)

@@ -12,7 +12,7 @@ from gpu_triage import __revision__, __version__
 from gpu_triage.config import Config
 from gpu_triage.gpu.identity import IDENTITY
 from gpu_triage.gpu.presence import GpuPresence, PresenceReading
-from gpu_triage.machine import Machine
+from gpu_triage.machine import Machine, Moment
 from gpu_triage.sampler.baseline import Expected
 from gpu_triage.sampler.driver import STALLED, DriverWatch
 from gpu_triage.sampler.fleet import Fleet
@@ -63,7 +63,7 @@ class Status:
         self._host_collectors = host_collectors
         self._errors: Counter[tuple[str, str]] = Counter()
         self._last_rounds: dict[str, dict[str, _LastRound]] = {}
-        self._last_success_at: dict[str, float] = {}
+        self._last_success_at: dict[str, Moment] = {}
         # By collector, and of whom: until one of its rounds ends, it stays what it is.
         self._healths: dict[str, tuple[frozenset[str], CollectorHealth]] = {}
 
@@ -75,7 +75,7 @@ class Status:
         before = rounds.get(outcome.subject)
         rounds[outcome.subject] = _LastRound(outcome.success, outcome.duration_seconds)
         if outcome.success:
-            self._last_success_at[outcome.collector] = outcome.finished_at.wall
+            self._last_success_at[outcome.collector] = outcome.finished_at
         if outcome.success != (before is None or before.success):
             self._log_turn(outcome)
 
@@ -144,7 +144,7 @@ class Status:
         hanging: frozenset[str],
         pushed: tuple[CollectorHealth, ...],
         own: tuple[CollectorHealth, ...],
-        published_at: float,
+        published_at: Moment,
     ) -> ExporterReading:
         """This process, as the exporter collector renders it.
 
@@ -155,7 +155,7 @@ class Status:
             hanging: collectors that have a call out for longer than the deadline.
             pushed: of collectors that are not polled, and that there are only with GPUs.
             own: of those that there always are.
-            published_at: Unix seconds of this publication.
+            published_at: when this is published.
         """
         listed = [self._health(collector) for collector in self._host_collectors]
         listed += own

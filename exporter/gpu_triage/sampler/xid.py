@@ -101,7 +101,7 @@ class XidWatch:
         self._durations = dict.fromkeys(XidSource, 0.0)
         self._ever_heard = False
         self._past_told = self._kernel is None
-        self._last_success_at: float | None = None
+        self._last_success_at: Moment | None = None
 
     @property
     def kernel_heard(self) -> bool:
@@ -163,7 +163,7 @@ class XidWatch:
             self._past_told = True
         if news.heard:
             self._ever_heard = True
-            self._last_success_at = now.wall
+            self._last_success_at = now
 
     def _see(self, report: KernelNews) -> None:
         if isinstance(report, DriverLoaded):

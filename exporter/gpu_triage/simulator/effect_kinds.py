@@ -48,6 +48,7 @@ HOST_EFFECTS: Final[dict[str, type[Any]]] = {
     "start": host_effects.Start,
     "kill": host_effects.Kill,
     "blocked": host_effects.Blocked,
+    "clock": host_effects.WrongClock,
     "missing_function": host_effects.MissingFunction,
     "driver_not_loaded": host_effects.DriverNotLoaded,
     "library_missing": host_effects.LibraryMissing,

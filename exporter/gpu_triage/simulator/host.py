@@ -11,6 +11,8 @@ from typing import Final
 from gpu_triage.machine import Blocked, Clock, RealClock
 from gpu_triage.simulator.conditions import Timeline
 from gpu_triage.simulator.gpu_state import GpuState
+from gpu_triage.simulator.host_clock import host_clock
+from gpu_triage.simulator.host_effects import WrongClock
 from gpu_triage.simulator.host_state import HostState
 from gpu_triage.simulator.scenario import Scenario
 
@@ -25,6 +27,7 @@ class SimulatedHost:
         scenario: what is simulated.
         timeline: its events, resolved.
         lock: held by whoever reads or advances `gpus`.
+        clock: the host's: that of the simulation, and its wall clock wrong where the scenario says so.
         gpus: state by index of the scenario, of the card that is in there now; call `advance` first.
         host: CPUs, disks and networks.
     """
@@ -35,6 +38,8 @@ class SimulatedHost:
         self.lock = threading.RLock()
         self.gpus = tuple(GpuState(i, gpu, self.timeline, scenario.seed) for i, gpu in enumerate(scenario.gpus))
         self._clock = clock
+        is_wrong = any(True for _ in self.timeline.host(WrongClock))
+        self.clock = host_clock(clock, self._wrong_by) if is_wrong else clock
         start = clock.now()
         self._start_monotonic = start.monotonic - starting_at
         self._start_wall = start.wall - starting_at
@@ -56,8 +61,13 @@ class SimulatedHost:
         set_by_seconds, start = self._set_by_seconds(), self._start_wall
         return [round((start + seconds + set_by_seconds) * 1_000_000) for seconds in times]
 
+    def _wrong_by(self, monotonic: float) -> float:
+        seconds = max(0.0, monotonic - self._start_monotonic)
+        wrong = self.timeline.host(WrongClock)
+        return sum(effect.offset_seconds for event, effect in wrong if event.active(seconds))
+
     def _set_by_seconds(self) -> float:
-        now = self._clock.now()
+        now = self.clock.now()
         set_by_seconds = now.wall - self._start_wall - (now.monotonic - self._start_monotonic)
         # To the millisecond: what is left below that is how floating point adds up, no step of the clock.
         return round(set_by_seconds, 3)

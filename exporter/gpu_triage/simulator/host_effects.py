@@ -42,6 +42,13 @@ class Blocked:
 
 
 @dataclass(frozen=True, slots=True)
+class WrongClock:
+    """The host's wall clock is wrong by so many seconds: less than 0 where it is behind. It is set at begin and end."""
+
+    offset_seconds: Annotated[float, Between(-1e9, 1e9)]
+
+
+@dataclass(frozen=True, slots=True)
 class DriverNotLoaded:
     """The kernel module is not loaded."""
 

@@ -41,7 +41,7 @@ class Observation:
         if self._sampler is None:
             recorder.up(step, answered=False)
             return
-        recorder.scrape(step, self._sampler.store)
+        recorder.scrape(step, self._sampler.store, self._simulated.machine.clock.now().wall)
         self._sampler.status.scrapes += 1
 
     def close(self) -> None:

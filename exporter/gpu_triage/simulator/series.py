@@ -12,7 +12,8 @@ from typing import Final
 from gpu_triage.errors import ConfigError
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.selection import EVERYTHING, Selection
-from gpu_triage.subjects.metric import Kind, MetricSpec
+from gpu_triage.subjects.exporter import GPU_EXPORTER_TIME_SECONDS
+from gpu_triage.subjects.metric import Kind, MetricSpec, Sample
 
 MOST_VALUES: Final = 1 << 27
 """Values a history may hold, of eight bytes each: 1 GiB."""
@@ -69,21 +70,24 @@ class SeriesRecorder:
         self._families: dict[str, tuple[str, str]] = {}
         self._kept: dict[tuple[str, str], _Kept] = {}
 
-    def scrape(self, step: int, store: OutcomeStore) -> None:
+    def scrape(self, step: int, store: OutcomeStore, wall: float) -> None:
         """Take in what the exporter publishes now; of two subjects that claim one series, the first has it.
+
+        Args:
+            step: number of the scrape.
+            store: what is published.
+            wall: the time by the host's clock, which the page bears.
 
         Raises:
             ConfigError: the history would hold more than MOST_VALUES values.
         """
         self.up(step, answered=True)
+        for sample in self._selection.of((GPU_EXPORTER_TIME_SECONDS.sample(wall),)):
+            _append(self._column_of(sample), step, sample.value)
         for collector in store.collectors:
             for outcome in store.of(collector):
                 for column, value in self._pairs(outcome):
-                    gap = step - len(column)
-                    if gap > 0:
-                        column.extend(repeat(math.nan, gap))
-                    if gap >= 0:
-                        column.append(value)
+                    _append(column, step, value)
         if len(self.columns) * self._steps > MOST_VALUES:
             raise ConfigError(
                 f"{len(self.columns)} series of {self._steps} values each are more than a history may hold "
@@ -117,13 +121,7 @@ class SeriesRecorder:
 
     def _own(self, outcome: Outcome) -> Iterator[tuple[array[float], float]]:
         for sample in self._selection.of(outcome.samples):
-            known = self._by_sample.get((sample.spec, sample.labels))
-            if known is None:
-                spec = sample.spec
-                kind = "counter" if spec.kind is Kind.COUNTER else "gauge"
-                labels = dict(zip(spec.labels, sample.labels, strict=True))
-                known = self._column((spec, sample.labels), spec.name, kind, spec.help, labels)
-            yield known, sample.value
+            yield self._column_of(sample), sample.value
 
     def _foreign(self, outcome: Outcome) -> Iterator[tuple[array[float], float]]:
         """Series of jobs' files; without the times of creation, which no database keeps."""
@@ -134,6 +132,15 @@ class SeriesRecorder:
                 kind = "counter" if sample.name.endswith("_total") else "unknown"
                 identity = (sample.name, tuple(sorted(sample.labels.items())))
                 yield self._column(identity, sample.name, kind, family.documentation, sample.labels), sample.value
+
+    def _column_of(self, sample: Sample) -> array[float]:
+        known = self._by_sample.get((sample.spec, sample.labels))
+        if known is None:
+            spec = sample.spec
+            kind = "counter" if spec.kind is Kind.COUNTER else "gauge"
+            labels = dict(zip(spec.labels, sample.labels, strict=True))
+            known = self._column((spec, sample.labels), spec.name, kind, spec.help, labels)
+        return known
 
     def _column(
         self,
@@ -149,6 +156,15 @@ class SeriesRecorder:
             column = self._by_sample[identity] = self.columns.setdefault(key, array("d"))
             self._families.setdefault(name, (kind, text))
         return column
+
+
+def _append(column: array[float], step: int, value: float) -> None:
+    """Note a value of a scrape, unless it has one."""
+    gap = step - len(column)
+    if gap > 0:
+        column.extend(repeat(math.nan, gap))
+    if gap >= 0:
+        column.append(value)
 
 
 def _scraped_labels(labels: Mapping[str, str], target: Mapping[str, str]) -> dict[str, str]:

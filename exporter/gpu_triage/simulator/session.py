@@ -65,7 +65,7 @@ class SimulatedMachine:
             sysfs=tree.sysfs,
             procfs=tree.procfs,
             kmsg=tree.kmsg,
-            clock=clock,
+            clock=self.host.clock,
             simulated=True,
             pods=SimulatedPods.of(self.host),
             slurm=SimulatedSlurm.of(self.host),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+from gpu_triage.machine import Moment
 from gpu_triage.subjects.contract import GpuLabels
 from gpu_triage.subjects.metric import Sample, Tier, gpu_gauge, host_counter, host_gauge, host_info, no_sample
 from gpu_triage.subjects.rendering import samples
@@ -85,6 +86,13 @@ GPU_EXPORTER_CALL_INFLIGHT_SECONDS = gpu_gauge(
     labels=("collector", "function"),
     source="the sampler",
 )
+GPU_EXPORTER_TIME_SECONDS = host_gauge(
+    "gpu_exporter_time_seconds",
+    "Unix time by the host's clock at which this page was made for the scrape. All timestamps of this page are by the "
+    "same clock: subtract them from this, not from time(), for ages that are right on a host whose clock is wrong. "
+    "timestamp() of this less its value is how far the clock is behind that of the Prometheus server.",
+    source="the host's clock",
+)
 GPU_EXPORTER_LAST_PUBLICATION_TIMESTAMP_SECONDS = host_gauge(
     "gpu_exporter_last_publication_timestamp_seconds",
     "Unix time at which the sampler last published. Kept when all stale series are dropped: if it does not "
@@ -122,13 +130,17 @@ GPU_EXPORTER_WEB_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
 
 @dataclass(frozen=True, slots=True)
 class CollectorHealth:
-    """How one collector fares; None before its first round, and before its first success."""
+    """How one collector fares; None before its first round, and before its first success.
+
+    Attributes:
+        last_success_at: when its last success ended.
+    """
 
     name: str
     success: Annotated[bool | None, GPU_EXPORTER_COLLECTOR_SUCCESS]
     duration_seconds: Annotated[float | None, GPU_EXPORTER_COLLECTOR_DURATION_SECONDS]
     interval_seconds: Annotated[float, GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS]
-    last_success_at: Annotated[float | None, GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS]
+    last_success_at: Moment | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +180,7 @@ class ExporterReading:
         errors: failed questions by collector and error.
         scrapes: answered so far.
         gpus_released: whether all GPU handles were given back on request.
-        published_at: Unix seconds of this publication.
+        published_at: when this is published.
         calls: those that take long.
         web_config: how TLS and passwords were loaded; None where there is no file of them.
     """
@@ -181,7 +193,7 @@ class ExporterReading:
     errors: Mapping[tuple[str, str], int]
     scrapes: int
     gpus_released: bool
-    published_at: float
+    published_at: Moment
     calls: tuple[CallInFlight, ...] = ()
     web_config: WebConfigHealth | None = None
 
@@ -192,13 +204,16 @@ def render(reading: ExporterReading) -> Iterator[Sample]:
     yield GPU_EXPORTER_SIMULATED.sample(reading.simulated)
     for collector in reading.collectors:
         yield from samples(collector, (collector.name,))
+        if collector.last_success_at is not None:
+            at = collector.last_success_at.wall
+            yield GPU_EXPORTER_COLLECTOR_LAST_SUCCESS_TIMESTAMP_SECONDS.sample(at, collector.name)
         stale_seconds = _stale_seconds(collector, reading)
         if stale_seconds is not None:
             yield GPU_EXPORTER_COLLECTOR_STALE_SECONDS.sample(stale_seconds, collector.name)
     durations = [c.duration_seconds for c in reading.collectors if c.duration_seconds is not None]
     if durations:
         yield GPU_EXPORTER_SLOWEST_COLLECTOR_SECONDS.sample(max(durations))
-    yield GPU_EXPORTER_LAST_PUBLICATION_TIMESTAMP_SECONDS.sample(reading.published_at)
+    yield GPU_EXPORTER_LAST_PUBLICATION_TIMESTAMP_SECONDS.sample(reading.published_at.wall)
     for call in reading.calls:
         yield from samples(call, (*call.gpu, call.collector, call.function))
     for (collector_name, error), count in sorted(reading.errors.items()):
@@ -212,6 +227,7 @@ def _stale_seconds(collector: CollectorHealth, reading: ExporterReading) -> floa
     """How old the last success of a collector is, if it should have succeeded since."""
     if collector.last_success_at is None or reading.gpus_released:
         return None
-    age_seconds = reading.published_at - collector.last_success_at
+    # Not by the wall clock: one that is set would make collectors overdue, or hide that they are.
+    age_seconds = reading.published_at.monotonic - collector.last_success_at.monotonic
     due_seconds = STALE_INTERVALS * collector.interval_seconds + STALE_GRACE_SECONDS
     return age_seconds if age_seconds > due_seconds else None

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from gpu_triage.machine import Moment
 from gpu_triage.subjects.exporter import (
     GPU_EXPORTER_COLLECTOR_STALE_SECONDS,
     GPU_EXPORTER_SLOWEST_COLLECTOR_SECONDS,
@@ -14,8 +15,15 @@ from gpu_triage.subjects.exporter import (
     render,
 )
 
-NOW = 1_000_000.0
-POWER = CollectorHealth("power", success=True, duration_seconds=0.25, interval_seconds=5, last_success_at=NOW - 45)
+NOW = Moment(monotonic=5000.0, wall=1_000_000.0)
+LATER = Moment(monotonic=5001.0, wall=1_000_001.0)
+POWER = CollectorHealth(
+    "power",
+    success=True,
+    duration_seconds=0.25,
+    interval_seconds=5,
+    last_success_at=Moment(NOW.monotonic - 45, NOW.wall - 45),
+)
 READING = ExporterReading(
     version="1",
     revision="",
@@ -38,8 +46,10 @@ def overdue(reading: ExporterReading) -> dict[str, float]:
     ("reading", "told"),
     [
         pytest.param(READING, {}, id="within three intervals and 30 s"),
-        pytest.param(replace(READING, published_at=NOW + 1), {"power": 46}, id="later"),
-        pytest.param(replace(READING, published_at=NOW + 1, gpus_released=True), {}, id="the GPUs are released"),
+        pytest.param(replace(READING, published_at=LATER), {"power": 46}, id="later"),
+        pytest.param(replace(READING, published_at=LATER, gpus_released=True), {}, id="the GPUs are released"),
+        pytest.param(replace(READING, published_at=replace(NOW, wall=NOW.wall + 4200)), {}, id="clock set forward"),
+        pytest.param(replace(READING, published_at=replace(LATER, wall=0)), {"power": 46}, id="clock set back"),
     ],
 )
 def test_a_collector_is_overdue_after_three_intervals_and_half_a_minute(
