@@ -10,7 +10,7 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import AnnotationQuery, DataSourceRef
 
 from dashboards.palette import BAD, BETWEEN, INFO
-from dashboards.selectors import TARGET, gpu, gpu_or_host, host
+from dashboards.selectors import TARGET, age, gpu, gpu_or_host, host
 from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS
 
 
@@ -67,7 +67,7 @@ ALERTS: Final = Annotation(
 XIDS: Final = Annotation(
     "Xids",
     CLASS_COLOURS["hung"],
-    f"0 * (time() - {gpu('gpu_xid_last_timestamp_seconds')} < 60) + 1",
+    f"0 * ({age(gpu('gpu_xid_last_timestamp_seconds'))} < 60) + 1",
     "Xid {{xid}} {{cluster}} {{instance}} GPU {{gpu}}",
     "xid",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Row
 from dashboards.panels import Query, Size, lines
-from dashboards.selectors import TARGET, by_gpu, gpu, host, host_legend, in_15m, legend, rate
+from dashboards.selectors import TARGET, by_gpu, gpu, host, host_legend, in_15m, legend, rate, when
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
 from dashboards.words import FABRIC_CONFIGURATION, FABRIC_HEALTH, FABRIC_STATE, NO_FAULT, PORT_STATE, RECOVERY
@@ -113,7 +113,7 @@ def health() -> Row:
                     Column("Fabric's faults", expr=f"sum by ({TARGET}, gpu) ({gpu('gpu_fabric_fault')})"),
                     Column(
                         "Last reset",
-                        expr=f"1000 * {by_gpu(gpu('gpu_reset_timestamp_seconds'))}",
+                        expr=when(by_gpu(gpu("gpu_reset_timestamp_seconds"))),
                         unit="dateTimeFromNow",
                     ),
                     Column("Error", label="error"),
@@ -192,7 +192,7 @@ def health() -> Row:
                     Column("Xid", label="xid"),
                     Column(
                         "When",
-                        expr=f"1000 * max by ({TARGET}, gpu, xid) ({_last_xid()})",
+                        expr=when(f"max by ({TARGET}, gpu, xid) ({_last_xid()})"),
                         unit="dateTimeFromNow",
                     ),
                 ),
@@ -209,7 +209,7 @@ def health() -> Row:
                     Column("Xid", label="xid"),
                     Column(
                         "When",
-                        expr=f"1000 * max by ({TARGET}, pci_bus_id, xid) ({_unassigned()})",
+                        expr=when(f"max by ({TARGET}, pci_bus_id, xid) ({_unassigned()})"),
                         unit="dateTimeFromNow",
                     ),
                 ),

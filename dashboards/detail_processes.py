@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards.board import Row
 from dashboards.panels import Query, Size, lines
-from dashboards.selectors import TARGET, gpu, legend, rate
+from dashboards.selectors import TARGET, gpu, legend, rate, when
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
 
@@ -27,12 +27,12 @@ def processes() -> Row:
                     Column("SM use", expr=_of_process("gpu_process_sm_utilization_ratio"), unit="percentunit"),
                     Column(
                         "Started",
-                        expr=f"1000 * {_of_process('gpu_process_start_timestamp_seconds')}",
+                        expr=when(_of_process("gpu_process_start_timestamp_seconds")),
                         unit="dateTimeFromNow",
                     ),
                     Column(
                         "Hangs since",
-                        expr=f"1000 * {_of_process('gpu_process_blocked_since_timestamp_seconds')}",
+                        expr=when(_of_process("gpu_process_blocked_since_timestamp_seconds")),
                         unit="dateTimeFromNow",
                     ),
                     Column("CPUs on its node", expr=_of_process("gpu_process_numa_local")),

@@ -14,8 +14,10 @@ from dashboards.selectors import (
     MOST_SERIES,
     OF_HOST,
     TARGET,
+    age,
     bottleneck,
     bottleneck_in,
+    by_host,
     gpu,
     gpu_or_host,
     host,
@@ -231,7 +233,7 @@ def _watched() -> Row:
                 [
                     Query(
                         f"max by ({TARGET}) ({host('gpu_exporter_collector_stale_seconds')})\n"
-                        f"or max by ({TARGET}) (timestamp({published}) - {published})",
+                        f"or {age(by_host(published))}",
                         OF_HOST,
                     )
                 ],

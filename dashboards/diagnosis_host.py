@@ -7,7 +7,20 @@ from typing import Final
 from dashboards.board import Row
 from dashboards.palette import GOOD, GREY, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines, timeline
-from dashboards.selectors import OF_HOST, TARGET, bottleneck, bottleneck_in, by_gpu, gpu, host, host_legend, rate, worst
+from dashboards.selectors import (
+    OF_HOST,
+    TARGET,
+    age,
+    bottleneck,
+    bottleneck_in,
+    by_gpu,
+    gpu,
+    host,
+    host_legend,
+    rate,
+    when,
+    worst,
+)
 from dashboards.steps import SOFTWARE, STARVED, TUNE
 from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.words import BOTTLENECK, Words
@@ -229,7 +242,7 @@ def software() -> Row:
                     HOST,
                     Column("Kind", label="kind"),
                     Column("Subject", label="subject"),
-                    Column("Last", expr=f"1000 * {_BY_SUBJECT} ({host(_LAST_EVENT)})", unit="dateTimeFromNow"),
+                    Column("Last", expr=when(f"{_BY_SUBJECT} ({host(_LAST_EVENT)})"), unit="dateTimeFromNow"),
                 ),
                 sort="-Last",
                 size=Size(16, 7),
@@ -245,7 +258,7 @@ def software() -> Row:
                 "Processes blocked in the kernel",
                 "For how long a thread of the process has waited in the kernel without running once. It cannot be "
                 "killed meanwhile. No data: none does.",
-                [Query(worst(f"time() - {_BY_PROCESS} ({gpu(_BLOCKED_SINCE)})"), _BLOCKED)],
+                [Query(worst(age(f"{_BY_PROCESS} ({gpu(_BLOCKED_SINCE)})")), _BLOCKED)],
                 unit="s",
                 line_at=(300, WATCH),
             ),

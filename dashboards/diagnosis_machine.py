@@ -5,7 +5,7 @@ from __future__ import annotations
 from dashboards.board import Row
 from dashboards.palette import BAD, GOOD, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, timeline
-from dashboards.selectors import OF_HOST, TARGET, by_gpu, gpu, host, host_legend, in_15m, legend, rate, worst
+from dashboards.selectors import OF_HOST, TARGET, age, by_gpu, gpu, host, host_legend, in_15m, legend, rate, when, worst
 from dashboards.steps import HELD_BACK, PATH, SICK
 from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.words import NO_FAULT, REACHED, RECOVERY, SUSPECT, UP
@@ -53,7 +53,7 @@ def sick() -> Row:
                     Column("Xid", label="xid", link=XID_CATALOGUE, width=60),
                     Column(
                         "When",
-                        expr=f"1000 * max by ({TARGET}, gpu, xid) ({gpu('gpu_xid_last_timestamp_seconds')})",
+                        expr=when(f"max by ({TARGET}, gpu, xid) ({gpu('gpu_xid_last_timestamp_seconds')})"),
                         unit="dateTimeFromNow",
                     ),
                 ),
@@ -241,7 +241,7 @@ def path() -> Row:
                     Query(worst(gpu("gpu_fabric_fault") + " > 0"), legend("{{fault}}")),
                     Query(f"1 - {host('gpu_host_service_running')} > 0", host_legend("{{service}} does not run")),
                     Query(
-                        f"(time() - {host('gpu_nvswitch_sxid_last_timestamp_seconds')} < bool 900) > 0",
+                        f"({age(host('gpu_nvswitch_sxid_last_timestamp_seconds'))} < bool 900) > 0",
                         host_legend("{{pci_bus_id}} SXid {{sxid}}, fatal: {{fatal}}"),
                     ),
                 ],

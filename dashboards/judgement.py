@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards.panels import PanelBuilder, Query, Size, lines
-from dashboards.selectors import LOST, TARGET, bottleneck, by_gpu, by_host, gpu, host, lost_seconds, rate
+from dashboards.selectors import LOST, TARGET, bottleneck, by_gpu, by_host, gpu, host, lost_seconds, rate, when
 from dashboards.steps import RUNBOOKS_URL
 from dashboards.tables import GPU, HOST, NARROW_HOST, Column, table_of
 from dashboards.words import BOTTLENECK, CLASS, HOST_VERDICT, NOT_READ, SEVERITY, VERDICT
@@ -44,7 +44,7 @@ def findings(size: Size) -> PanelBuilder:
             NARROW_HOST,
             GPU,
             Column("Action", label="action", width=128),
-            Column("Since", expr=f"1000 * min by ({by}) ({_present()})", unit="dateTimeFromNow", min_width=112),
+            Column("Since", expr=when(f"min by ({by}) ({_present()})"), unit="dateTimeFromNow", min_width=112),
         ),
         sort=("Severity", "Since"),
         size=size,

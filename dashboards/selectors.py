@@ -99,6 +99,17 @@ def worst(expr: str) -> str:
     return f"({expr})\nand on ({TARGET}, gpu)\nbottomk({MOST_SERIES}, {worst_value})"
 
 
+def age(selected: str) -> str:
+    """How long ago each of these timestamps was, by the clock of its own host, as in the rules: that may be wrong."""
+    now = f"{host('gpu_exporter_time_seconds')} or {host('gpu_exporter_last_publication_timestamp_seconds')}"
+    return f"max by ({TARGET}) ({now})\n- on ({TARGET}) group_right ()\n{selected}"
+
+
+def when(selected: str) -> str:
+    """These timestamps in milliseconds by the server's clock, for columns that show how long ago they were."""
+    return f"1000 * (time() - ({age(selected)}))"
+
+
 def rate(selected: str, window: str = "$__rate_interval") -> str:
     """Increase a second."""
     return f"rate({selected}[{window}])"

@@ -9,7 +9,8 @@ from typing import Any
 import yaml
 from deploy.demo.durations import DURATION, paced_duration
 
-_RECENT = re.compile(r"time\(\) - (\d+)(?![\w.])")
+_RECENT = re.compile(r"(gpu_exporter_last_publication_timestamp_seconds\) - )(\d+)(?![\w.])")
+"""An age by the host's time, as `${host_time}` of the rules' source is written out."""
 _SHORTEST_WINDOW_SECONDS = 1.0
 _SHORTEST_INTERVAL_SECONDS = 0.25
 _DEFAULT_INTERVAL = "1m"
@@ -54,4 +55,4 @@ def paced_expression(expression: str, pace: int) -> str:
     shorter = DURATION.sub(
         lambda found: paced_duration(found[0], pace, shortest_seconds=_SHORTEST_WINDOW_SECONDS), expression
     )
-    return _RECENT.sub(lambda found: f"time() - {max(1, int(found[1]) // pace)}", shorter)
+    return _RECENT.sub(lambda found: f"{found[1]}{max(1, int(found[2]) // pace)}", shorter)

@@ -141,7 +141,7 @@ def class_of(rank: float) -> str:
 
 
 def _is_time(name: str) -> bool:
-    return name.endswith(("_timestamp_seconds", "_start_time_seconds", "_mtime_seconds"))
+    return name.endswith(("_timestamp_seconds", "_time_seconds", "_mtime_seconds"))
 
 
 def _examination(step_seconds: float, answers: Answers) -> Examination:

@@ -46,6 +46,10 @@ def collector(name: str, metric: str, values: Sequence[float]) -> Series:
     return host(f"gpu_exporter_collector_{metric}", values, collector=name)
 
 
+def wrong_clock(seconds: float) -> Series:
+    return host("gpu_exporter_time_seconds", [60.0 * minute + seconds for minute in range(NOW + 1)])
+
+
 RESTARTING: Final = [1.0 if minute < RECENTLY - 30 or minute % 6 == 0 else 0.0 for minute in range(NOW + 1)]
 OVERDUE: Final = [math.nan] * (RECENTLY + 2) + [60.0 * (minute - RECENTLY) for minute in range(RECENTLY + 2, NOW + 1)]
 DRIVERS: Final = ("570.172.08", "580.95.05")
@@ -66,6 +70,8 @@ EXHIBITS: Final = (
         "GpuExporterStale",
         collector("ecc", "stale_seconds", OVERDUE),
     ),
+    of_host("GpuHostClockWrong", wrong_clock(-4200.0)),
+    of_host("GpuHostClockWrong", wrong_clock(7200.0), what="ahead"),
     of_host("GpuExporterWebConfigReloadFailed", host("gpu_exporter_web_config_reload_success", lately(0, 1))),
     of_host("GpuExporterSimulated", of_its_host("gpu_exporter_simulated", 1)),
     Exhibit("GpuTriageWatchdog", "", {}),

@@ -9,6 +9,7 @@ from typing import Final
 
 from tests.rules import exhibits_exporter, exhibits_host, exhibits_sick, exhibits_speed, exhibits_work
 from tests.rules.exhibits import NOW, Exhibit
+from tests.rules.handwritten import with_time
 from tests.rules.promtool import Alert, Run, ask
 from tests.rules.rulefile import read_rules, rule_files
 
@@ -77,7 +78,7 @@ def _rendered(exhibits: tuple[Exhibit, ...], promtool: Path, directory: Path) ->
     series = {
         key.replace('instance="a"', _target(hosts[exhibit.name], exhibit)): values
         for exhibit in exhibits
-        for key, values in exhibit.series.items()
+        for key, values in with_time(exhibit.series).items()
     }
     questions = tuple(dict.fromkeys(asked.values()))
     run = Run(rule_files(), groups, 60, series, alerts=questions, evaluation_seconds=EVALUATION_SECONDS)

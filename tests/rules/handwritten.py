@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
@@ -13,6 +14,7 @@ from tests.rules.promtool import Alert, Run, ask, selector
 from tests.rules.rulefile import read_rules, rule_files
 
 MINUTES = 60
+_TARGET = re.compile(r'\b(cluster|instance|job)="([^"]*)"')
 
 Series = Mapping[str, Sequence[float]]
 
@@ -44,13 +46,24 @@ def needed_for(alert: str) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     return chosen, tuple(dict.fromkeys(rule.group for rule in read_rules(chosen)))
 
 
+def with_time(series: Series) -> Series:
+    """These series, and what an exporter always says: the time by each host's clock, which is right here."""
+    targets = {tuple(_TARGET.findall(key)): len(values) for key, values in series.items()}
+    times = {
+        selector("gpu_exporter_time_seconds", target): [minute * 60.0 for minute in range(length)]
+        for target, length in targets.items()
+        if "instance" in dict(target)
+    }
+    return {**times, **series}
+
+
 def told_by(promtool: Path, directory: Path) -> Told:
     """A way to ask this promtool for texts, with a directory for its input."""
 
     def ask_for(alert: str, series: Series, minute: int) -> tuple[Alert, ...]:
         asked = (alert, minute * 60.0)
         files, groups = needed_for(alert)
-        return ask(promtool, Run(files, groups, 60, series, alerts=(asked,)), directory).alerts[asked]
+        return ask(promtool, Run(files, groups, 60, with_time(series), alerts=(asked,)), directory).alerts[asked]
 
     return ask_for
 
@@ -62,7 +75,7 @@ def firing_of(promtool: Path, directory: Path) -> Firing:
         files, groups = needed_for(alert)
         question = f'ALERTS{{alertname="{alert}", alertstate="firing"}}'
         questions = tuple((question, minute * 60.0) for minute in range(minutes))
-        answers = ask(promtool, Run(files, groups, 60, series, questions), directory)
+        answers = ask(promtool, Run(files, groups, 60, with_time(series), questions), directory)
         return frozenset(round(at / 60) for (_, at), samples in answers.samples.items() if samples)
 
     return ask_for

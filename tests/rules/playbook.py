@@ -83,6 +83,7 @@ ALERTS: Final = frozenset(
         ("GpuExporterXidDeaf", "warning", "15m"),
         ("GpuExporterCollectorFailing", "warning", "10m"),
         ("GpuExporterStale", "warning", "5m"),
+        ("GpuHostClockWrong", "warning", "5m"),
         ("GpuExporterWebConfigReloadFailed", "warning", "5m"),
         ("GpuExporterSimulated", "info", "0"),
         ("GpuTriageWatchdog", "none", "0"),

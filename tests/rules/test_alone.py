@@ -139,8 +139,13 @@ def test_a_web_configuration_says_nothing_once_its_exporter_is_gone(fires: Fires
 
 def published(seconds_ago: Callable[[int], float], minutes: int = 30) -> dict[str, list[float]]:
     """An exporter, and how long before each scrape of a minute it last published."""
-    name = selector("gpu_exporter_last_publication_timestamp_seconds", [("instance", "a"), ("job", "gpu-triage")])
-    return {name: [minute * 60.0 - seconds_ago(minute) for minute in range(minutes)]}
+    target = [("instance", "a"), ("job", "gpu-triage")]
+    return {
+        selector("gpu_exporter_time_seconds", target): [minute * 60.0 for minute in range(minutes)],
+        selector("gpu_exporter_last_publication_timestamp_seconds", target): [
+            minute * 60.0 - seconds_ago(minute) for minute in range(minutes)
+        ],
+    }
 
 
 def test_the_time_since_a_scrape_makes_no_exporter_stale(requires_tool: RequiresTool, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -38,19 +39,26 @@ def test_pace_one_leaves_a_scenario_as_it_is() -> None:
     assert at_pace(scenario, 1) is scenario
 
 
+NOW = (
+    "on (cluster, job, instance) group_left () (max by (cluster, job, instance) "
+    "(gpu_exporter_time_seconds or gpu_exporter_last_publication_timestamp_seconds)"
+)
+"""The time by a host's clock, as rules write it."""
+
+
 @pytest.mark.parametrize(
     ("expression", "shorter"),
     [
         ("rate(gpu_busy_seconds_total[5m])", "rate(gpu_busy_seconds_total[5s])"),
         ("max_over_time(x[6h:1m])", "max_over_time(x[360s:1s])"),
         ("a offset 1d", "a offset 1440s"),
-        ("x > time() - 600", "x > time() - 10"),
-        ("x > bool (time() - 600)", "x > bool (time() - 10)"),
+        (f"x > {NOW} - 600)", f"x > {NOW} - 10)"),
+        (f"x > bool {NOW} - 600)", f"x > bool {NOW} - 10)"),
         ("instance_gpu:gpu_busy:ratio5m >= 0.8", "instance_gpu:gpu_busy:ratio5m >= 0.8"),
         ("rate(x[30s])", "rate(x[1s])"),
         ("15m", "15s"),
         ("max_over_time(x[90s])", "max_over_time(x[1500ms])"),
-        ('x{xid="79"} > time() - 86400 and on (uuid) y', 'x{xid="79"} > time() - 1440 and on (uuid) y'),
+        (f'x{{xid="79"}} > {NOW} - 86400) and on (uuid) y', f'x{{xid="79"}} > {NOW} - 1440) and on (uuid) y'),
     ],
 )
 def test_windows_shrink_while_names_and_thresholds_stay(expression: str, shorter: str) -> None:
@@ -68,6 +76,12 @@ def test_every_rule_is_kept_and_only_durations_change(tmp_path: Path, repository
         for old, new in zip(before["groups"], after["groups"], strict=True):
             assert [set(rule) for rule in old["rules"]] == [set(rule) for rule in new["rules"]]
             assert [r.get("annotations") for r in old["rules"]] == [r.get("annotations") for r in new["rules"]]
+            # Each Xid, kernel message and process is told of by its age.
+            for old_rule, new_rule in zip(old["rules"], new["rules"], strict=True):
+                ages = [int(age) for age in re.findall(rf"{re.escape(NOW)} - (\d+)\)", old_rule["expr"])]
+                paced = [int(age) for age in re.findall(rf"{re.escape(NOW)} - (\d+)\)", new_rule["expr"])]
+                assert paced == [age // 40 for age in ages]
+                assert bool(ages) == ("(gpu_exporter_time_seconds or" in old_rule["expr"])
 
 
 @pytest.mark.parametrize(("written", "shorter"), [("45s", "750ms"), ("2m", "2s"), ("24h", "1440s"), ("0s", "0s")])

@@ -14,6 +14,11 @@ from gpu_triage.xid.codes import NONFATAL_ACTION, NONFATAL_MEANING, XID_CODES, X
 
 PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*(?::[a-z]+)?)\}")
 _LONG_MACROS: Final = ("device", "hit_gpu", "hit_host")
+_HOST_TIME: Final = "max by (${target}) (gpu_exporter_time_seconds or gpu_exporter_last_publication_timestamp_seconds)"
+"""What time it is by each host's own clock, which its timestamps are by; the second is for earlier releases and DCGM.
+
+One series a target, also where a label of the target was edited within minutes: two would fail the match for all.
+"""
 _FIRST_XIDS: Final = (79, 95, 64, 140, 48, 94)
 """What a text is about if several codes came together: these, in this order, then the others."""
 
@@ -36,8 +41,8 @@ def filled_in(where: str, text: str, values: Mapping[str, str]) -> str:
 
 
 def expanded_expr(expr: str) -> str:
-    """An expression with its lists of Xid codes; what settings fill in stays a placeholder."""
-    return _expanded(expr, xid_lists())
+    """An expression with its lists of Xid codes and the hosts' time; what settings fill in stays a placeholder."""
+    return _expanded(expr, {**xid_lists(), "host_time": _HOST_TIME})
 
 
 def expanded_text(text: str) -> str:

@@ -13,7 +13,7 @@ from gpu_triage.gpu.identity import GPU_INFO
 from gpu_triage.incidents.metrics import GPU_INCIDENTS_RECENT
 from gpu_triage.processes.allocation import GPU_ALLOCATED
 from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO
-from gpu_triage.subjects.exporter import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED
+from gpu_triage.subjects.exporter import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED, GPU_EXPORTER_TIME_SECONDS
 from gpu_triage.subjects.judgement import (
     GPU_BOTTLENECK,
     GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
@@ -21,6 +21,7 @@ from gpu_triage.subjects.judgement import (
     GPU_HOST_VERDICT,
     GPU_VERDICT,
 )
+from gpu_triage.subjects.metric import MetricSpec
 
 _ON_HOST: Final = "on (cluster, job, instance)"
 _REMEMBERED: Final = "1d"  # for which an exporter that is down is known by what it exposed before
@@ -89,8 +90,8 @@ def queries(selection: Selection) -> Mapping[str, str]:
         "host_verdicts": f"{GPU_HOST_VERDICT.name}{where}",
         "verdicts": f"{GPU_VERDICT.name}{where}",
         "bottlenecks": f"{GPU_BOTTLENECK.name}{where}",
-        "findings": f"{GPU_FINDING_SINCE_TIMESTAMP_SECONDS.name}{where}",
-        "host_findings": f"{GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS.name}{where}",
+        "findings": _by_the_servers_clock(GPU_FINDING_SINCE_TIMESTAMP_SECONDS, where),
+        "host_findings": _by_the_servers_clock(GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS, where),
         "gpus": (f"group by (cluster, job, instance, gpu, uuid, name, serial) ({GPU_INFO.name}{where}) {to_look_at}"),
         "allocated": f"{GPU_ALLOCATED.name}{where} == 1 {to_look_at}",
         "processes": f"{GPU_PROCESS_INFO.name}{where} {to_look_at}",
@@ -99,6 +100,13 @@ def queries(selection: Selection) -> Mapping[str, str]:
             f"or {month} and ignoring (days) {week} >= {thresholds.REPEATED_IN_7_DAYS}"
         ),
     }
+
+
+def _by_the_servers_clock(timestamps: MetricSpec, where: str) -> str:
+    """Timestamps by the clock of each host, which may be wrong; as they are where a host does not tell the time."""
+    told, time = f"{timestamps.name}{where}", f"{GPU_EXPORTER_TIME_SECONDS.name}{where}"
+    behind = f"max by (cluster, job, instance) (timestamp({time}) - {time})"
+    return f"({told} + {_ON_HOST} group_left () {behind}) or {told}"
 
 
 def ask(client: PrometheusClient, selection: Selection, at: float | None) -> Answers:

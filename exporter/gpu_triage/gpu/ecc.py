@@ -24,13 +24,14 @@ _LIMIT: Final = CounterLimit(per_second=1e6, most=1 << 48)
 
 GPU_ECC_VOLATILE_ERRORS_TOTAL = gpu_counter(
     "gpu_ecc_volatile_errors_total",
-    "ECC errors since the driver was loaded or the GPU reset.",
+    "ECC errors since the driver was loaded or the GPU reset, either of which sets the count back to 0. It is the one "
+    "counter here that shows this: alerts look at its value.",
     labels={"severity": SEVERITIES},
     source="nvmlDeviceGetTotalEccErrors(VOLATILE)",
 )
 GPU_ECC_AGGREGATE_ERRORS_TOTAL = gpu_counter(
     "gpu_ecc_aggregate_errors_total",
-    "ECC errors over the life of the board, as its InfoROM keeps them.",
+    "ECC errors over the life of the board, as its InfoROM keeps them; an administrator can clear them.",
     labels={"severity": SEVERITIES},
     source="nvmlDeviceGetTotalEccErrors(AGGREGATE)",
 )
