@@ -26,6 +26,7 @@ NEED_MORE_THAN_A_WATCH = {
     "GpuInfinibandPortDown": "that the port was up before",
     "GpuExporterCollectorFailing": "a daemon; the report says what could not be read",
     "GpuExporterStale": "a daemon",
+    "GpuHostClockWrong": "another host's clock",
     "GpuExporterWebConfigReloadFailed": "a daemon",
     "GpuExporterSimulated": "a daemon; the report says that a host is simulated",
     "GpuTriageWatchdog": "an Alertmanager",
