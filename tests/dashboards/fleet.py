@@ -13,12 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.recordings import recorded, thinned
 from tests.rules.cases import FOLDER, load_any
 from tests.rules.examine import MARGIN_SECONDS, input_series, mentioned
 from tests.rules.promtool import Run, ask
 from tests.rules.rulefile import read_rules, rule_files
 
-from gpu_triage.simulator.history import Family, History, SeriesKey, history_config, record_history
+from gpu_triage.config import Setting
+from gpu_triage.simulator.history import Family, History, SeriesKey
 from gpu_triage.simulator.scenario import Expectation, Scenario
 from gpu_triage.simulator.scenario_file import read_scenario
 from gpu_triage.simulator.schema import read_toml
@@ -68,7 +70,6 @@ BEHIND_STEPS = 10
 RECORDED = 'label_replace({__name__=~".+:.+"}, "recorded", "$1", "__name__", "(.+)")'
 FIRING = 'ALERTS{alertstate="firing"}'
 JOB_STEPS = "gpu_job_steps_total"
-OFF_BY_DEFAULT = {"pcie_throughput": True, "process_memory_locality": True}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ class Fleet:
 
 def scenarios() -> dict[str, Scenario]:
     """The fleet's scenarios by instance."""
-    return {DRIFT: _drift()} | {name: load_any(name) for name in (*SHIPPED, *CASES)}
+    return {DRIFT: _drift()} | {name: _loaded(name) for name in (*SHIPPED, *CASES)}
 
 
 def expected_moments() -> list[tuple[str, Expectation]]:
@@ -110,6 +111,14 @@ def _drift() -> Scenario:
     return read_scenario({**read_toml(FOLDER / "base" / "three-a10.toml"), **read_toml(path), "name": DRIFT}, path.name)
 
 
+def _loaded(name: str) -> Scenario:
+    scenario = load_any(name)
+    if name == WITH_BASELINE:
+        recorded_at_start = {"baseline.from-host": Setting(("true",), "the dashboards' tests")}
+        scenario = replace(scenario, exporter_options={**scenario.exporter_options, **recorded_at_start})
+    return scenario
+
+
 def _watched(scenario: Scenario, promtool: Path, directory: Path) -> History:
     length = max([SHORTEST_SECONDS, *(float(each.at) + MARGIN_SECONDS for each in scenario.expectations)])
     return with_rules(scraped(scenario, min(length, LONGEST_SECONDS)), promtool, directory)
@@ -117,19 +126,7 @@ def _watched(scenario: Scenario, promtool: Path, directory: Path) -> History:
 
 def scraped(scenario: Scenario, seconds: float) -> History:
     """What a Prometheus scrapes of a host, of a job on it, and of kube-state-metrics."""
-    raw = record_history(
-        scenario,
-        seconds=seconds,
-        step_seconds=STEP_SECONDS,
-        config=replace(
-            history_config(scenario, STEP_SECONDS),
-            collectors=OFF_BY_DEFAULT,
-            metrics_include=("gpu_process_*", "gpu_processes_truncated", "gpu_host_infiniband_events_total"),
-            baseline_from_host=scenario.name == WITH_BASELINE,
-        ),
-        target={"drill": "true", **scenario.target.labels},
-    )
-    return _with_pod_labels(_with_job(raw))
+    return _with_pod_labels(_with_job(thinned(recorded(scenario, seconds=seconds), STEP_SECONDS)))
 
 
 def with_rules(history: History, promtool: Path, directory: Path) -> History:

@@ -10,22 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.recordings import STEP_SECONDS, published, recorded, thinned
 from tests.rules.expressions import uses
 from tests.rules.promtool import Answers, Labels, Run, Sample, ask, selector
 from tests.rules.rulefile import read_rules
 
-from gpu_triage.simulator.history import History, history_config, record_history
+from gpu_triage.simulator.history import History, history_config
 from gpu_triage.simulator.scenario import Scenario
 from gpu_triage.subjects.judgement import GPU_BOTTLENECK
 
-DRILL = {"drill": "true"}
-"""The label of a target that is simulated on purpose."""
 MARGIN_SECONDS = 120
 """How long a scenario goes on after its last expectation: nothing unforeseen may fire then either."""
 EVALUATION_SECONDS = 30.0
 """How often the most urgent rules are evaluated."""
-SAMPLE_SECONDS = 15.0
-"""A link that comes and goes within a minute must be seen by an exporter that is scraped once a minute."""
 
 FIRING = 'ALERTS{alertstate="firing"}'
 CLASSES = "gpu_bottleneck"
@@ -71,22 +68,18 @@ def examine(
     """
     expected = sorted({float(expectation.at) for expectation in scenario.expectations})
     length = expected[-1] + MARGIN_SECONDS
-    run = prepare(scenario, rules, step_seconds=steps_seconds[0], seconds=length)
     found = []
     for step_seconds in steps_seconds:
         evaluation = max(step_seconds, EVALUATION_SECONDS)
         steps = [step * evaluation for step in range(int(length / evaluation) + 1)]
         questions = [(FIRING, at) for at in sorted({*steps, *expected})]
         questions += [(UNDECIDED, at) for at in steps] + [(CLASSES, at) for at in expected]
-        asked = replace(scraped_every(step_seconds, run), questions=tuple(questions), evaluation_seconds=evaluation)
+        run = prepare(
+            scenario, rules, step_seconds=step_seconds, seconds=length, recorded_every_seconds=steps_seconds[0]
+        )
+        asked = replace(run, questions=tuple(questions), evaluation_seconds=evaluation)
         found.append(_examination(evaluation, ask(promtool, asked, directory)))
     return tuple(found)
-
-
-def scraped_every(step_seconds: float, run: Run) -> Run:
-    """The same run, scraped less often."""
-    each = round(step_seconds / run.step_seconds)
-    return replace(run, step_seconds=step_seconds, series={key: column[::each] for key, column in run.series.items()})
 
 
 def prepare(
@@ -95,7 +88,7 @@ def prepare(
     *,
     step_seconds: float,
     seconds: float,
-    sample_seconds: float = SAMPLE_SECONDS,
+    recorded_every_seconds: float = STEP_SECONDS,
 ) -> Run:
     """A run of the rules over the first `seconds` of a scenario, without any question yet.
 
@@ -104,18 +97,18 @@ def prepare(
         rules: rule files.
         step_seconds: scrape and evaluation interval.
         seconds: how much of the scenario.
-        sample_seconds: how often the exporter looks, at least; never less often than it is scraped.
+        recorded_every_seconds: how often the recording that is used was scraped, if that is less than `STEP_SECONDS`.
     """
-    history = record_history(
-        scenario,
-        seconds=seconds,
-        step_seconds=step_seconds,
-        # What is published least must do for every alert.
-        config=replace(history_config(scenario, min(step_seconds, sample_seconds)), metrics_profile="rules"),
-        target={**DRILL, **scenario.target.labels},
-    )
+    history = recorded(scenario, seconds=seconds, step_seconds=min(recorded_every_seconds, STEP_SECONDS))
+    return run_of(thinned(history, step_seconds), scenario, rules)
+
+
+def run_of(history: History, scenario: Scenario, rules: tuple[Path, ...]) -> Run:
+    """A run of the rules over a scenario's history, without any question yet."""
+    # What is published least must do for every alert.
+    least = replace(history_config(scenario, history.step_seconds), metrics_profile="rules")
     groups = tuple(dict.fromkeys(rule.group for rule in read_rules(rules)))
-    return Run(rules, groups, step_seconds, input_series(history, mentioned(rules)))
+    return Run(rules, groups, history.step_seconds, input_series(published(history, least), mentioned(rules)))
 
 
 def mentioned(rules: tuple[Path, ...]) -> frozenset[str]:

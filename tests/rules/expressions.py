@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import promql_parser as promql
 
@@ -44,6 +45,7 @@ _OPERATORS = (  # the parser's enumeration cannot be hashed
 )
 
 
+@cache
 def uses(expr: str) -> tuple[Use, ...]:
     """Every selector of an expression.
 

@@ -22,9 +22,7 @@ def test_a_host_of_eight_costs_few_recorded_series(
     name: str, minutes: int, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
     question = (RECORDED, minutes * 60.0)
-    run = prepare(
-        load_any(name), rule_files(), step_seconds=STEP_SECONDS, seconds=question[1], sample_seconds=STEP_SECONDS
-    )
+    run = prepare(load_any(name), rule_files(), step_seconds=STEP_SECONDS, seconds=question[1])
     found = ask(requires_tool("promtool"), run.asking((question,)), tmp_path).samples[question]
     assert {"instance_gpu:gpu_busy:avg1d", "name:gpu_hours_lost:sum1d"} <= {each.labels["recorded"] for each in found}
     assert len(found) <= MOST_OF_A_HOST_OF_EIGHT

@@ -1,0 +1,251 @@
+"""Recordings of scenarios, each made once and kept: what an exporter publishes while a scenario goes on.
+
+Making one takes seconds of a CPU, and the tests of rules, dashboards and fleets read the same ones. They are kept in
+build/recordings under a hash of everything they are made of: a change of rules records nothing. A worker that needs one
+that another worker is making waits for it. The folder can be removed at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import sys
+import time
+import zlib
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from filelock import FileLock
+
+import gpu_triage
+from gpu_triage.config import Config
+from gpu_triage.registry import ALL_COLLECTORS, METRICS
+from gpu_triage.selection import Selection
+from gpu_triage.simulator import Scenario
+from gpu_triage.simulator.history import Family, History, SeriesKey, history_config, record_history
+from gpu_triage.subjects.contract import runs
+from gpu_triage.subjects.metric import Sample
+
+STEP_SECONDS: Final = 15.0
+"""Between two scrapes. A link that comes and goes within a minute must be seen by an exporter that is scraped once a
+minute, so its exporter samples as often."""
+
+OFF_BY_DEFAULT: Final = {"pcie_throughput": True, "process_memory_locality": True}
+IN_DETAIL: Final = ("gpu_process_*", "gpu_processes_truncated", "gpu_host_infiniband_events_total")
+"""Metrics of which somebody reads every series; of all others a recording has what every page shows."""
+DRILL: Final = {"drill": "true"}
+"""The label of a target that is simulated on purpose."""
+
+REPOSITORY: Final = Path(__file__).resolve().parent.parent
+FOLDER: Final = REPOSITORY / "build" / "recordings"
+MOST_BYTES: Final = 256 << 20
+FRESH_SINCE: Final = "GPU_TRIAGE_TEST_RECORDED_SINCE"
+"""The variable with the Unix time before which no recording counts: ``--fresh`` sets it for all workers."""
+
+PACKAGE: Final = Path(gpu_triage.__file__).parent
+UNUSED: Final = frozenset({"alerting", "cli", "fleet", "flight", "handbook", "offline", "recording", "web"})
+"""Folders of the package that no recording depends on."""
+
+_SPECS: Final = {spec.name: spec for spec in METRICS}
+
+
+class StaleRecordingError(Exception):
+    """A recording is not what is recorded now, though all that it is known to be made of is the same."""
+
+
+def recorded(
+    scenario: Scenario, *, seconds: float, step_seconds: float = STEP_SECONDS, folder: Path = FOLDER
+) -> History:
+    """What is published in a scenario's first `seconds`: by default everything that any family of tests reads.
+
+    Its expectations do not count: a recording is of what happens.
+
+    Args:
+        scenario: what happens.
+        seconds: how much of it; a recording that is longer serves as well.
+        step_seconds: between scrapes.
+        folder: where recordings are kept.
+
+    Raises:
+        StaleRecordingError: with ``--fresh``, where a kept recording differs from a new one.
+    """
+    step_seconds = float(step_seconds)
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{scenario.name}-{step_seconds:g}s"
+    path = folder / f"{name}-{key(scenario, step_seconds)}.history"
+    with FileLock(folder / f"{name}.lock"):
+        kept = _kept(path)
+        if kept is None or kept.steps < _steps(seconds, step_seconds) or path.stat().st_mtime < _fresh_since():
+            made = _record(scenario, max(seconds, _seconds(kept)), step_seconds)
+            _write(path, made)
+            _prune(folder)
+            if kept is not None and not _alike(kept, shortened(made, _seconds(kept))):
+                raise StaleRecordingError(
+                    f"{path.name} is not what is recorded now; it has been replaced. "
+                    "Whatever changed is not in the key of recordings: see key() in tests/recordings.py"
+                )
+            kept = made
+    return shortened(kept, seconds)
+
+
+def key(scenario: Scenario, step_seconds: float) -> str:
+    """A hash of what a recording is made of: the package's sources, the scenario, the libraries and Python."""
+    happening = replace(scenario, description="", expectations=())
+    parts = (_sources(), sys.version, repr(happening), f"{step_seconds:g}")
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+
+
+def sources() -> tuple[Path, ...]:
+    """The files that decide what is recorded, but for the scenario's own."""
+    used = (path for path in PACKAGE.rglob("*.py") if path.relative_to(PACKAGE).parts[0] not in UNUSED)
+    return (*sorted(used), REPOSITORY / "requirements" / "runtime.txt", Path(__file__))
+
+
+def shortened(history: History, seconds: float) -> History:
+    """Its first `seconds`, without the series that begin later."""
+    steps = _steps(seconds, history.step_seconds)
+    if steps == history.steps:
+        return history
+    return _with(replace(history, steps=steps), {name: column[:steps] for name, column in history.series.items()})
+
+
+def thinned(history: History, step_seconds: float) -> History:
+    """The same, scraped less often: every `step_seconds`, a multiple of its own."""
+    each = round(step_seconds / history.step_seconds)
+    steps = (history.steps - 1) // each + 1
+    found = {name: column[::each] for name, column in history.series.items()}
+    return _with(replace(history, step_seconds=step_seconds, steps=steps), found)
+
+
+def published(history: History, config: Config) -> History:
+    """Of a recording, what an exporter of this configuration publishes."""
+    selection = Selection(config)
+    silent = [collector for collector in ALL_COLLECTORS if not runs(collector, config)]
+    unread = {spec.name for collector in silent for spec in collector.metrics}
+    names = {collector.name for collector in silent}
+
+    def shown(series: SeriesKey, column: Sequence[float]) -> Sequence[float]:
+        name, labels = series[0], dict(series[1])
+        spec = _SPECS.get(name)
+        if spec is None:
+            return column
+        chosen = selection.shown(spec)
+        if chosen is False or name in unread or labels.get("collector") in names:
+            return ()
+        if chosen is True:
+            return column
+        own = tuple(labels.get(f"exported_{label}", labels.get(label, "")) for label in spec.labels)
+        return array("d", (value if chosen(Sample(spec, own, value)) else math.nan for value in column))
+
+    return _with(history, {series: shown(series, column) for series, column in history.series.items()})
+
+
+def _with(history: History, series: Mapping[SeriesKey, Sequence[float]]) -> History:
+    """A history with these of its series, but for those without a sample."""
+    kept = {name: column for name, column in series.items() if any(value == value for value in column)}  # noqa: PLR0124 - NaN is no sample
+    families = (replace(each, series=tuple(name for name in each.series if name in kept)) for each in history.families)
+    return replace(history, series=kept, families=tuple(each for each in families if each.series))
+
+
+def _alike(one: History, other: History) -> bool:
+    """Whether two histories are the same to the last bit; NaN, which equals nothing, stands where a sample lacks."""
+    bits = ({name: array("d", column).tobytes() for name, column in each.series.items()} for each in (one, other))
+    return next(bits) == next(bits) and one.families == other.families
+
+
+def _config(scenario: Scenario, step_seconds: float) -> Config:
+    usual = history_config(scenario, step_seconds)
+    return replace(usual, collectors={**usual.collectors, **OFF_BY_DEFAULT}, metrics_include=IN_DETAIL)
+
+
+def _record(scenario: Scenario, seconds: float, step_seconds: float) -> History:
+    config = _config(scenario, step_seconds)
+    return record_history(
+        scenario,
+        seconds=seconds,
+        step_seconds=step_seconds,
+        config=config,
+        target={**DRILL, **scenario.target.labels},
+    )
+
+
+def _steps(seconds: float, step_seconds: float) -> int:
+    return int(seconds / step_seconds + 1e-9) + 1
+
+
+def _seconds(history: History | None) -> float:
+    return 0.0 if history is None else (history.steps - 1) * history.step_seconds
+
+
+def _fresh_since() -> float:
+    return float(os.environ.get(FRESH_SINCE, "0"))
+
+
+@cache
+def _sources() -> str:
+    digest = hashlib.sha256()
+    for path in sources():
+        digest.update(f"{path.relative_to(REPOSITORY)}\0".encode())
+        digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _kept(path: Path) -> History | None:
+    """The recording in a file, which is noted as read; None if there is none."""
+    try:
+        content = path.read_bytes()
+        os.utime(path, (time.time(), path.stat().st_mtime))
+    except FileNotFoundError:
+        return None
+    head, _, body = zlib.decompress(content).partition(b"\n")
+    described: dict[str, Any] = json.loads(head)
+    steps = described["steps"]
+    values = memoryview(body)
+    names = [(name, tuple((label, text) for label, text in labels)) for name, labels in described["series"]]
+    series: dict[SeriesKey, array[float]] = {}
+    for number, name in enumerate(names):
+        series[name] = array("d")
+        series[name].frombytes(values[number * steps * 8 : (number + 1) * steps * 8])
+    families = tuple(
+        Family(name, kind, text, tuple(names[number] for number in members))
+        for name, kind, text, members in described["families"]
+    )
+    return History(described["start_seconds"], described["step_seconds"], steps, series, families)
+
+
+def _write(path: Path, history: History) -> None:
+    places = {name: number for number, name in enumerate(history.series)}
+    described = {
+        "start_seconds": history.start_seconds,
+        "step_seconds": history.step_seconds,
+        "steps": history.steps,
+        "series": list(history.series),
+        "families": [
+            (each.name, each.kind, each.help, [places[name] for name in each.series]) for each in history.families
+        ],
+    }
+    packing = zlib.compressobj(1)
+    new = path.with_suffix(".new")
+    with new.open("wb") as stream:
+        stream.write(packing.compress(json.dumps(described).encode() + b"\n"))
+        for column in history.series.values():
+            stream.write(packing.compress(array("d", column).tobytes()))
+        stream.write(packing.flush())
+    new.replace(path)
+
+
+def _prune(folder: Path) -> None:
+    """Remove what was read longest ago, until the rest is within MOST_BYTES."""
+    kept = sorted((path.stat().st_atime, path.stat().st_size, path) for path in folder.glob("*.history"))
+    total = sum(size for _, size, _ in kept)
+    for _, size, path in kept:
+        if total <= MOST_BYTES:
+            return
+        path.unlink(missing_ok=True)
+        total -= size
