@@ -23,6 +23,7 @@ from tests.dashboards.grafana import (
     substitute,
     targets,
 )
+from tests.gathered import for_each
 from tests.rules.expressions import labels_of, uses
 from tests.rules.queries import faults
 from tests.rules.rulefile import alerts, read_rules, rule_files
@@ -33,13 +34,17 @@ from gpu_triage.subjects.metric import GPU_LABELS
 
 RULES = read_rules(rule_files())
 LABELS = series_labels(RULES)
-TARGETS = all_targets()
-PANELS = [pytest.param(panel, id=f"{file}: {panel['title']}") for file in FILES for panel in panels(read(file))]
 VARIABLES = {"cluster": ("=~", "C"), "job": ("=~", "J"), "instance": ("=~", "I")}
 
-every_file = pytest.mark.parametrize("file", FILES)
-every_panel = pytest.mark.parametrize("panel", PANELS)
-every_target = pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+
+def all_panels() -> list[dict[str, Any]]:
+    """Every panel, and the file it is of."""
+    return [{**panel, "file": file} for file in FILES for panel in panels(read(file))]
+
+
+every_file = for_each("file", FILES)
+every_panel = for_each("panel", all_panels, ids=lambda panel: f"{panel['file']}: {panel['title']}")
+every_target = for_each("target", all_targets, ids=lambda target: target.name)
 
 
 def static(expr: str) -> str:
@@ -258,7 +263,7 @@ def test_a_legend_says_whose_line_it_is(target: Target) -> None:
 
 
 def test_the_capacity_review_reads_recorded_series_alone_and_no_ranges() -> None:
-    mine = [target for target in TARGETS if target.file == "capacity.json"]
+    mine = [target for target in all_targets() if target.file == "capacity.json"]
     assert mine
     for target in mine:
         for use in uses(static(target.expr)):
@@ -267,7 +272,8 @@ def test_the_capacity_review_reads_recorded_series_alone_and_no_ranges() -> None
 
 
 def test_everything_the_exporter_says_of_a_gpu_is_in_its_detail() -> None:
-    shown = {use.metric for target in TARGETS if target.file == "detail.json" for use in uses(static(target.expr))}
+    mine = [target for target in all_targets() if target.file == "detail.json"]
+    shown = {use.metric for target in mine for use in uses(static(target.expr))}
     known = {spec.name for spec in METRICS if set(GPU_LABELS) <= set(spec.labels)}
     assert known - shown == ELSEWHERE
 
@@ -294,7 +300,7 @@ def test_runbooks_are_linked_on_an_exporter_that_can_be_chosen(file: str) -> Non
     assert f'"{RUNBOOKS_URL}/${{__value.raw}}"' in json.dumps(board)
 
 
-@pytest.mark.parametrize("file", FILES)
+@every_file
 def test_no_dashboard_links_a_code_host(file: str) -> None:
     assert "github.com" not in json.dumps(read(file))
 

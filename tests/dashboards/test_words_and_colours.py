@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
-import pytest
 from dashboards.palette import GREY
 from dashboards.selectors import bottleneck_in
 from dashboards.steps import RUNBOOKS_URL, STEPS, Step
 from dashboards.words import BOTTLENECK, CLASS
 from tests.dashboards.grafana import FILES, FOLDER, Target, all_targets, find, read, rows, substitute, words_of
+from tests.gathered import for_each
 from tests.rules.expressions import uses
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
@@ -36,7 +37,7 @@ def shown(spec: MetricSpec) -> list[Target]:
     ]
 
 
-@pytest.mark.parametrize("spec", STATES, ids=lambda spec: spec.name)
+@for_each("spec", STATES, ids=lambda spec: spec.name)
 def test_every_panel_has_the_catalogues_word_for_every_state(spec: MetricSpec) -> None:
     targets = shown(spec)
     assert targets, "no panel shows it"
@@ -46,13 +47,13 @@ def test_every_panel_has_the_catalogues_word_for_every_state(spec: MetricSpec) -
         assert {value: words.get(value) for value in named} == named, target.name
 
 
-@pytest.mark.parametrize("target", shown(GPU_BOTTLENECK), ids=lambda target: target.name)
+@for_each("target", partial(shown, GPU_BOTTLENECK), ids=lambda target: target.name)
 def test_every_panel_has_the_one_colour_of_each_class(target: Target) -> None:
     colours = {text: colour for text, colour in words_of(target).values() if text in CLASS_COLOURS}
     assert colours == CLASS_COLOURS
 
 
-@pytest.mark.parametrize("file", FILES)
+@for_each("file", FILES)
 def test_colours_are_those_of_the_status_page(file: str) -> None:
     text = (FOLDER / file).read_text(encoding="utf-8")
     used = set(re.findall(r'"(?:color|fixedColor|iconColor)": "([^"]+)"', text))
@@ -81,7 +82,7 @@ def test_every_class_and_every_alert_belongs_to_one_step() -> None:
     assert steps == dict.fromkeys(groups, 1)
 
 
-@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.title)
+@for_each("step", STEPS, ids=lambda step: step.title)
 def test_a_verdict_links_a_panel_of_its_step_and_the_playbook(step: Step) -> None:
     tile = find("diagnosis.json", step.title).panel
     look, read_on = tile["links"]

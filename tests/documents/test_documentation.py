@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
 from docs import build, man_pages
+from tests.gathered import for_each
 
 from gpu_triage import reference
 from gpu_triage.options import all_options
@@ -27,8 +27,9 @@ def _prose(repository: Path) -> list[Path]:
     ]
 
 
-@pytest.mark.parametrize(("page", "text"), [pytest.param(*each, id=each[0].name) for each in build.pages()])
-def test_a_generated_page_is_up_to_date(page: Path, text: str) -> None:
+@for_each("generated", build.pages, ids=lambda generated: generated[0].name)
+def test_a_generated_page_is_up_to_date(generated: tuple[Path, str]) -> None:
+    page, text = generated
     assert page.read_text(encoding="utf-8") == text, f"{page.name}: run `make regenerate`"
 
 

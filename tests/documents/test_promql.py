@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from tests.gathered import for_each
 from tests.rules.queries import faults
 from tests.rules.rulefile import read_rules, rule_files
 from tests.rules.vocabulary import series_labels
@@ -20,6 +20,6 @@ def test_the_cookbook_has_queries() -> None:
     assert len(QUERIES) > 30
 
 
-@pytest.mark.parametrize("query", QUERIES)
+@for_each("query", QUERIES)
 def test_a_query_of_the_cookbook_answers(query: str) -> None:
     assert faults(query, LABELS) == []

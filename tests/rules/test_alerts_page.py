@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from tests.gathered import for_each
 from tests.rules.alerts_page import PAGE, alerts_page, main, read_told
 
 from gpu_triage.alerting.rule_source import Alert, RuleSource, read_sources
@@ -41,7 +41,7 @@ def test_steps_come_in_the_playbooks_order_and_the_exporter_last() -> None:
     ]
 
 
-@pytest.mark.parametrize("alert", [a for a in ALERTS if a.thresholds], ids=lambda alert: alert.key)
+@for_each("alert", [a for a in ALERTS if a.thresholds], ids=lambda alert: alert.key)
 def test_thresholds_stand_with_their_ranges(alert: Alert) -> None:
     section = alerts_page(SOURCES, {}).split(f"### {alert.key}\n")[1].split("\n### ")[0]
     for name, limits in alert.thresholds.items():

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
+from tests.gathered import for_each
 from tests.rules.cases import load_any
 from tests.rules.examine import class_of, prepare
 from tests.rules.expressions import windows_matched_as_one
@@ -38,7 +39,7 @@ def night(tmp_path_factory: pytest.TempPathFactory, requires_tool: RequiresTool)
     files = (*rule_files(), FILE)
     seconds = MINUTES[-1] * 60.0
     scenario = load_any("h100-8-bad-night")
-    run = prepare(scenario, files, step_seconds=STEP_SECONDS, seconds=seconds, sample_seconds=STEP_SECONDS)
+    run = prepare(scenario, files, step_seconds=STEP_SECONDS, seconds=seconds)
     return ask(requires_tool("promtool"), run.asking(questions), tmp_path_factory.mktemp("compat"))
 
 
@@ -57,7 +58,7 @@ def test_several_classes_are_seen(night: Answers) -> None:
     assert len({sample.value for minute in MINUTES for sample in night.samples[RANK, minute * 60.0]}) >= 4
 
 
-@pytest.mark.parametrize("rule", COMPAT, ids=lambda rule: "-".join([rule.name, *rule.labels.values()]))
+@for_each("rule", COMPAT, ids=lambda rule: "-".join([rule.name, *rule.labels.values()]))
 def test_its_expressions_are_as_sound_as_those_of_the_rules(rule: Rule) -> None:
     assert not rule.alert
     assert faults(rule.expr, LABELS) == []

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.conftest import RequiresTool
+from tests.gathered import for_each
 from tests.rules.dcgm_page import DCGM, PAGE, can_fire, page, sources
 from tests.rules.expressions import windows_matched_as_one
 from tests.rules.promtool import Run, Sample, ask, selector
@@ -230,7 +231,7 @@ def test_damage_pages(prometheus: Prometheus) -> None:
     assert firing[STEPS] == {"GpuExporterAbsent", "GpuEccUncorrected", "GpuRowRemapFailed"}
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: "-".join([rule.name, *rule.labels.values()]))
+@for_each("rule", RULES, ids=lambda rule: "-".join([rule.name, *rule.labels.values()]))
 def test_a_rule_records_a_metric_of_the_catalogue_by_the_table_for_migration(rule: Rule) -> None:
     known = {spec.name: spec for spec in METRICS}
     if ":" in rule.name:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.gathered import for_each
 from tests.rules.queries import faults
 from tests.rules.rulefile import REPOSITORY, read_rules, rule_files
 from tests.rules.vocabulary import series_labels
@@ -39,7 +40,7 @@ def _queries(page: Path) -> Iterator[str]:
             yield code
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+@for_each("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_a_document_asks_for_what_there_is(page: Path, labels: Callable[[str], frozenset[str]]) -> None:
     """A selector in prose names a counter without asking for its rate."""
     told = [(query, fault) for query in _queries(page) for fault in faults(query, labels)]

@@ -6,9 +6,9 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
 import yaml
 from tests.conftest import RequiresTool
+from tests.gathered import for_each
 from tests.rules.expressions import labels_of, windows_matched_as_one
 from tests.rules.playbook import ALERTS, NAMES
 from tests.rules.queries import faults
@@ -36,8 +36,8 @@ def named(rule: Rule) -> str:
     return "-".join(filter(None, [rule.name, rule.labels.get("class"), rule.labels.get("severity")]))
 
 
-every_rule = pytest.mark.parametrize("rule", RULES, ids=named)
-every_alert = pytest.mark.parametrize("rule", alerts(RULES), ids=named)
+every_rule = for_each("rule", RULES, ids=named)
+every_alert = for_each("rule", alerts(RULES), ids=named)
 
 
 def text_of(rule: Rule, annotation: str) -> str:

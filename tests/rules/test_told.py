@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
+from tests.gathered import for_each
 from tests.rules.exhibits import BOARD, Exhibit
 from tests.rules.gallery import EXHIBITS, Notification, notifications, sources
 from tests.rules.rulefile import alerts, read_rules, rule_files
@@ -44,7 +45,7 @@ LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 Sent = Mapping[str, tuple[Notification, ...]]
 
-every_exhibit = pytest.mark.parametrize("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.name)
+every_exhibit = for_each("exhibit", EXHIBITS, ids=lambda exhibit: exhibit.name)
 
 
 @pytest.fixture(scope="module")

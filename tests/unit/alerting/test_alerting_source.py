@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.gathered import for_each
 
 from gpu_triage.alerting.build import built
 from gpu_triage.alerting.files import inhibitions, shipped
@@ -36,8 +37,8 @@ from gpu_triage.xid.codes import XID_CODES, XidKind, codes_of
 SOURCES = read_sources()
 ALERTS = [alert for source in SOURCES for alert in source.alerts]
 
-every_source = pytest.mark.parametrize("source", SOURCES, ids=lambda source: source.path)
-every_alert = pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.key)
+every_source = for_each("source", SOURCES, ids=lambda source: source.path)
+every_alert = for_each("alert", ALERTS, ids=lambda alert: alert.key)
 
 GOOD = """
 about: What it is for.

@@ -10,6 +10,7 @@ import sys
 import click
 import pytest
 from click.testing import CliRunner
+from tests.gathered import for_each
 
 from gpu_triage.cli import group
 from gpu_triage.diagnosis.findings.table import BY_CODE
@@ -26,7 +27,7 @@ def explained(*words: str) -> str:
     return result.output
 
 
-@pytest.mark.parametrize("name", [*alert_names(), *FINDINGS])
+@for_each("name", [*alert_names(), *FINDINGS])
 def test_every_alert_and_every_finding_is_explained(name: str) -> None:
     page = explained(name)
     assert len(page.splitlines()) > 3
@@ -35,7 +36,7 @@ def test_every_alert_and_every_finding_is_explained(name: str) -> None:
     }
 
 
-@pytest.mark.parametrize("code", XID_CODES)
+@for_each("code", XID_CODES)
 def test_every_xid_begins_with_what_to_do(code: int) -> None:
     head = " ".join(explained(str(code)).split("----")[0].split())
     assert head.startswith(f"Xid {code} ")

@@ -6,6 +6,7 @@ import re
 from html import unescape
 
 import pytest
+from tests.gathered import for_each
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
 from gpu_triage.diagnosis.findings.table import BY_CODE
@@ -38,7 +39,7 @@ def test_every_alert_of_the_rules_is_found_whatever_its_case() -> None:
     assert {find(name.lower()).title for name in names} == names
 
 
-@pytest.mark.parametrize("code", BY_CODE)
+@for_each("code", BY_CODE)
 def test_a_finding_comes_before_the_runbook_that_helps_with_it(code: str) -> None:
     head, _, runbook = find(code).text.partition("\n---\n")
     if not code.removeprefix("xid.").isdigit():
@@ -47,7 +48,7 @@ def test_a_finding_comes_before_the_runbook_that_helps_with_it(code: str) -> Non
     assert runbook.strip().partition("\n")[0].removeprefix("# ") == BY_CODE[code].runbook
 
 
-@pytest.mark.parametrize("code", XID_CODES)
+@for_each("code", XID_CODES)
 def test_an_xid_says_what_to_do_before_its_runbook(code: int) -> None:
     xid, page = XID_CODES[code], find(str(code))
     assert page.title == f"Xid {code}"
@@ -90,7 +91,7 @@ def test_what_is_no_name_opens_no_file(word: str) -> None:
         find(word)
 
 
-@pytest.mark.parametrize("name", EVERY_NAME)
+@for_each("name", EVERY_NAME)
 def test_every_page_is_rendered_whole_and_well_formed(name: str) -> None:
     page = find(name)
     html = render_html(page.text)
@@ -110,7 +111,7 @@ def test_every_page_is_rendered_whole_and_well_formed(name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*OWN_PAGES, *alert_names()])
+@for_each("name", [*OWN_PAGES, *alert_names()])
 def test_every_link_of_a_served_page_leads_to_a_page_and_an_anchor_that_exist(name: str) -> None:
     dead = []
     for href in HREF.findall(render_html(find(name).text)):

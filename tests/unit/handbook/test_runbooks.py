@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.gathered import for_each
 from tests.rules.queries import faults
 from tests.rules.rulefile import REPOSITORY, alerts, read_rules, rule_files
 from tests.rules.vocabulary import CLASSES, TARGET_LABELS, series_labels
@@ -56,6 +57,10 @@ FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`([^`\n]+)`")
 METRIC = re.compile(r"(?<![\w:])(?:(?:instance|name|cluster)\w*:)?gpu_[a-z0-9_]+(?::\w+)?")
 OPTION = re.compile(r"--(?:no-)?((?:expect|sample|collector|web|path|log|process|kubernetes)\.[a-z._-]+[a-z])")
+
+
+every_runbook = for_each("page", RUNBOOKS, ids=lambda page: page.stem)
+every_page = for_each("page", PAGES, ids=lambda page: page.stem)
 
 
 def _text(page: Path) -> str:
@@ -108,27 +113,27 @@ def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
     assert {page.stem for page in RUNBOOKS} == set(ALERTS)
 
 
-@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
+@every_runbook
 def test_a_runbook_has_its_sections_in_order_and_none_is_empty(page: Path) -> None:
     assert re.findall(r"^# (.+)$", _prose(page), re.MULTILINE) == [page.stem]
     assert tuple(re.findall(r"^## (.+)$", _prose(page), re.MULTILINE)) == SECTIONS
     assert [title for title in SECTIONS if not _section(page, title).strip()] == []
 
 
-@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
+@every_runbook
 def test_a_runbook_asks_our_metrics_first_and_then_the_host(page: Path) -> None:
     diagnosis = _text(page).split("## Diagnosis\n")[1].split("\n## ")[0]
     assert [language for language, _ in FENCE.findall(diagnosis)] == ["promql", "console"]
 
 
-@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
+@every_runbook
 def test_a_mitigation_is_a_numbered_list(page: Path) -> None:
     numbers = re.findall(r"^(\d+)\. ", _section(page, "Mitigation"), re.MULTILINE)
     assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
     assert numbers
 
 
-@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
+@every_runbook
 def test_a_runbook_agrees_with_its_rule_on_severity_wait_step_and_action(page: Path) -> None:
     rules, facts = ALERTS[page.stem], _facts(page)
     assert facts["severity"] == " or ".join(dict.fromkeys(rule.labels["severity"] for rule in rules))
@@ -138,7 +143,7 @@ def test_a_runbook_agrees_with_its_rule_on_severity_wait_step_and_action(page: P
     assert facts["playbook step"] == f"[{step}](../playbook.md#{_slug(step)})"
 
 
-@pytest.mark.parametrize("page", RUNBOOKS, ids=lambda page: page.stem)
+@every_runbook
 def test_a_runbook_states_how_long_its_condition_has_to_hold(page: Path) -> None:
     meaning = " ".join(_section(page, "Meaning").split())
     waits = [rule.hold for rule in ALERTS[page.stem] if rule.hold]
@@ -149,7 +154,7 @@ def test_a_runbook_states_how_long_its_condition_has_to_hold(page: Path) -> None
     assert [wait for wait in spoken if wait not in meaning.lower()] == []
 
 
-@pytest.mark.parametrize("step", STEPS.values())
+@for_each("step", STEPS.values())
 def test_a_step_of_the_playbook_lists_its_alerts_with_severity_wait_and_action(step: str) -> None:
     rows = re.findall(
         r"^\| \[(\w+)\]\(runbooks/\w+\.md\) \| (.+?), (.+?) \| (\w+) \|", _section(PLAYBOOK, step), re.MULTILINE
@@ -177,7 +182,7 @@ def test_the_playbook_has_the_bottleneck_classes_in_the_order_of_the_ladder() ->
     assert tuple(re.findall(r"^### (\w+)$", classes, re.MULTILINE)) == CLASSES
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@for_each("name", CLASSES)
 def test_a_class_and_its_runbooks_link_each_other(name: str) -> None:
     section = _section(PLAYBOOK, name)
     assert "**Decide:**" in section
@@ -185,7 +190,7 @@ def test_a_class_and_its_runbooks_link_each_other(name: str) -> None:
     assert from_class == {page.stem for page in RUNBOOKS if _facts(page)["bottleneck class"].startswith(f"[{name}]")}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@every_page
 def test_links_and_their_anchors_lead_somewhere(page: Path) -> None:
     dead = []
     for target in LINK.findall(_prose(page)):
@@ -196,12 +201,12 @@ def test_links_and_their_anchors_lead_somewhere(page: Path) -> None:
     assert dead == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@every_page
 def test_queries_ask_for_what_there_is(page: Path, labels: Callable[[str], frozenset[str]]) -> None:
     assert [(query, fault) for query in _queries(page) for fault in faults(query, labels)] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@every_page
 def test_metrics_named_in_prose_exist(page: Path, labels: Callable[[str], frozenset[str]]) -> None:
     named = {word for code in CODE.findall(_prose(page)) for word in METRIC.findall(code)} - NOT_METRICS
     assert sorted(name for name in named if not _exists(name, labels)) == []
@@ -215,7 +220,7 @@ def _exists(name: str, labels: Callable[[str], frozenset[str]]) -> bool:
     return True
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@every_page
 def test_options_named_exist(page: Path) -> None:
     known = set(OPTION.findall(_text(DOCS / "configuration.md").replace("--[no-]", "--")))
     assert set(OPTION.findall(_text(page))) - known - {"collector.NAME"} == set()

@@ -1,0 +1,57 @@
+"""One test for all cases of a rule: every case is tried, and those that break the rule are told together."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import TypeVar
+
+import pytest
+
+Case = TypeVar("Case")
+Cases = Iterable[Case] | Callable[[], Iterable[Case]]
+
+MOST_TOLD = 20
+
+
+def for_each(
+    name: str, cases: Cases[Case], *, ids: Callable[[Case], str] = str
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a test of one case a test of all of them, as ``@for_each("file", FILES)``.
+
+    For texts that are read in a millisecond each. What takes long, or leaves something behind, is parametrized.
+
+    Args:
+        name: the test's argument that is a case.
+        cases: all of them, or what finds them when the test runs.
+        ids: what to call a case.
+    """
+
+    def decorate(test: Callable[..., None]) -> Callable[..., None]:
+        @wraps(test)
+        def of_all(**fixtures: object) -> None:
+            found = list(cases() if callable(cases) else cases)
+            broken = []
+            for case in found:
+                try:
+                    test(**{name: case}, **fixtures)
+                except AssertionError as error:
+                    broken.append(f"{ids(case)}: {error}")
+                except Exception as error:
+                    raise RuntimeError(f"{ids(case)} cannot be tried") from error
+            if broken:
+                pytest.fail(_told(broken, len(found)), pytrace=False)
+            assert found, "there is no case to try"
+
+        signature = inspect.signature(test)
+        others = [each for each in signature.parameters.values() if each.name != name]
+        of_all.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]  # pytest reads it
+        return of_all
+
+    return decorate
+
+
+def _told(broken: list[str], tried: int) -> str:
+    more = [f"and {len(broken) - MOST_TOLD} more"] if len(broken) > MOST_TOLD else []
+    return "\n\n".join([f"{len(broken)} of {tried} break the rule:", *broken[:MOST_TOLD], *more])
