@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from gpu_triage.alerting.build import BuiltFile, BuiltGroup, BuiltRule, Fields, dashboard_link
 from gpu_triage.alerting.placeholders import expanded_expr, expanded_text, plain
-from gpu_triage.alerting.rule_source import Alert, Group, RecordingRule, RuleSource, read_sources
+from gpu_triage.alerting.rule_source import Alert, Group, RecordingRule, RuleSource, shipped_sources
 from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import (
     DURATION,
@@ -32,12 +32,12 @@ _MARK: Final = "Written by `make chart` for the chart's template, which fills in
 
 def rule_files() -> dict[str, str]:
     """The chart's files of rules, by path below ``files/rules``."""
-    return {source.path: to_yaml(_file(source), _MARK) for source in read_sources()}
+    return {source.path: to_yaml(_file(source), _MARK) for source in shipped_sources()}
 
 
 def overrides_schema() -> dict[str, Any]:
     """The JSON schema of `rules.overrides`, with every alert and the range of every threshold."""
-    alerts = {alert.key: _alert_schema(alert) for source in read_sources() for alert in source.alerts}
+    alerts = {alert.key: _alert_schema(alert) for source in shipped_sources() for alert in source.alerts}
     return _object(
         {
             "job": _text(JOB),

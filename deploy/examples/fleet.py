@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpu_triage.alerting.build import BuiltFile, built
-from gpu_triage.alerting.rule_source import RecordingRule, read_sources
+from gpu_triage.alerting.rule_source import RecordingRule, shipped_sources
 from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.fleet.query import Selection, queries
@@ -83,7 +83,7 @@ def _queries(board: Path) -> Iterator[str]:
 
 def _names(texts: Iterable[str]) -> tuple[str, ...]:
     """The metrics that PromQL names, sorted: ours as the catalogue and the rules have them."""
-    rules = [rule for source in read_sources() for group in source.groups for rule in group.rules]
+    rules = [rule for source in shipped_sources() for group in source.groups for rule in group.rules]
     recorded = {rule.name for rule in rules if isinstance(rule, RecordingRule)}
     known = {spec.name for spec in METRICS} | recorded | {*OF_OTHERS, "gpu_job_steps_total"}
     return tuple(sorted(known & {word for text in texts for word in _WORD.findall(text)}))
@@ -120,7 +120,7 @@ def _marked(path: Path, lines: Iterable[str]) -> str:
 
 def _drift() -> str:
     """The rule alone, as rules/ has it, for a server that has the series of all hosts."""
-    groups = (group for source in read_sources() for group in built(source, DEFAULTS).groups)
+    groups = (group for source in shipped_sources() for group in built(source, DEFAULTS).groups)
     (found,) = (
         group._replace(about="", rules=(rule,))
         for group in groups

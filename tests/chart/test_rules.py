@@ -12,11 +12,11 @@ from helm.rules import definitions, overrides_schema
 from tests.chart.rendering import render
 
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.alerting.rule_source import Alert, read_sources
+from gpu_triage.alerting.rule_source import Alert, shipped_sources
 from gpu_triage.alerting.settings_document import default_settings, read_settings
 from gpu_triage.errors import ConfigError
 
-SOURCES = read_sources()
+SOURCES = shipped_sources()
 ALERTS = {alert.key: alert for source in SOURCES for alert in source.alerts}
 SCHEMA = {**overrides_schema(), "$defs": definitions()}
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from gpu_triage.alerting.build import built
 from gpu_triage.alerting.placeholders import plain
-from gpu_triage.alerting.rule_source import Alert, RuleSource, read_sources
+from gpu_triage.alerting.rule_source import Alert, RuleSource, shipped_sources
 from gpu_triage.alerting.settings import DEFAULTS, duration_in_words
 
 TOLD: Final = Path(__file__).parent / "told"
@@ -127,7 +127,7 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m tests.rules.alerts_page FOLDER\n")
         return 2
-    (Path(arguments[0]) / PAGE).write_text(alerts_page(read_sources(), read_told()), encoding="utf-8")
+    (Path(arguments[0]) / PAGE).write_text(alerts_page(shipped_sources(), read_told()), encoding="utf-8")
     return 0
 
 

@@ -14,7 +14,7 @@ from tests.rules.promtool import Alert, Run, ask
 from tests.rules.rulefile import read_rules, rule_files
 
 from gpu_triage.alerting.rule_source import Alert as Source
-from gpu_triage.alerting.rule_source import read_sources
+from gpu_triage.alerting.rule_source import shipped_sources
 
 EXHIBITS: Final[tuple[Exhibit, ...]] = (
     *exhibits_sick.EXHIBITS,
@@ -37,7 +37,7 @@ EVALUATION_SECONDS: Final = 120
 
 def sources() -> Mapping[str, Source]:
     """Every alert by its key."""
-    return {alert.key: alert for source in read_sources() for alert in source.alerts}
+    return {alert.key: alert for source in shipped_sources() for alert in source.alerts}
 
 
 @dataclass(frozen=True, slots=True)

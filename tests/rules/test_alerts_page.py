@@ -8,9 +8,9 @@ from pathlib import Path
 from tests.gathered import for_each
 from tests.rules.alerts_page import PAGE, alerts_page, main, read_told
 
-from gpu_triage.alerting.rule_source import Alert, RuleSource, read_sources
+from gpu_triage.alerting.rule_source import Alert, RuleSource, shipped_sources
 
-SOURCES = read_sources()
+SOURCES = shipped_sources()
 ALERTS = [alert for source in SOURCES for alert in source.alerts]
 
 TOLD = """\

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from gpu_triage.alerting.files import dashboards, inhibitions, rule_files, write_files
-from gpu_triage.alerting.rule_source import INHIBITIONS, read_sources
+from gpu_triage.alerting.rule_source import INHIBITIONS, shipped_sources
 from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.alerting.settings_document import default_settings, read_settings
 
@@ -47,7 +47,7 @@ def rules_command(
 
     Exit code 0: written. 1: the folder cannot be written to. 2: a setting or a flag is wrong; nothing is written.
     """  # noqa: D301 - click reads the backspaces
-    sources = read_sources()
+    sources = shipped_sources()
     if print_config:
         click.echo(default_settings(sources), nl=False)
         return 0

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gpu_triage.alerting.build import built
 from gpu_triage.alerting.placeholders import filled_in
-from gpu_triage.alerting.rule_source import INHIBITIONS, SOURCE, read_sources
+from gpu_triage.alerting.rule_source import INHIBITIONS, SOURCE, shipped_sources
 from gpu_triage.alerting.rule_yaml import MARK, comment, to_yaml
 from gpu_triage.alerting.settings import DEFAULTS, Settings
 from gpu_triage.documents import write_file
@@ -27,7 +27,7 @@ _MARKS: Final = (MARK.encode(), b'"uid": "gpu-triage-')
 
 def rule_files(settings: Settings = DEFAULTS) -> dict[str, str]:
     """Files of rules by path below their folder; one whose rules are all disabled is left out."""
-    files = (built(each, settings) for each in read_sources())
+    files = (built(each, settings) for each in shipped_sources())
     return {file.path: to_yaml(file) for file in files if file.groups}
 
 

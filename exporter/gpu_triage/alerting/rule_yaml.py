@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 import yaml
@@ -98,6 +99,7 @@ def _scalar(key: str, value: str, indent: int) -> Iterator[str]:
     yield from (f"{deeper}{each}" for each in broken)
 
 
+@lru_cache(maxsize=4096)
 def _is_plain(value: str) -> bool:
     try:
         return bool(yaml.safe_load(f"key: {value}") == {"key": value})

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from gpu_triage.alerting.command import rules_command
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.alerting.rule_source import read_sources
+from gpu_triage.alerting.rule_source import shipped_sources
 from gpu_triage.alerting.settings import DEFAULTS, Settings
 from gpu_triage.alerting.settings_document import default_settings, read_settings
 from gpu_triage.errors import ConfigError
 
 pytestmark = pytest.mark.slow
 
-SOURCES = read_sources()
+SOURCES = shipped_sources()
 ALERTS = {alert.key: alert for source in SOURCES for alert in source.alerts}
 WITH_THRESHOLD = next(alert for alert in ALERTS.values() if alert.thresholds)
 THRESHOLD, LIMITS = next(iter(WITH_THRESHOLD.thresholds.items()))

@@ -23,7 +23,7 @@ from gpu_triage.alerting.placeholders import (
     xid_lists,
     xid_texts,
 )
-from gpu_triage.alerting.rule_source import Alert, RuleSource, SourceError, read_macros, read_sources
+from gpu_triage.alerting.rule_source import Alert, RuleSource, SourceError, read_macros, read_sources, shipped_sources
 from gpu_triage.alerting.settings import (
     DEFAULTS,
     SEVERITIES,
@@ -34,7 +34,7 @@ from gpu_triage.alerting.settings import (
 )
 from gpu_triage.xid.codes import XID_CODES, XidKind, codes_of
 
-SOURCES = read_sources()
+SOURCES = shipped_sources()
 ALERTS = [alert for source in SOURCES for alert in source.alerts]
 
 every_source = for_each("source", SOURCES, ids=lambda source: source.path)

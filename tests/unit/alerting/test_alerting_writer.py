@@ -14,7 +14,7 @@ from tests.conftest import RequiresTool
 
 from gpu_triage.alerting.build import BuiltFile, BuiltGroup, BuiltRule, Fields, built
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.alerting.rule_source import read_sources
+from gpu_triage.alerting.rule_source import shipped_sources
 from gpu_triage.alerting.rule_yaml import WIDTH, folded, to_yaml
 from gpu_triage.alerting.settings import DEFAULTS
 
@@ -39,7 +39,7 @@ def read_again(fields: Fields) -> object:
 
 
 def test_what_is_written_reads_as_what_was_built() -> None:
-    for source in read_sources():
+    for source in shipped_sources():
         file = built(source, DEFAULTS)
         read = yaml.safe_load(to_yaml(file))["groups"]
         assert [group["rules"] for group in read] == [[rule.fields for rule in group.rules] for group in file.groups]
