@@ -23,7 +23,16 @@ os.environ.setdefault("GOGC", "400")
 """promtool and the servers run for seconds: with memory to spare for garbage they need a fifth less of a CPU."""
 
 
-with suppress(ImportError):  # this file also works where only pytest is
+with suppress(ImportError):  # this file also works in a folder of its own
+    from tests.parts import (  # noqa: F401 - hooks, which pytest finds here by their names
+        pytest_configure,
+        pytest_ignore_collect,
+        pytest_itemcollected,
+        pytest_terminal_summary,
+        pytest_xdist_make_scheduler,
+    )
+
+with suppress(ImportError):  # and where only pytest is
     from hypothesis import HealthCheck, settings
 
     settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -35,6 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Let goldens be written instead of compared, and rules be examined for longer than anybody waits for."""
     parser.addoption("--regenerate", action="store_true", help="write what is held against files; run nothing else")
     parser.addoption("--long", action="store_true", help="weeks of all healthy hosts; all scenarios every 5 s")
+    parser.addoption("--fresh", action="store_true", help="record every scenario anew (tests/recordings.py)")
     parser.addoption("--seeds", type=int, help="how many random hostile hosts to play (tests/faults/test_random.py)")
     parser.addoption("--seed", type=int, help="the one random hostile host to play")
 
@@ -42,7 +52,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 SLOWEST_FIRST = (
     "e2e/test_rehearsal.py",
     "rules/test_scenarios.py",
-    "rules/test_scenarios_often.py",
     "faults/",
     "dashboards/test_watched_scenarios.py",
     "fleet/test_live",

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from filelock import FileLock
+from tests.parts import FRESH_SINCE
 
 import gpu_triage
 from gpu_triage.config import Config
@@ -45,8 +46,6 @@ DRILL: Final = {"drill": "true"}
 REPOSITORY: Final = Path(__file__).resolve().parent.parent
 FOLDER: Final = REPOSITORY / "build" / "recordings"
 MOST_BYTES: Final = 256 << 20
-FRESH_SINCE: Final = "GPU_TRIAGE_TEST_RECORDED_SINCE"
-"""The variable with the Unix time before which no recording counts: ``--fresh`` sets it for all workers."""
 
 PACKAGE: Final = Path(gpu_triage.__file__).parent
 UNUSED: Final = frozenset({"alerting", "cli", "fleet", "flight", "handbook", "offline", "recording", "web"})

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def asked_by_collector() -> Mapping[str, tuple[str, ...]]:
     """Functions by the collector that calls them, each in the order of the calls."""
     clock = VirtualClock()
-    with simulated_machine(HOSTS["two"](), clock=clock) as simulated:
+    with simulated_machine(HOSTS["two"](), clock=clock, when_looked_at=True) as simulated:
         library = FaultyLibrary(simulated.machine.nvml)
         session = Session(library)
         session.open()

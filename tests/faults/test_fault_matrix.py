@@ -1,4 +1,7 @@
-"""Every row of the fault matrix is staged, and the printed matrix says what was seen."""
+"""Every row of the fault matrix is staged, and the printed matrix says what was seen.
+
+`make test` plays some of the rows, `make full` all others, and the printed matrix.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,15 @@ from tests.faults.kinds import CODE_OF, KINDS
 from tests.faults.play import play_alone, play_together
 from tests.faults.report import printed
 from tests.faults.row import Row, Seen, agrees
-from tests.faults.rows import ROWS
-from tests.faults.rows_calls import ONE_CODE
+from tests.faults.rows import BRIEF, ROWS
+from tests.faults.rows_calls import ONE_CALL, ONE_CODE
 from tests.faults.rows_driver import COUNT, HANDLE, INIT
 
 BY_KEY = {row.key: row for row in ROWS}
 
 
-SHARED = tuple(row for row in ROWS if row.shared)
+SHARED = tuple(sorted((row for row in ROWS if row.shared), key=lambda row: row not in BRIEF))
+"""Those of `make test` first: they are played without the others."""
 TOGETHER = 20
 """How many are played for the first test that asks, within its time limit."""
 
@@ -40,7 +44,7 @@ def seen_of(row: Row) -> Seen:
     return together(SHARED.index(row) // TOGETHER)[row.key] if row.shared else alone(row.key)
 
 
-@pytest.mark.parametrize("key", BY_KEY)
+@pytest.mark.parametrize("key", [pytest.param(row.key, marks=() if row in BRIEF else pytest.mark.full) for row in ROWS])
 def test_a_fault_is_told_costs_its_own_and_is_over_when_it_is_over(key: str) -> None:
     row, seen = BY_KEY[key], seen_of(BY_KEY[key])
     assert agrees(seen.says, row.says), seen.says
@@ -49,6 +53,7 @@ def test_a_fault_is_told_costs_its_own_and_is_over_when_it_is_over(key: str) -> 
     assert seen.left == ()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(1800)  # it plays every row when it runs alone
 def test_the_printed_matrix_is_what_was_seen(repository: Path, regenerate: bool) -> None:  # noqa: FBT001 - a fixture
     path = repository / "docs" / "fault-matrix.md"
@@ -56,6 +61,14 @@ def test_the_printed_matrix_is_what_was_seen(repository: Path, regenerate: bool)
     if regenerate:
         path.write_text(text, encoding="utf-8")
     assert path.read_text(encoding="utf-8") == text, "docs/fault-matrix.md: run `make regenerate`"
+
+
+def test_some_rows_have_every_call_and_every_kind_of_code_at_each_way_to_the_driver() -> None:
+    staged = {(row.group, row.fault) for row in BRIEF}
+    assert {row.fault for row in ROWS if row.group == ONE_CALL} <= {fault for _, fault in staged}
+    assert {(group, kind.staged) for group in (INIT, COUNT, HANDLE, ONE_CODE) for kind in KINDS} <= staged
+    assert {row.group for row in BRIEF} == {row.group for row in ROWS}
+    assert len(BRIEF) < len(ROWS) / 3
 
 
 def test_rows_are_told_apart() -> None:

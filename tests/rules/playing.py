@@ -1,7 +1,4 @@
-"""Every scenario, and what the rules say of it at the scrape intervals that they are for.
-
-Two files of tests play them, so that several workers share what takes minutes.
-"""
+"""Every scenario, and what the rules say of it at the scrape intervals that they are for."""
 
 from __future__ import annotations
 
@@ -10,24 +7,13 @@ from pathlib import Path
 
 from tests.conftest import RequiresTool
 from tests.rules.cases import every_name, load_any
+from tests.rules.cover import cover
 from tests.rules.examine import CLASSES, FIRING, UNDECIDED, examine
 from tests.rules.pruned import rules_of_alerts
 from tests.rules.verdict import disagreements
 
-from gpu_triage.simulator import Scenario
-
-MOST_GPU_MINUTES = 84
-"""A scenario with more takes minutes of a CPU at the shortest scrape interval; ``make long`` plays those too."""
-
-
-def gpu_minutes(scenario: Scenario) -> float:
-    """What it costs to play a scenario, roughly: GPUs times minutes up to its last expectation."""
-    return len(scenario.gpus) * max(each.at for each in scenario.expectations) / 60
-
-
 SCENARIOS = {name: load_any(name) for name in every_name()}
-OFTEN = tuple(name for name, scenario in SCENARIOS.items() if gpu_minutes(scenario) <= MOST_GPU_MINUTES)
-"""Scenarios that there is time to look at every five seconds."""
+COVER = cover(SCENARIOS)
 
 
 def play(name: str, steps_seconds: Sequence[float], requires_tool: RequiresTool, directory: Path) -> None:

@@ -1,4 +1,8 @@
-"""Long scenarios through the rules at the usual and the longest scrape interval; what all scenarios show together."""
+"""Scenarios through the rules, and what all of them show together.
+
+`make test` plays those of the cover, scraped every minute; `make full` all others, and all every 15 s; `make long` all
+every 5 s.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,14 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
+from tests.rules.cover import gpu_minutes, shown_by
 from tests.rules.playbook import NAMES
-from tests.rules.playing import OFTEN, SCENARIOS, gpu_minutes, play
+from tests.rules.playing import COVER, SCENARIOS, play
 from tests.rules.verdict import wanted
 from tests.rules.vocabulary import CLASSES
 
-STEPS_SECONDS = (15, 60)
-STEPS_OF_LONG_SECONDS = (60,)
-LONG_GPU_MINUTES = 100
-"""A scenario with more takes half a minute of a CPU; ``make long`` plays it at shorter intervals too."""
+LONGEST, USUAL, SHORTEST = 60, 15, 5
+"""Scrape intervals that the rules are for, in seconds."""
 
 EXPECTATIONS = [expectation for scenario in SCENARIOS.values() for expectation in scenario.expectations]
 ELSEWHERE = {
@@ -29,13 +32,39 @@ ELSEWHERE = {
 """Alerts that no scenario expects, and where they are shown instead."""
 
 
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", [name for name in SCENARIOS if name not in OFTEN])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test for each scenario and interval; with --long, of one recording at the shortest one."""
+    if "steps_seconds" not in metafunc.fixturenames:
+        return
+    if metafunc.config.getoption("--long"):
+        cases = [pytest.param(name, (SHORTEST, USUAL, LONGEST), id=name) for name in SCENARIOS]
+    else:
+        cases = [
+            pytest.param(name, (step,), id=f"{name} every {step} s", marks=() if usual else pytest.mark.full)
+            for step in (LONGEST, USUAL)
+            for name in sorted(SCENARIOS, key=lambda name: -gpu_minutes(SCENARIOS[name]))
+            for usual in [step == LONGEST and name in COVER]
+        ]
+    metafunc.parametrize(("name", "steps_seconds"), cases)
+
+
+@pytest.mark.timeout(900)
 def test_the_rules_say_of_a_scenario_what_it_expects_and_nothing_else(
-    name: str, requires_tool: RequiresTool, tmp_path: Path
+    name: str, steps_seconds: tuple[int, ...], requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
-    long = gpu_minutes(SCENARIOS[name]) > LONG_GPU_MINUTES
-    play(name, STEPS_OF_LONG_SECONDS if long else STEPS_SECONDS, requires_tool, tmp_path)
+    play(name, steps_seconds, requires_tool, tmp_path)
+
+
+def test_the_scenarios_of_every_run_show_all_that_any_scenario_shows_and_each_is_needed() -> None:
+    shown = {name: shown_by(SCENARIOS[name]) for name in COVER}
+    everything = frozenset().union(*map(shown_by, SCENARIOS.values()))
+    assert everything - frozenset().union(*shown.values()) == frozenset()
+    needless = [
+        name
+        for name, its in shown.items()
+        if its <= frozenset().union(*(others for other, others in shown.items() if other != name))
+    ]
+    assert needless == []
 
 
 def test_every_alert_fires_in_some_scenario() -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests import recordings
-from tests.recordings import DRILL, FRESH_SINCE, PACKAGE, StaleRecordingError, published, recorded, thinned
+from tests.parts import FRESH_SINCE
+from tests.recordings import DRILL, PACKAGE, StaleRecordingError, published, recorded, thinned
 
 from gpu_triage.simulator import Scenario, load_scenario
 from gpu_triage.simulator.history import History, history_config, record_history

@@ -1,0 +1,53 @@
+"""Scenarios that together show everything that any scenario shows: those that there is time for in every run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tests.rules.verdict import wanted
+
+from gpu_triage.simulator import Scenario
+
+
+class Shown(NamedTuple):
+    """One thing that a scenario shows: ("fires", "GpuLost"), ("nearly fires", "GpuLost"), ("finds", "sick") …"""
+
+    how: str
+    what: str
+
+
+def shown_by(scenario: Scenario) -> frozenset[Shown]:
+    """What a scenario expects: alerts that fire or nearly do, what `check` finds, and classes of bottlenecks."""
+    return frozenset(
+        shown
+        for each in scenario.expectations
+        for shown in (
+            *(Shown("fires", wanted(alert).labels["alertname"]) for alert in each.alerts),
+            *(Shown("nearly fires", alert) for alert in each.near_misses),
+            *(Shown("finds", topic) for topics in each.findings.values() for topic in topics),
+            *(Shown("is", bottleneck) for bottleneck in each.bottleneck.values()),
+        )
+    )
+
+
+def gpu_minutes(scenario: Scenario) -> float:
+    """What it costs to play a scenario, roughly: GPUs times minutes up to its last expectation."""
+    return len(scenario.gpus) * max(each.at for each in scenario.expectations) / 60
+
+
+def cover(scenarios: Mapping[str, Scenario]) -> frozenset[str]:
+    """Names of cheap scenarios that show all that these show; each shows something that no other of them does."""
+    shown = {name: shown_by(scenario) for name, scenario in scenarios.items()}
+    cost = {name: gpu_minutes(scenario) for name, scenario in scenarios.items()}
+    chosen: set[str] = set()
+    left = set().union(*shown.values())
+    while left:
+        best = max(shown, key=lambda name: (len(shown[name] & left) / cost[name], name))
+        chosen.add(best)
+        left -= shown[best]
+    for name in sorted(chosen, key=lambda name: (-cost[name], name)):
+        others = set().union(*(shown[other] for other in chosen - {name}))
+        if shown[name] <= others:
+            chosen.remove(name)
+    return frozenset(chosen)
