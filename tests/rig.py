@@ -127,6 +127,16 @@ def scenario_with(tmp_path: Path, base: str, *events: str) -> Scenario:
     return load_scenario(path)
 
 
+def pair(base: str) -> Scenario:
+    """A shipped scenario cut down to its first two GPUs, where more of them would prove nothing."""
+    return _first_gpus(load_scenario(base), 2)
+
+
+def three(base: str) -> Scenario:
+    """As `pair`, with a third GPU."""
+    return _first_gpus(load_scenario(base), 3)
+
+
 def pair_with(tmp_path: Path, base: str, *events: str) -> Scenario:
     """As `scenario_with`, cut down to the first two GPUs: what happens to one and not to the other is seen on two."""
     return _first_gpus(scenario_with(tmp_path, base, *events), 2)

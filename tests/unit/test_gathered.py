@@ -40,6 +40,17 @@ def test_the_cases_are_no_fixture() -> None:
     assert list(inspect.signature(rule).parameters) == ["repository"]
 
 
+def test_a_case_may_be_several_arguments() -> None:
+    seen = []
+
+    @for_each(("number", "word"), [(1, "a"), (2, "b")])
+    def rule(number: int, word: str) -> None:
+        seen.append(f"{number}{word}")
+
+    rule()
+    assert seen == ["1a", "2b"]
+
+
 def test_a_rule_without_cases_fails() -> None:
     @for_each("number", [])
     def rule(number: int) -> None: ...

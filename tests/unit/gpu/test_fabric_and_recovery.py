@@ -7,7 +7,7 @@ import pynvml
 import pytest
 from tests.gpu_rounds import rounds_of
 from tests.one_shot import look_at
-from tests.rig import rig, scenario_with
+from tests.rig import pair_with, rig, scenario_with
 
 from gpu_triage.alerting.rule_source import read_macros
 from gpu_triage.errors import DocumentError
@@ -69,7 +69,7 @@ def test_a_driver_without_the_summary_still_tells_the_state() -> None:
 )
 def test_a_fabric_that_is_not_well_says_so(tmp_path: Path, state: int, health: int, reading: FabricReading) -> None:
     event = f'at = "10s"\ngpu = 0\neffect = {{ kind = "fabric", state = {state}, health = {health} }}'
-    with rounds_of(scenario_with(tmp_path, "h100-8", event)) as rounds:
+    with rounds_of(pair_with(tmp_path, "h100-8", event)) as rounds:
         assert read_fabric(rounds.at(5)) == FabricReading(state=3, health=1)
         assert read_fabric(rounds.at(15)) == reading
         assert read_fabric(rounds.at(15, gpu=1)) == FabricReading(state=3, health=1)
@@ -128,7 +128,7 @@ def test_the_mask_tells_the_faults_that_the_driver_knows_of(
 def test_a_fabric_over_several_hosts_has_a_name_and_a_clique(tmp_path: Path) -> None:
     cluster = "ea1ae1c3-7d0f-4b5e-9d3a-5f4c2b1a0987"
     event = f'at = "10s"\ngpu = 0\neffect = {{ kind = "fabric", cluster_uuid = "{cluster}", clique = 32766 }}'
-    with rig(scenario_with(tmp_path, "h100-8", event)) as running:
+    with rig(pair_with(tmp_path, "h100-8", event)) as running:
         running.run_to(5)
         assert running.series("gpu_fabric_info") == []
         running.run_to(75)
@@ -138,7 +138,7 @@ def test_a_fabric_over_several_hosts_has_a_name_and_a_clique(tmp_path: Path) -> 
 
 def test_faults_are_shown_while_they_are_there(tmp_path: Path) -> None:
     event = 'at = "10s"\ngpu = 0\neffect = { kind = "fabric", faults = ["route_recovery"], configuration = 6 }'
-    report = look_at(scenario_with(tmp_path, "h100-8", event), 80.0)
+    report = look_at(pair_with(tmp_path, "h100-8", event), 80.0)
     assert [finding.measured for finding in report.findings if finding.check.code == "fabric.degraded"] == [
         "the driver reports: route recovery, configuration: incompatible GPU firmware"
     ]
@@ -169,7 +169,7 @@ def test_drivers_before_the_action_have_none_and_no_error() -> None:
 
 def test_a_fabric_call_that_fails_is_counted_and_costs_the_fabric_alone(tmp_path: Path) -> None:
     fault = 'kind = "error", function = "nvmlDeviceGetGpuFabricInfoV", code = "UNKNOWN"'
-    with rig(scenario_with(tmp_path, "h100-8", f"at = 0\ngpu = 0\neffect = {{ {fault} }}")) as running:
+    with rig(pair_with(tmp_path, "h100-8", f"at = 0\ngpu = 0\neffect = {{ {fault} }}")) as running:
         running.run(5)
         assert running.series("gpu_fabric_state", gpu="0") == []
         assert running.value("gpu_fabric_state", gpu="1") == 3

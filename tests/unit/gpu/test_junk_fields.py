@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.faults.library import Call, FaultyLibrary
 from tests.nvml_bench import says
-from tests.rig import Rig
+from tests.rig import Rig, pair
 
 from gpu_triage.config import Config
 from gpu_triage.gpu.memory import read_device_memory
 from gpu_triage.gpu.nvlink import NvlinkReader
 from gpu_triage.gpu.power import PowerReader
-from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
+from gpu_triage.simulator import VirtualClock, simulated_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,7 @@ def errors(running: Rig) -> set[str]:
 @pytest.mark.parametrize(("member", "value"), JUNK)
 def test_junk_in_every_field_costs_no_collector(member: str, value: float) -> None:
     clock = VirtualClock()
-    with simulated_machine(load_scenario("h100-8"), clock=clock) as simulated:
+    with simulated_machine(pair("h100-8"), clock=clock, when_looked_at=True) as simulated:
         library = FaultyLibrary(simulated.machine.nvml)
         running = Rig(simulated, clock, Config(), dataclasses.replace(simulated.machine, nvml=library))
         running.run(6)

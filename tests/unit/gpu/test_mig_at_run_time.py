@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.mig_layouts import cut, seven
-from tests.rig import rig, scenario_with
+from tests.rig import pair_with, rig, scenario_with
 
 from gpu_triage.simulator import load_scenario
 from gpu_triage.simulator.scenario_file import SCENARIOS
@@ -60,7 +60,7 @@ def test_reconfiguration_shows_the_new_instances_and_drops_the_old_within_a_roun
 
 
 def test_mig_switched_on_and_off_moves_what_can_be_told_and_no_counter_goes_back(tmp_path: Path) -> None:
-    with rig(scenario_with(tmp_path, "h100-8", seven("20s", until="100s"))) as running:
+    with rig(pair_with(tmp_path, "h100-8", seven("20s", until="100s"))) as running:
         running.run_to(19)
         busy = running.value("gpu_busy_seconds_total", gpu="0")
         assert busy is not None

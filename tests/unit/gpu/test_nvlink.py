@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.gpu_rounds import rounds_of
 from tests.mig_layouts import seven
-from tests.rig import rig, scenario_with
+from tests.rig import pair, pair_with, rig
 
 from gpu_triage.gpu.nvlink import LINK_COUNT_FIELD, STATE_FIELD, LinkReading, NvlinkReader, NvlinkReading, render
 from gpu_triage.simulator import load_scenario
@@ -77,7 +77,7 @@ def test_what_a_link_does_not_tell_has_no_sample() -> None:
 
 
 def test_all_links_of_a_board_with_switches_are_up_and_count() -> None:
-    with rounds_of("h100-8") as rounds:
+    with rounds_of(pair("h100-8")) as rounds:
         reader = NvlinkReader()
         before = reader.read(rounds.at(10))
         round_ = rounds.at(20)
@@ -96,7 +96,7 @@ def test_all_links_of_a_board_with_switches_are_up_and_count() -> None:
 def test_more_fields_than_one_call_takes_are_asked_for_in_several() -> None:
     fields = [(field, link) for field in (138, 139, 161, 162, 163, 164, 165) for link in range(18)]
     assert len([*fields, 74, 82, 94]) > 128
-    with rounds_of("h100-8") as rounds:
+    with rounds_of(pair("h100-8")) as rounds:
         inquiry = rounds.at(1).inquiry
         assert set(inquiry.fields([*fields, 74, 82, 94])) == {*fields, 74, 82, 94}
         assert inquiry.answered == 2
@@ -112,7 +112,7 @@ def test_cards_without_nvlink_have_no_links_and_no_errors() -> None:
 
 @pytest.mark.parametrize(("state", "is_up"), [(0, False), (2, True), (3, False)])
 def test_a_link_is_up_while_active_or_asleep(tmp_path: Path, state: int, is_up: bool) -> None:  # noqa: FBT001 - a table
-    with rounds_of(scenario_with(tmp_path, "h100-8", down([3], "10s", state=state))) as rounds:
+    with rounds_of(pair_with(tmp_path, "h100-8", down([3], "10s", state=state))) as rounds:
         reader = NvlinkReader()
         assert reader.read(rounds.at(5)).links[3].is_up is True
         links = reader.read(rounds.at(15)).links
@@ -120,7 +120,7 @@ def test_a_link_is_up_while_active_or_asleep(tmp_path: Path, state: int, is_up: 
 
 
 def test_a_link_that_goes_down_stays_in_sight_and_counts_on_when_it_is_back(tmp_path: Path) -> None:
-    with rounds_of(scenario_with(tmp_path, "h100-8", down([3], "10s", "30s"))) as rounds:
+    with rounds_of(pair_with(tmp_path, "h100-8", down([3], "10s", "30s"))) as rounds:
         reader = NvlinkReader()
         states, sent = [], []
         for second in (5, 15, 25, 35):
@@ -132,12 +132,12 @@ def test_a_link_that_goes_down_stays_in_sight_and_counts_on_when_it_is_back(tmp_
 
 
 def test_a_link_that_broke_before_the_start_shows_because_it_once_carried_traffic(tmp_path: Path) -> None:
-    with rounds_of(scenario_with(tmp_path, "h100-8", down([3], "0s"))) as rounds:
+    with rounds_of(pair_with(tmp_path, "h100-8", down([3], "0s"))) as rounds:
         assert NvlinkReader().read(rounds.at(5)).links[3].is_up is False
 
 
 def test_a_link_that_never_carried_anything_shows_if_the_driver_names_its_far_end(tmp_path: Path) -> None:
-    scenario = scenario_with(tmp_path, "h100-8", down([3], "0s"))
+    scenario = pair_with(tmp_path, "h100-8", down([3], "0s"))
     just_booted = replace(scenario, gpus=tuple(replace(gpu, powered_seconds=0) for gpu in scenario.gpus))
     with rounds_of(just_booted) as rounds:
         reading = NvlinkReader().read(rounds.at(0))
@@ -171,7 +171,7 @@ def test_errors_count_by_link_and_type(tmp_path: Path) -> None:
     effect = (
         'kind = "nvlink_errors", links = [7], replay_per_hour = 3600, recovery_per_hour = 720, crc_per_hour = 36000'
     )
-    with rounds_of(scenario_with(tmp_path, "h100-8", f'at = "10s"\ngpu = 0\neffect = {{ {effect} }}')) as rounds:
+    with rounds_of(pair_with(tmp_path, "h100-8", f'at = "10s"\ngpu = 0\neffect = {{ {effect} }}')) as rounds:
         links = NvlinkReader().read(rounds.at(20)).links
         assert links[7].errors == {"replay": 10, "recovery": 2, "crc": 100}
         assert links[8].errors == {"replay": 0, "recovery": 0, "crc": 0}
@@ -179,7 +179,7 @@ def test_errors_count_by_link_and_type(tmp_path: Path) -> None:
 
 def test_counters_of_the_fifth_generation_take_the_place_of_those_it_lacks(tmp_path: Path) -> None:
     effect = 'kind = "nvlink_errors", links = [7], replay_per_hour = 3600, recovery_per_hour = 720'
-    fourth = scenario_with(tmp_path, "h100-8", f'at = "10s"\ngpu = 0\neffect = {{ {effect} }}')
+    fourth = pair_with(tmp_path, "h100-8", f'at = "10s"\ngpu = 0\neffect = {{ {effect} }}')
     fifth = replace(fourth, gpus=tuple(replace(gpu, model=replace(gpu.model, nvlink_version=5)) for gpu in fourth.gpus))
     with rounds_of(fifth) as rounds:
         round_ = rounds.at(20)
@@ -191,7 +191,7 @@ def test_counters_of_the_fifth_generation_take_the_place_of_those_it_lacks(tmp_p
 
 
 def test_a_counter_keeps_to_its_source_while_another_comes_and_goes() -> None:
-    with rounds_of("h100-8") as rounds:
+    with rounds_of(pair("h100-8")) as rounds:
         reader = NvlinkReader()
         before = reader.read(rounds.at(5)).links[0]
         round_ = rounds.at(10)
@@ -205,7 +205,7 @@ def test_a_counter_keeps_to_its_source_while_another_comes_and_goes() -> None:
 def test_a_failing_call_costs_the_links_for_that_time_only_and_is_counted(tmp_path: Path) -> None:
     fault = 'kind = "error", function = "nvmlDeviceGetFieldValues", code = "UNKNOWN"'
     event = f'at = "20s"\nuntil = "40s"\ngpu = 0\neffect = {{ {fault} }}'
-    with rig(scenario_with(tmp_path, "h100-8", event)) as running:
+    with rig(pair_with(tmp_path, "h100-8", event)) as running:
         running.run_to(15)
         assert running.value("gpu_nvlink_links_up", gpu="0") == 18
         running.run_to(38)
@@ -217,7 +217,7 @@ def test_a_failing_call_costs_the_links_for_that_time_only_and_is_counted(tmp_pa
 
 
 def test_a_total_neither_falls_nor_leaps_while_one_of_its_links_is_silent() -> None:
-    with rounds_of("h100-8") as rounds:
+    with rounds_of(pair("h100-8")) as rounds:
         reader = NvlinkReader()
         totals = []
         for second in (5, 10, 15):
@@ -309,18 +309,18 @@ def test_no_total_goes_back_whatever_links_and_counts_a_driver_answers(
 
 def test_only_links_that_are_down_or_have_errors_are_shown_one_by_one(tmp_path: Path) -> None:
     errors = 'at = "10s"\ngpu = 1\neffect = { kind = "nvlink_errors", links = [7], crc_per_hour = 3600 }'
-    with rig(scenario_with(tmp_path, "h100-8", down([3], "10s"), errors)) as running:
+    with rig(pair_with(tmp_path, "h100-8", down([3], "10s"), errors)) as running:
         running.run_to(30)
         assert [(labels["gpu"], labels["link"]) for labels, _ in running.series("gpu_nvlink_up")] == [("0", "3")]
         shown = [(labels["gpu"], labels["link"]) for labels, _ in running.series("gpu_nvlink_link_errors_total")]
         assert shown == [("1", "7")]
         assert running.series("gpu_nvlink_link_transmit_bytes_total") == []
-        assert [value for _, value in running.series("gpu_nvlink_links")] == [18.0] * 8
-        assert [value for _, value in running.series("gpu_nvlink_links_up")] == [17.0] + [18.0] * 7
+        assert [value for _, value in running.series("gpu_nvlink_links")] == [18.0] * 2
+        assert [value for _, value in running.series("gpu_nvlink_links_up")] == [17.0, 18.0]
 
 
 def test_links_of_a_gpu_that_mig_splits_are_unknown_and_return_with_the_whole_gpu(tmp_path: Path) -> None:
-    with rig(scenario_with(tmp_path, "h100-8", seven("20s", until="100s"))) as running:
+    with rig(pair_with(tmp_path, "h100-8", seven("20s", until="100s"))) as running:
         running.run_to(19)
         assert running.value("gpu_nvlink_links_up", gpu="0") == 18
         sent = running.value("gpu_nvlink_transmit_bytes_total", gpu="0") or 0
@@ -338,7 +338,7 @@ def test_links_of_a_gpu_that_mig_splits_are_unknown_and_return_with_the_whole_gp
 
 
 def test_a_driver_that_says_nothing_of_links_has_not_lost_them() -> None:
-    with rounds_of("h100-8") as rounds:
+    with rounds_of(pair("h100-8")) as rounds:
         reader = NvlinkReader()
         assert reader.read(rounds.at(5)).reported
         round_ = rounds.at(10)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.rig import rig, scenario_with
+from tests.rig import pair_with, rig, scenario_with
 
 from gpu_triage.errors import HostReadFailed, ScenarioError
 from gpu_triage.host.nfs import (
@@ -218,7 +218,7 @@ def test_rendering() -> None:
 
 def test_a_server_that_slows_down_shows_in_the_latency_of_its_mount(tmp_path: Path) -> None:
     slow = 'effect = { kind = "nfs", mount = "/mnt/datasets", reads_per_second = 100, read_seconds = 0.5 }'
-    with rig(scenario_with(tmp_path, "h100-8", f'at = "1m"\n{slow}')) as host:
+    with rig(pair_with(tmp_path, "h100-8", f'at = "1m"\n{slow}')) as host:
         latencies = []
         for until in (60, 120):
             host.run_to(until - 50)

@@ -69,7 +69,7 @@ def restarted(running: Rig, config: Config | None = None) -> Rig:
     return again
 
 
-COARSE = Config(sample_fast_seconds=30.0, sample_medium_seconds=30.0)
+COARSE = Config(sample_fast_seconds=60.0, sample_medium_seconds=60.0)
 
 
 def test_pages_tickets_losses_and_memory_errors_are_noted_and_programs_are_not(tmp_path: Path) -> None:

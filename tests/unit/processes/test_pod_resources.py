@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.kubelet import Claim, Held, kubelet, response
-from tests.rig import Rig
+from tests.rig import Rig, three
 
 from gpu_triage.config import Config
 from gpu_triage.errors import ConfigError, HostReadFailed
@@ -20,7 +20,7 @@ from gpu_triage.machine import Blocked, Moment, Workload, dra_name
 from gpu_triage.processes import pods as pod_resources
 from gpu_triage.processes.pods import PodDirectory, parse_holders, wire_fields
 from gpu_triage.processes.workloads import NO_WORKLOAD, in_common
-from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
+from gpu_triage.simulator import VirtualClock, simulated_machine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -221,7 +221,7 @@ def running(clock: VirtualClock) -> Iterator[tuple[Rig, Kubelet]]:
     asked = Kubelet(
         Held(*TRAINER, (GPU,)), Held("a", "n", "c", (f"{OTHER}::0",)), Held("b", "n", "c", (f"{OTHER}::1",))
     )
-    with simulated_machine(load_scenario("h100-8"), clock=clock) as simulated:
+    with simulated_machine(three("h100-8"), clock=clock, when_looked_at=True) as simulated:
         simulated.machine = dataclasses.replace(simulated.machine, pods=PodDirectory(asked, 15.0))
         yield Rig(simulated, clock, config), asked
 
@@ -258,7 +258,7 @@ def test_a_kubelet_that_fails_costs_the_names_and_is_counted(running: tuple[Rig,
     assert pod_of(rig, "0") == {TRAINER}
     rig.run(20)
     assert pod_of(rig, "0") == {NO_WORKLOAD}
-    assert len(rig.series("gpu_process_info")) == 64
+    assert len(rig.series("gpu_process_info")) == 24
     assert rig.value("gpu_exporter_collector_success", collector="pod_names") == 0
     assert (rig.value("gpu_exporter_errors_total", collector="pod_names", error="unavailable") or 0) >= 5
     assert rig.value("gpu_exporter_collector_success", collector="host_cpu") == 1
@@ -274,5 +274,5 @@ def test_a_kubelet_that_hangs_holds_up_no_gpu(running: tuple[Rig, Kubelet], cloc
     asked.answer = hang
     rig.run(40)
     assert pod_of(rig, "0") == {NO_WORKLOAD}
-    assert len(rig.series("gpu_process_info")) == 64
-    assert [value for _, value in rig.series("gpu_up")] == [1.0] * 8
+    assert len(rig.series("gpu_process_info")) == 24
+    assert [value for _, value in rig.series("gpu_up")] == [1.0] * 3

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.rig import Rig, pair_with, rig, scenario_with
+from tests.rig import Rig, pair, pair_with, rig, three_with
 
 from gpu_triage.config import Config
 from gpu_triage.incidents import metrics as incidents
@@ -33,9 +33,9 @@ def readings_of(running: Rig, gpu: str) -> set[str]:
 
 
 def test_healthy_host_has_no_error_and_every_gpu_up() -> None:
-    with rig(load_scenario("h100-8")) as running:
+    with rig(pair("h100-8")) as running:
         running.run(70)
-        assert [value for _, value in running.series("gpu_up")] == [1.0] * 8
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 2
         assert running.series("gpu_error_info") == []
         assert running.series("gpu_exporter_errors_total") == []
         assert running.series("gpu_exporter_collector_success") != []
@@ -156,26 +156,26 @@ def test_a_gpu_that_leaves_is_missing_and_the_count_says_so(tmp_path: Path) -> N
 
 
 def test_indices_that_move_do_not_mix_gpus_up(tmp_path: Path) -> None:
-    scenario = scenario_with(tmp_path, "h100-8", 'at = "20s"\ngpu = 0\neffect = { kind = "removed" }')
+    scenario = three_with(tmp_path, "h100-8", 'at = "20s"\ngpu = 0\neffect = { kind = "removed" }')
     with rig(scenario) as running:
         running.run_to(10)
         uuids = {labels["gpu"]: labels["uuid"] for labels, _ in running.series("gpu_up")}
         running.run_to(90)
         up = {labels["uuid"]: (labels["gpu"], value) for labels, value in running.series("gpu_up")}
         assert up[uuids["0"]] == ("0", 0.0)
-        assert [up[uuids[str(was)]] for was in range(1, 8)] == [(str(was - 1), 1.0) for was in range(1, 8)]
+        assert [up[uuids[str(was)]] for was in range(1, 3)] == [(str(was - 1), 1.0) for was in range(1, 3)]
         names = [labels for labels, _ in running.series("gpu_power_watts")]
-        assert sorted(labels["gpu"] for labels in names) == [str(i) for i in range(7)]
+        assert sorted(labels["gpu"] for labels in names) == [str(i) for i in range(2)]
 
 
 def test_a_denied_handle_is_a_gpu_that_is_not_up(tmp_path: Path) -> None:
-    scenario = scenario_with(tmp_path, "h100-8", 'at = "0s"\ngpu = 3\neffect = { kind = "denied" }')
+    scenario = three_with(tmp_path, "h100-8", 'at = "0s"\ngpu = 1\neffect = { kind = "denied" }')
     with rig(scenario) as running:
         running.run(10)
-        assert running.value("gpu_devices", source="nvml") == 8
-        assert running.value("gpu_up", gpu="3") == 0
-        assert running.error_of("3") == "no_permission"
-        assert len([value for _, value in running.series("gpu_up") if value == 1]) == 7
+        assert running.value("gpu_devices", source="nvml") == 3
+        assert running.value("gpu_up", gpu="1") == 0
+        assert running.error_of("1") == "no_permission"
+        assert len([value for _, value in running.series("gpu_up") if value == 1]) == 2
 
 
 @pytest.mark.parametrize(
@@ -187,55 +187,55 @@ def test_a_denied_handle_is_a_gpu_that_is_not_up(tmp_path: Path) -> None:
     ],
 )
 def test_a_driver_that_appears_later_is_used_without_a_restart(tmp_path: Path, effect: str, reason: str) -> None:
-    scenario = scenario_with(tmp_path, "h100-8", f'at = "0s"\nuntil = "30s"\neffect = {effect}')
+    scenario = pair_with(tmp_path, "h100-8", f'at = "0s"\nuntil = "30s"\neffect = {effect}')
     with rig(scenario) as running:
         running.run_to(10)
         assert running.value("gpu_driver_up") == 0
         assert running.series("gpu_driver_error_info")[0][0]["error"] == reason
         assert running.value("gpu_devices", source="nvml") is None
-        assert running.value("gpu_devices", source="pci") == 8
+        assert running.value("gpu_devices", source="pci") == 2
         assert {v for _, v in running.series("gpu_exporter_collector_success", collector="power")} == {0.0}
         running.run_to(100)
         assert running.value("gpu_driver_up") == 1
         assert running.series("gpu_driver_error_info") == []
-        assert [value for _, value in running.series("gpu_up")] == [1.0] * 8
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 2
 
 
 def test_a_power_call_that_fails_costs_power_alone(tmp_path: Path) -> None:
     events = [
-        f'at = "20s"\ngpu = 4\neffect = {{ kind = "error", function = "{function}", code = "UNKNOWN" }}'
+        f'at = "20s"\ngpu = 1\neffect = {{ kind = "error", function = "{function}", code = "UNKNOWN" }}'
         for function in ("nvmlDeviceGetPowerUsage", "nvmlDeviceGetFieldValues")
     ]
-    with rig(scenario_with(tmp_path, "h100-8", *events)) as running:
+    with rig(pair_with(tmp_path, "h100-8", *events)) as running:
         running.run_to(30)
-        assert running.value("gpu_power_watts", gpu="4") is None
-        assert running.value("gpu_power_limit_watts", gpu="4") is not None
-        assert running.value("gpu_energy_joules_total", gpu="4") is not None
-        assert running.value("gpu_sm_utilization_ratio", gpu="4") is not None
-        assert running.value("gpu_up", gpu="4") == 1
-        assert running.value("gpu_power_watts", gpu="5") is not None
+        assert running.value("gpu_power_watts", gpu="1") is None
+        assert running.value("gpu_power_limit_watts", gpu="1") is not None
+        assert running.value("gpu_energy_joules_total", gpu="1") is not None
+        assert running.value("gpu_sm_utilization_ratio", gpu="1") is not None
+        assert running.value("gpu_up", gpu="1") == 1
+        assert running.value("gpu_power_watts", gpu="0") is not None
         assert (running.value("gpu_exporter_errors_total", collector="power", error="unknown") or 0) > 0
 
 
 def test_a_call_the_driver_lacks_is_absent_and_no_error(tmp_path: Path) -> None:
     event = 'at = "0s"\neffect = { kind = "missing_function", function = "nvmlDeviceGetMarginTemperature" }'
-    with rig(scenario_with(tmp_path, "h100-8", event)) as running:
+    with rig(pair_with(tmp_path, "h100-8", event)) as running:
         running.run(10)
         assert running.series("gpu_temperature_margin_celsius") == []
-        assert len(running.series("gpu_temperature_celsius", sensor="gpu")) == 8
+        assert len(running.series("gpu_temperature_celsius", sensor="gpu")) == 2
         assert running.series("gpu_exporter_errors_total") == []
 
 
 def test_processes_that_end_leave_no_series_behind(tmp_path: Path) -> None:
-    pids = [41000 + 100 * gpu + worker for gpu in range(8) for worker in range(4)]
+    pids = [41000 + 100 * gpu + worker for gpu in range(2) for worker in range(4)]
     event = f'at = "20s"\neffect = {{ kind = "kill", pids = {pids} }}'
-    with rig(scenario_with(tmp_path, "h100-8", event)) as running:
+    with rig(pair_with(tmp_path, "h100-8", event)) as running:
         running.run_to(19)
-        assert len(running.series("gpu_process_info")) == 64
+        assert len(running.series("gpu_process_info")) == 16
         running.run_to(30)
         left = {labels["pid"] for labels, _ in running.series("gpu_process_info")}
         assert left.isdisjoint(map(str, pids))
-        assert len(left) == 32
+        assert len(left) == 8
         assert running.series("gpu_exporter_errors_total") == []
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.one_shot import finding, look_at
-from tests.rig import Rig, rig, scenario_with, three_with
+from tests.rig import Rig, pair, rig, scenario_with, three_with
 
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.findings.table import Area, Severity
@@ -201,7 +201,7 @@ def refusing(clock: VirtualClock, refused: list[bool], prefix: str) -> LaneMaker
 def test_gpus_that_lack_a_thread_are_not_called_sick_and_are_read_as_soon_as_they_have_one(*, at_start: bool) -> None:
     clock = VirtualClock()
     refused: list[bool] = []
-    with simulated_machine(load_scenario("h100-8"), clock=clock) as simulated:
+    with simulated_machine(pair("h100-8"), clock=clock, when_looked_at=True) as simulated:
         running = Rig(simulated, clock, Config(), make_lane=refusing(clock, refused, "gpu-"))
         if not at_start:
             running.run(10)
@@ -215,21 +215,21 @@ def test_gpus_that_lack_a_thread_are_not_called_sick_and_are_read_as_soon_as_the
         assert "no thread can be started" in (running.sampler.trouble or "")
         refused.clear()
         running.run(15)
-        assert [value for _, value in running.series("gpu_up")] == [1.0] * 8
-        assert len(running.series("gpu_power_watts")) == 8
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 2
+        assert len(running.series("gpu_power_watts")) == 2
         assert running.sampler.trouble is None
 
 
 def test_every_gpu_that_lacks_a_thread_counts() -> None:
     clock = VirtualClock()
     refused: list[bool] = []
-    with simulated_machine(load_scenario("h100-8"), clock=clock) as simulated:
+    with simulated_machine(pair("h100-8"), clock=clock, when_looked_at=True) as simulated:
         running = Rig(simulated, clock, Config(), make_lane=refusing(clock, refused, "gpu-"))
         running.run(10)
         refused.append(True)
         running.sampler.step()
         running.run(0)
-        assert running.value("gpu_exporter_errors_total", collector="exporter", error="no_thread") == 8
+        assert running.value("gpu_exporter_errors_total", collector="exporter", error="no_thread") == 2
 
 
 def test_a_lane_of_the_host_that_lacks_a_thread_reads_as_soon_as_it_has_one() -> None:

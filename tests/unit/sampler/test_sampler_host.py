@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.rig import Rig, rig
+from tests.rig import Rig, pair, rig
 from tests.watched_paths import watched
 
 from gpu_triage.config import Config
@@ -49,7 +49,7 @@ class Adapter:
 def running() -> Iterator[tuple[Rig, Adapter]]:
     clock = VirtualClock()
     adapter = Adapter(clock)
-    with simulated_machine(load_scenario("h100-8"), clock=clock) as simulated:
+    with simulated_machine(pair("h100-8"), clock=clock) as simulated:
         machine = dataclasses.replace(simulated.machine, sysfs=watched(simulated.machine.sysfs, adapter.opened))
         yield Rig(simulated, clock, Config(metrics_profile="full"), machine), adapter
 
