@@ -21,6 +21,9 @@ SITE := $(SITE_VENV)/.stamp
 GRAFANA_LIBRARIES := build/pictures/node_modules/.stamp
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-input
 REGENERATE := $(BIN)/pytest --quiet --regenerate
+
+# Tests start hundreds of processes: without compiled modules, each would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL_PACKAGE := $(INSTALL) --no-deps --no-build-isolation --editable .
 
 .PHONY: help
@@ -52,15 +55,29 @@ fleet: ## run several Prometheus servers, Alertmanagers or VictoriaMetrics with 
 # One more than there are cores: the tests of real servers wait most of the time, and nobody else would use it.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
-# Lint and types come first and alone: beside them, servers that are played faster than real time would miss their times.
+IN_PARALLEL := $(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
+
+# Lint and types come first: beside them, servers that are played faster than real time would miss their times.
 .PHONY: test
-test: ## every check: lint, types and all tests; sets up what is missing
+test: ## before each push, eight minutes: lint, types, and every test but for those of `make full`; sets up what is missing
 	@$(MAKE) --no-print-directory --jobs=2 servers $(DEV)
-	@$(MAKE) --no-print-directory lint types
-	$(BIN)/pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	@start=$$(date +%s); \
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint compiled && \
+	GPU_TRIAGE_TEST_SECONDS_BEFORE="lint and types: $$(($$(date +%s) - start)) s" \
+	    $(IN_PARALLEL) -m 'not full' $(PYTEST_ARGS)
+
+# Each worker would otherwise compile all of the tests for itself.
+.PHONY: compiled
+compiled: $(DEV)
+	@$(BIN)/pytest --collect-only --quiet -m 'not full' >/dev/null
+
+# Recordings are made anew: one that should have been made anew before, and was not, fails.
+.PHONY: full
+full: servers $(DEV) ## every test beyond `make test`, about half an hour: all scenarios and faults, stacks of servers, packages, the image
+	$(IN_PARALLEL) -m full --fresh $(PYTEST_ARGS)
 
 # Three runs of pytest, not three workers of one: each worker would collect all of the tests.
-QUICKLY := $(BIN)/pytest --quiet --exitfirst -m 'not slow'
+QUICKLY := $(BIN)/pytest --quiet --exitfirst -m 'not slow and not full'
 
 .PHONY: quick
 quick: $(DEV) ## before each commit, about a minute: lint, types, generated files and quick tests
@@ -102,7 +119,7 @@ test-pythons: $(DEV) ## the unit tests under every supported Python of this host
 
 .PHONY: long
 long: servers $(DEV) ## rules through a week of every healthy scenario, and every scenario at 5 s; about 40 minutes
-	$(BIN)/pytest tests/rules/test_week.py tests/rules/test_scenarios_often.py --long --numprocesses=logical --dist=worksteal \
+	$(BIN)/pytest tests/rules/test_week.py tests/rules/test_scenarios.py --long --numprocesses=logical --dist=worksteal \
 	    $(PYTEST_ARGS)
 
 # In this order: each reads what those before it write.

@@ -51,7 +51,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 SLOWEST_FIRST = (
     "e2e/test_rehearsal.py",
-    "rules/test_scenarios.py",
+    "e2e/test_alerting.py",
     "faults/",
     "dashboards/test_watched_scenarios.py",
     "fleet/test_live",
@@ -59,8 +59,10 @@ SLOWEST_FIRST = (
     "deploy/test_slurm_live.py",
     "e2e/",
     "rules/test_week.py",
+    "unit/sampler",
     "golden/",
     "bench/",
+    "rules/test_scenarios.py",
     "rules/",
 )
 """Files that take minutes, and folders of such, by how long they take.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -16,17 +16,19 @@ MOST_TOLD = 20
 
 
 def for_each(
-    name: str, cases: Cases[Case], *, ids: Callable[[Case], str] = str
+    names: str | tuple[str, ...], cases: Cases[Case], *, ids: Callable[[Case], str] = str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Makes a test of one case a test of all of them, as ``@for_each("file", FILES)``.
 
-    For texts that are read in a millisecond each. What takes long, or leaves something behind, is parametrized.
+    For what takes milliseconds each. What takes long, or leaves something behind, is parametrized.
 
     Args:
-        name: the test's argument that is a case.
+        names: the test's argument that is a case; several where a case is a tuple.
         cases: all of them, or what finds them when the test runs.
         ids: what to call a case.
     """
+
+    own = (names,) if isinstance(names, str) else names
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @wraps(test)
@@ -35,7 +37,8 @@ def for_each(
             broken = []
             for case in found:
                 try:
-                    test(**{name: case}, **fixtures)
+                    values: Any = (case,) if isinstance(names, str) else case
+                    test(**dict(zip(own, values, strict=True)), **fixtures)
                 except AssertionError as error:
                     broken.append(f"{ids(case)}: {error}")
                 except Exception as error:
@@ -45,7 +48,7 @@ def for_each(
             assert found, "there is no case to try"
 
         signature = inspect.signature(test)
-        others = [each for each in signature.parameters.values() if each.name != name]
+        others = [each for each in signature.parameters.values() if each.name not in own]
         of_all.__signature__ = signature.replace(parameters=others)  # type: ignore[attr-defined]  # pytest reads it
         return of_all
 

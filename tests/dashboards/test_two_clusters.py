@@ -12,6 +12,7 @@ from tests.conftest import RequiresTool
 from tests.dashboards.fleet import record_fleet, with_two_clusters
 from tests.dashboards.grafana import FILES, Target, all_targets, read, substitute
 from tests.dashboards.store import Series, Store, serving
+from tests.gathered import for_each
 from tests.rules.cases import load_any
 
 pytestmark = pytest.mark.timeout(1800)  # the first test waits for the hosts to be recorded, beside whatever else runs
@@ -60,7 +61,7 @@ def answers(store: Store, target: Target, cluster: str) -> list[dict[Row, str]]:
     return [rows(store.at(expr, minute * 60)) for minute in MOMENTS]
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@for_each("target", TARGETS, ids=lambda target: target.name)
 def test_each_cluster_has_its_own_rows_and_one_can_be_chosen(clusters: Store, target: Target) -> None:
     without = answers(clusters, target, "")
     east, west = answers(clusters, target, "east"), answers(clusters, target, "west")
@@ -92,13 +93,10 @@ def test_the_readings_of_the_two_clusters_differ(clusters: Store) -> None:
     assert [unnamed("east", found) for found in east] != [unnamed("west", found) for found in west]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("file", "mark"),
-    [
-        pytest.param(file, mark, id=f"{file}: {mark['name']}")
-        for file in FILES
-        for mark in read(file)["annotations"].get("list", ())
-    ],
+    [(file, mark) for file in FILES for mark in read(file)["annotations"].get("list", ())],
+    ids=lambda case: f"{case[0]}: {case[1]['name']}",
 )
 def test_marks_of_one_cluster_are_not_shown_of_the_other(clusters: Store, file: str, mark: dict[str, str]) -> None:
     def marks(cluster: str) -> set[Row]:

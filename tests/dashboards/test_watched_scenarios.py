@@ -14,6 +14,7 @@ from dashboards.steps import COUNTED, SEEN, SICK, STEPS, TUNE, Step, alerts_of
 from tests.dashboards.fleet import expected_moments
 from tests.dashboards.grafana import FILES, Target, all_targets, column, find, read, substitute, text_of, words_of
 from tests.dashboards.store import Series, Store
+from tests.gathered import for_each
 from tests.rules.rulefile import alerts, read_rules, rule_files
 from tests.rules.verdict import wanted
 
@@ -29,7 +30,7 @@ ABSENT = {"cluster"}
 """Labels that the hosts of these scenarios do not have: test_two_clusters.py is about hosts that have them."""
 
 TARGETS = all_targets()
-of_each_table = pytest.mark.parametrize(
+of_each_table = for_each(
     "panel",
     {target.panel["id"]: target.panel for target in TARGETS if target.panel["type"] == "table"}.values(),
     ids=lambda panel: panel["title"],
@@ -44,7 +45,7 @@ def answer(store: Store, target: Target) -> list[Series]:
     return [series for minute in MOMENTS for series in store.at(expr, minute * 60)]
 
 
-@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+@for_each("target", TARGETS, ids=lambda target: target.name)
 def test_a_query_finds_data_in_some_scenario_with_the_labels_that_its_panel_shows(store: Store, target: Target) -> None:
     found = answer(store, target)
     assert found, "no scenario shows anything here"
@@ -83,7 +84,7 @@ def _labels(found: Iterable[Series]) -> frozenset[str]:
     return frozenset(label for series in found for label in series.labels)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "panel",
     {
         target.panel["id"]: target.panel
@@ -104,13 +105,10 @@ def test_a_timeline_has_a_word_for_every_value(store: Store, panel: Mapping[str,
     assert seen - named == set()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("file", "annotation"),
-    [
-        pytest.param(file, annotation, id=f"{file}: {annotation['name']}")
-        for file in FILES
-        for annotation in read(file)["annotations"].get("list", ())
-    ],
+    [(file, annotation) for file in FILES for annotation in read(file)["annotations"].get("list", ())],
+    ids=lambda case: f"{case[0]}: {case[1]['name']}",
 )
 def test_a_mark_appears_in_some_scenario_with_the_labels_of_its_title(
     store: Store, file: str, annotation: Mapping[str, Any]
@@ -130,10 +128,8 @@ SEVERITIES = {
     for name in {rule.name for rule in alerts(read_rules(rule_files()))}
 }
 
-EXPECTED = expected_moments()
-every_moment = pytest.mark.parametrize(
-    ("instance", "expectation"),
-    [pytest.param(name, each, id=f"{name} at {each.at // 60}m") for name, each in EXPECTED],
+every_moment = for_each(
+    ("instance", "expectation"), expected_moments, ids=lambda moment: f"{moment[0]} at {moment[1].at // 60}m"
 )
 
 

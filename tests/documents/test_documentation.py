@@ -27,9 +27,8 @@ def _prose(repository: Path) -> list[Path]:
     ]
 
 
-@for_each("generated", build.pages, ids=lambda generated: generated[0].name)
-def test_a_generated_page_is_up_to_date(generated: tuple[Path, str]) -> None:
-    page, text = generated
+@for_each(("page", "text"), build.pages, ids=lambda generated: generated[0].name)
+def test_a_generated_page_is_up_to_date(page: Path, text: str) -> None:
     assert page.read_text(encoding="utf-8") == text, f"{page.name}: run `make regenerate`"
 
 

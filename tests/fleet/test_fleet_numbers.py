@@ -15,6 +15,7 @@ from tests.conftest import RequiresTool
 from tests.dashboards.grafana import all_targets, substitute
 from tests.dashboards.store import Series, Store, serving
 from tests.fleet.sharded import MINUTES, only, record, victoria_metrics
+from tests.gathered import for_each
 
 from gpu_triage.fleet.query import Selection, queries
 from gpu_triage.fleet.review import daily_queries, host_query, offender_query
@@ -107,12 +108,12 @@ def between(one: Store, other: Store, query: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("name", [*GLOBAL, *COMMANDS])
+@for_each("name", [*GLOBAL, *COMMANDS])
 def test_the_server_above_the_shards_answers_as_one_server_would(stores: Stores, name: str) -> None:
     assert between(stores.single, stores.above, (GLOBAL | COMMANDS)[name]) == []
 
 
-@pytest.mark.parametrize("name", [*DASHBOARDS, *COMMANDS])
+@for_each("name", [*DASHBOARDS, *COMMANDS])
 def test_victoria_metrics_answers_as_prometheus_would(stores: Stores, name: str) -> None:
     found = between(stores.single, stores.victoria, (DASHBOARDS | COMMANDS)[name])
     if name in COUNTED_OTHERWISE:

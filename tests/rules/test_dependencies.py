@@ -43,10 +43,9 @@ def test_no_group_reads_another_one_but_for_the_windows_that_are_listed() -> Non
     assert {(rule.group, metric) for rule, metric, _ in readings()} == set(ALLOWED)
 
 
-@for_each("allowed", ALLOWED)
-def test_what_is_read_of_another_group_is_a_window_or_goes_with_one(allowed: tuple[str, str]) -> None:
+@for_each(("group", "metric"), ALLOWED)
+def test_what_is_read_of_another_group_is_a_window_or_goes_with_one(group: str, metric: str) -> None:
     """`x offset 2h` asks how it was at the begin of a window that the same rule reads."""
-    group, metric = allowed
     for rule in (rule for rule, read, ranged in readings() if (rule.group, read, ranged) == (group, metric, False)):
         assert f"{metric} offset" in rule.expr
         assert (rule, metric, True) in readings()
