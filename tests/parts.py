@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+
+Value = TypeVar("Value")
 
 TESTS = Path(__file__).parent
 
@@ -50,6 +52,11 @@ FRESH_SINCE = "GPU_TRIAGE_TEST_RECORDED_SINCE"
 
 SECONDS_BEFORE = "GPU_TRIAGE_TEST_SECONDS_BEFORE"
 """What the Makefile did before pytest, and for how long, for the last lines."""
+
+
+def some(values: Iterable[Value], usual: Container[Value]) -> list[Any]:
+    """Parameters of a test: `make test` runs the usual ones, and `make full` all others."""
+    return [pytest.param(value, marks=() if value in usual else pytest.mark.full) for value in values]
 
 
 def full_part(path: Path) -> str | None:

@@ -17,6 +17,7 @@ from tests.faults.row import Row, Seen, agrees
 from tests.faults.rows import BRIEF, ROWS
 from tests.faults.rows_calls import ONE_CALL, ONE_CODE
 from tests.faults.rows_driver import COUNT, HANDLE, INIT
+from tests.parts import some
 
 BY_KEY = {row.key: row for row in ROWS}
 
@@ -44,7 +45,7 @@ def seen_of(row: Row) -> Seen:
     return together(SHARED.index(row) // TOGETHER)[row.key] if row.shared else alone(row.key)
 
 
-@pytest.mark.parametrize("key", [pytest.param(row.key, marks=() if row in BRIEF else pytest.mark.full) for row in ROWS])
+@pytest.mark.parametrize("key", some(BY_KEY, {row.key for row in BRIEF}))
 def test_a_fault_is_told_costs_its_own_and_is_over_when_it_is_over(key: str) -> None:
     row, seen = BY_KEY[key], seen_of(BY_KEY[key])
     assert agrees(seen.says, row.says), seen.says

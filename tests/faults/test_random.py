@@ -13,6 +13,7 @@ from tests.faults.random_daemon import plan
 from tests.faults.random_daemon import play as play_daemon
 from tests.faults.random_host import hostile
 from tests.faults.random_play import play
+from tests.parts import some
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,18 +22,18 @@ USUAL_SEEDS = 24
 USUAL_STARTS = 8
 USUAL_DAEMONS = 2
 HOSTS_A_DAEMON = 20
+OF_EVERY_RUN = {"seed": 6, "start_seed": 2, "daemon_seed": 1}
+"""How many of the usual ones `make test` plays."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Every test that takes a seed is run for each of them."""
     one, many = metafunc.config.getoption("--seed"), metafunc.config.getoption("--seeds")
-    if "seed" in metafunc.fixturenames:
-        metafunc.parametrize("seed", range(many or USUAL_SEEDS) if one is None else [one])
-    if "start_seed" in metafunc.fixturenames:
-        metafunc.parametrize("start_seed", range(many or USUAL_STARTS) if one is None else [one])
-    if "daemon_seed" in metafunc.fixturenames:
-        daemons = many // HOSTS_A_DAEMON if many else USUAL_DAEMONS
-        metafunc.parametrize("daemon_seed", range(daemons) if one is None else [one])
+    daemons = many // HOSTS_A_DAEMON if many else USUAL_DAEMONS
+    counts = {"seed": many or USUAL_SEEDS, "start_seed": many or USUAL_STARTS, "daemon_seed": daemons}
+    for name in counts.keys() & set(metafunc.fixturenames):
+        seeds = [one] if one is not None else some(range(counts[name]), range(OF_EVERY_RUN[name]))
+        metafunc.parametrize(name, seeds)
 
 
 def test_every_page_is_valid_and_untouched_gpus_stay_fresh_and_all_recovers(seed: int) -> None:

@@ -56,6 +56,8 @@ CASES = {
 }
 """Page to the scenario time it shows; the scenario's name is what stands before ``-at-``."""
 LONG_SECONDS = 300
+LONGEST = "h100-8-bad-night"
+"""Takes as long as all others together: `make full` plays it."""
 
 IN_FULL = {"v100-old-driver", "h100-fabric"}
 """Scenarios whose page shows every series, those about single links, pairs and collectors too."""
@@ -158,7 +160,11 @@ def played(scenario: str, jobs: Path) -> Mapping[str, str]:
 
 
 EACH = [
-    pytest.param(name, id=name, marks=[pytest.mark.slow] if seconds > LONG_SECONDS else [])
+    pytest.param(
+        name,
+        id=name,
+        marks=[pytest.mark.full] if scenario_of(name) == LONGEST else [pytest.mark.slow] * (seconds > LONG_SECONDS),
+    )
     for name, seconds in CASES.items()
 ]
 

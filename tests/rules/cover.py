@@ -17,9 +17,14 @@ class Shown(NamedTuple):
     what: str
 
 
+NOT_EXPECTED = {"allocated": "work.allocated_unused", "path-pauses": "pcie.width_idle"}
+"""Findings of scenarios that no expectation names, where no other scenario has them."""
+
+
 def shown_by(scenario: Scenario) -> frozenset[Shown]:
     """What a scenario expects: alerts that fire or nearly do, what `check` finds, and classes of bottlenecks."""
-    return frozenset(
+    unnamed = NOT_EXPECTED.get(scenario.name)
+    return frozenset({Shown("has", unnamed)} if unnamed else ()) | frozenset(
         shown
         for each in scenario.expectations
         for shown in (

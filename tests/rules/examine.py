@@ -67,7 +67,7 @@ def examine(
         directory: for promtool's input.
     """
     expected = sorted({float(expectation.at) for expectation in scenario.expectations})
-    length = expected[-1] + MARGIN_SECONDS
+    length = seconds_of(scenario)
     found = []
     for step_seconds in steps_seconds:
         evaluation = max(step_seconds, EVALUATION_SECONDS)
@@ -80,6 +80,11 @@ def examine(
         asked = replace(run, questions=tuple(questions), evaluation_seconds=evaluation)
         found.append(_examination(evaluation, ask(promtool, asked, directory)))
     return tuple(found)
+
+
+def seconds_of(scenario: Scenario) -> float:
+    """How much of a scenario is played."""
+    return max(float(each.at) for each in scenario.expectations) + MARGIN_SECONDS
 
 
 def prepare(

@@ -10,14 +10,25 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
-from tests.rules.cover import gpu_minutes, shown_by
+from tests.recordings import recorded
+from tests.rules.cover import NOT_EXPECTED, gpu_minutes, shown_by
+from tests.rules.examine import seconds_of
 from tests.rules.playbook import NAMES
 from tests.rules.playing import COVER, SCENARIOS, play
 from tests.rules.verdict import wanted
 from tests.rules.vocabulary import CLASSES
 
+from gpu_triage.simulator.history import History
+from gpu_triage.subjects.judgement import (
+    GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
+    GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
+)
+
 LONGEST, USUAL, SHORTEST = 60, 15, 5
 """Scrape intervals that the rules are for, in seconds."""
+
+FINDINGS = {spec.name for spec in (GPU_FINDING_SINCE_TIMESTAMP_SECONDS, GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS)}
+"""Metrics with a series for each finding."""
 
 EXPECTATIONS = [expectation for scenario in SCENARIOS.values() for expectation in scenario.expectations]
 ELSEWHERE = {
@@ -65,6 +76,22 @@ def test_the_scenarios_of_every_run_show_all_that_any_scenario_shows_and_each_is
         if its <= frozenset().union(*(others for other, others in shown.items() if other != name))
     ]
     assert needless == []
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)  # when it runs alone, it makes every recording
+def test_the_scenarios_of_every_run_have_every_finding_that_any_scenario_has() -> None:
+    codes = {
+        name: {dict(labels)["code"] for metric, labels in _recorded(name).series if metric in FINDINGS}
+        for name in SCENARIOS
+    }
+    of_every_run = set().union(*(codes[name] for name in COVER))
+    assert {name: missing for name in SCENARIOS if (missing := codes[name] - of_every_run)} == {}
+    assert {name: code for name, code in NOT_EXPECTED.items() if code not in codes[name]} == {}
+
+
+def _recorded(name: str) -> History:
+    return recorded(SCENARIOS[name], seconds=seconds_of(SCENARIOS[name]))
 
 
 def test_every_alert_fires_in_some_scenario() -> None:

@@ -64,12 +64,14 @@ def test_a_driver_with_counters_has_throttle_pulses_and_bursts_counted_within_tw
     assert shares == pytest.approx(dict.fromkeys(TRUTH, 1.0), rel=0.02)
 
 
+@pytest.mark.full
 def test_an_older_driver_has_power_capping_and_bursts_counted_within_two_percent_too(tmp_path: Path) -> None:
     shares = shares_counted(hour_of(tmp_path, "535.183.01"))
     assert shares["sw_power_cap"] == pytest.approx(1.0, rel=0.02)
     assert shares["utilization"] == pytest.approx(1.0, rel=0.02)
 
 
+@pytest.mark.full
 def test_what_can_only_be_polled_is_an_estimate_within_a_quarter_after_an_hour(tmp_path: Path) -> None:
     # One look a second meets about one in twenty of these pulses. The error falls with the root of the number of
     # looks: some 7 % after an hour, 55 % after a minute. More is not to be had without a counter or samples.
