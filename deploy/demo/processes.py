@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import http.client
 import random
 import socket
@@ -143,6 +144,13 @@ def free_port() -> int:
         except OSError:
             claim.close()
         else:
+            if not _claims:
+                atexit.register(_end_claims)
             _claims.append(claim)
             return port
     raise StackError(f"no port between {_PORTS[0]} and {_PORTS[-1]} is free on 127.0.0.1")
+
+
+def _end_claims() -> None:
+    while _claims:
+        _claims.pop().close()

@@ -33,7 +33,7 @@ def told(source: str) -> Iterator[str]:
 def texts(repository: Path) -> Iterator[tuple[Path, str]]:
     for pattern in PAGES:
         for path in repository.glob(pattern):
-            if path.is_file() and path.suffix != ".png" and path.name not in NOT_READ:
+            if path.is_file() and path.suffix not in {".png", ".pyc"} and path.name not in NOT_READ:
                 yield path, path.read_text(encoding="utf-8")
     for path in (repository / "exporter" / "gpu_triage").rglob("*.*"):
         if path.suffix == ".py":

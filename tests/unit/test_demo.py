@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,14 @@ from tests.rig import rig, scenario_with
 from gpu_triage.simulator import at_pace, load_scenario
 
 pytestmark = pytest.mark.slow
+
+
+def test_a_program_that_took_ports_ends_without_a_word(repository: Path) -> None:
+    program = "from deploy.demo.processes import free_port; free_port(), free_port()"
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], cwd=repository, check=True, capture_output=True, text=True
+    )
+    assert ended.stderr == ""
 
 
 def test_events_come_sooner_and_hourly_errors_come_as_much_more_often(tmp_path: Path) -> None:
