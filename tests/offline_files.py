@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -266,6 +267,22 @@ def sick_bug_report() -> str:
         ("/usr/bin/nvidia-debugdump -D", base64),
         ("/usr/bin/nvidia-smi --query", smi(smi_gpu(facts={"width": "8x"}, processes=["4242 /opt/conda/bin/python3"]))),
     )
+
+
+def packed_bug_report(text: str, level: int = 6) -> bytes:
+    """A bug report as nvidia-bug-report.sh packs it: every section, of bytes to megabytes, is a gzip member of its own.
+
+    Real ones have 150 to 440 members; among the largest are the log of X, the dump of lspci and what vulkaninfo prints.
+    """
+    log_of_x = "".join(f'[{n:10}.813] (II) NVIDIA(GPU-0):   Validating Mode "{n}x1080_60"\n' for n in range(20_000))
+    dump = "".join(
+        f"{16 * n % 4096:03x}: de 10 30 23 06 05 10 00 a1 00 02 03 00 00 00 {n % 256:02x}\n" for n in range(9000)
+    )
+    head, *sections = text.split(LINE + "\n\n")
+    large = [f"*** /var/log/Xorg.0.log\n\n{log_of_x}\n", f"/usr/bin/lspci -nnDvvvxxxx\n\n{dump}\n"]
+    empty = [f"*** /proc/asound/card{n}\n*** ls: No such file\n\n" for n in range(140)]
+    parts = [head, *(f"{LINE}\n\n{each}" for each in (*empty, large[0], *sections[:-1], large[1], sections[-1]))]
+    return b"".join(gzip.compress(part.encode(), level) for part in parts if part)
 
 
 XML = """<?xml version="1.0" ?>

@@ -26,7 +26,7 @@ from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.gpu.throttle import GPU_THROTTLE_ACTIVE
 from gpu_triage.offline.evidence import FilesOfHost, evidence_of
 from gpu_triage.offline.kernel import Kind
-from gpu_triage.offline.lines import Opened
+from gpu_triage.offline.lines import lines
 from gpu_triage.offline.logged import logged_findings
 from gpu_triage.offline.logs import LogReading, merge
 from gpu_triage.offline.progress import Progress
@@ -34,7 +34,7 @@ from gpu_triage.offline.redact import redacted
 from gpu_triage.offline.replayed import check_recording
 from gpu_triage.offline.scan import Content, Scanner
 from gpu_triage.offline.snapshot import Snapshot, labels_of, snapshots
-from gpu_triage.offline.sources import STANDARD_INPUT, Source, is_recording, sources
+from gpu_triage.offline.sources import STANDARD_INPUT, Source, documents, is_recording, sources
 from gpu_triage.offline.times import date_time, written
 from gpu_triage.processes.on_gpu import GPU_PROCESSES
 
@@ -95,18 +95,18 @@ def _check(request: FilesRequest, config: Config) -> Report:
 
 def _read(named: Sequence[Source], request: FilesRequest) -> list[Content]:
     total = sum(source.size or 0 for source in named)
-    contents = []
+    contents: list[Content] = []
     with Progress(total, shown=request.shows_progress) as progress:
         for source in named:
-            scanner = Scanner(source.name)
             try:
-                with source.open() as raw:
-                    opened = Opened(raw, progress.add)
-                    content = scanner.read(opened.lines())
+                for document in documents(source, progress.add):
+                    content = Scanner(document.name).read(lines(document.stream))
+                    content.damage = document.stream.damage
+                    # Of a folder or an archive, what tells nothing is not named either.
+                    if content.kinds or content.damage or len(contents) <= _MOST_NAMED:
+                        contents.append(content)
             except OSError as error:
                 raise ConfigError(f"--from: {source.name}: cannot be read: {error.strerror or error}") from error
-            content.damage = opened.damage
-            contents.append(content)
     return contents
 
 

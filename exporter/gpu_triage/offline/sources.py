@@ -1,51 +1,65 @@
-"""The files to read: named ones, standard input, what is in folders and in archives of folders."""
+"""The documents to read: named files, standard input, what is in folders, in archives and in archives of archives."""
 
 from __future__ import annotations
 
-import io
-import lzma
 import os
 import stat
+import struct
 import sys
-import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import Final, NamedTuple
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.offline.lines import Bytes
+from gpu_triage.offline.stream import CHUNK_BYTES, DAMAGED, Budget, Bytes, Stream, opened, unpacked
+from gpu_triage.offline.tar import BLOCK_BYTES, is_tar, members
 
 STANDARD_INPUT: Final = "-"
-DAMAGED: Final = (OSError, EOFError, ValueError, TypeError, tarfile.TarError, zlib.error, lzma.LZMAError)
-"""What reading a damaged archive raises; TypeError is tarfile's own, of a header that ends early."""
 
 _ABOUT_RECORDING: Final = "recording.json"
 _FEW_FILES: Final = 100
-"""In a folder with no more than these, every file is read; in a larger one, such as a sosreport, those named right."""
+"""So many files of a folder or an archive are read whatever they are called, of a larger one those named right."""
 _MOST_FILES: Final = 20_000
+_MOST_NESTED: Final = 3
+"""Archives in archives."""
 _NAMES: Final = ("nvidia", "smi", "dmesg", "kern", "messages", "syslog", "journal", "lspci", "bug-report", "bug_report")
-_BOUNDARY: Final = b"\n" + b"_" * 44 + b"\n\n"
-"""Between two files, as bug reports write it between theirs."""
+_ZIP_METHODS: Final = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Those of which zipfile unpacks a bounded piece at a time."""
+_ZIP_END: Final = b"PK\x05\x06"
+_ZIP_END_BYTES: Final = (1 << 16) + 22
+_ZIP_ENTRY: Final = b"PK\x01\x02"
+_ZIP_LIST_BYTES: Final = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One file.
+    """One file on disk, or standard input.
 
     Attributes:
         name: for people.
+        path: where it is; None for standard input.
         size: bytes on disk; None where unknown.
         modified_at: Unix seconds; None where unknown.
     """
 
     name: str
+    path: Path | None
     size: int | None
     modified_at: float | None
-    open: Callable[[], AbstractContextManager[Bytes]]
+
+    def open(self) -> AbstractContextManager[Bytes]:
+        """Its bytes as they are."""
+        return nullcontext(sys.stdin.buffer) if self.path is None else self.path.open("rb")
+
+
+class Document(NamedTuple):
+    """One text: a file, or a file in an archive; it must be read before the next one is asked for."""
+
+    name: str
+    stream: Stream
 
 
 def is_recording(path: Path) -> bool:
@@ -55,8 +69,9 @@ def is_recording(path: Path) -> bool:
     try:
         if not path.name.endswith(".tar.gz") or not path.is_file():
             return False
-        with tarfile.open(path, "r|gz") as archive:
-            first = archive.next()
+        with path.open("rb") as raw:
+            archive = unpacked(opened(raw, lambda _count: None), Budget())
+            first = next(members(archive), None) if is_tar(archive.peek(BLOCK_BYTES)) else None
     except DAMAGED:
         return False
     return first is not None and first.name.rpartition("/")[2] == _ABOUT_RECORDING
@@ -69,21 +84,17 @@ def sources(path: str) -> Iterator[Source]:
         ConfigError: there is nothing to read under this name.
     """
     if path == STANDARD_INPUT:
-        yield Source("standard input", None, None, lambda: nullcontext(sys.stdin.buffer))
+        yield Source("standard input", None, None, None)
         return
     place = Path(path)
     try:
         found = place.stat()
         if stat.S_ISDIR(found.st_mode):
             yield from _of_folder(place)
-        elif stat.S_ISREG(found.st_mode) and zipfile.is_zipfile(place):
-            yield from _of_zip(place, found.st_mtime)
-        elif stat.S_ISREG(found.st_mode) and _is_archive(place):
-            yield Source(path, found.st_size, found.st_mtime, lambda: _ArchiveText(place))
-        else:
-            yield Source(path, found.st_size or None, found.st_mtime, lambda: place.open("rb"))
-            if stat.S_ISREG(found.st_mode):
-                place.open("rb").close()
+            return
+        if stat.S_ISREG(found.st_mode):
+            place.open("rb").close()
+        yield Source(path, place, found.st_size or None, found.st_mtime)
     except OSError as error:
         raise ConfigError(f"--from: {path}: {error.strerror or error}; name a file that can be read") from error
 
@@ -102,102 +113,89 @@ def _of_folder(folder: Path) -> Iterator[Source]:
             about = each.lstat()
             # A link of a sosreport leads to the same file again, or out of it.
             if stat.S_ISREG(about.st_mode) and about.st_size and os.access(each, os.R_OK):
-                yield Source(str(each), about.st_size, about.st_mtime, lambda each=each: each.open("rb"))  # type: ignore[misc]
+                yield Source(str(each), each, about.st_size, about.st_mtime)
         except OSError:
             continue
 
 
-def _of_zip(path: Path, modified_at: float) -> Iterator[Source]:
+def documents(source: Source, count: Callable[[int], None]) -> Iterator[Document]:
+    """The texts that a file holds: itself, or the files in it if it is an archive; `count` is told of bytes read.
+
+    Raises:
+        OSError: it cannot be opened.
+    """
+    with source.open() as raw:
+        if source.path is not None and stat.S_ISREG(source.path.stat().st_mode) and zipfile.is_zipfile(source.path):
+            yield from _of_zip(source.name, source.path, count)
+        else:
+            yield from _of_stream(source.name, opened(raw, count), Budget(), _MOST_NESTED)
+
+
+def _of_stream(name: str, packed: Stream, budget: Budget, nested: int) -> Iterator[Document]:
+    stream = unpacked(packed, budget)
+    if not nested or not is_tar(stream.peek(BLOCK_BYTES)):
+        yield Document(name, stream)
+        return
     try:
+        for place, member in enumerate(members(stream)):
+            if place >= _MOST_FILES:
+                raise ValueError(f"only the first {_MOST_FILES} files were read")
+            if place < _FEW_FILES or _is_named_right(member.name):
+                yield from _of_stream(f"{name}: {member.name}", member.stream, budget, nested - 1)
+    except DAMAGED as error:
+        yield _damaged(name, str(error))
+
+
+def _of_zip(name: str, path: Path, count: Callable[[int], None]) -> Iterator[Document]:
+    budget = Budget()
+    try:
+        _check_directory(path)
         with zipfile.ZipFile(path) as archive:
-            members = [each for each in archive.infolist()[:_MOST_FILES] if each.file_size]
+            found = [each for each in archive.infolist() if each.file_size]
+            for member in found:
+                if len(found) <= _FEW_FILES or _is_named_right(member.filename):
+                    full_name = f"{name}: {member.filename}"
+                    stream = Stream(budget.spend(_of_zip_member(archive, member)))
+                    yield from _of_stream(full_name, stream, budget, _MOST_NESTED)
+                count(member.compress_size)
     except (*DAMAGED, zipfile.BadZipFile) as error:
-        raise OSError(None, str(error)) from error
-    few = len(members) <= _FEW_FILES
-    for member in members:
-        if few or _is_named_right(member.filename):
-            name = member.filename
-            yield Source(f"{path}: {name}", member.compress_size, modified_at, lambda name=name: _member(path, name))  # type: ignore[misc]
+        yield _damaged(name, str(error))
 
 
-@contextmanager
-def _member(path: Path, name: str) -> Iterator[Bytes]:
+def _check_directory(path: Path) -> None:
+    """See that a zip archive lists no more files than are read, since zipfile holds all of them in memory.
+
+    Raises:
+        ValueError: it does.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = file.seek(max(0, size - _ZIP_END_BYTES))
+        tail = file.read()
+        end = tail.rfind(_ZIP_END)
+        (length,) = struct.unpack_from("<L", tail, end + 12) if 0 <= end <= len(tail) - 16 else (0,)
+        file.seek(max(0, start + end - length))
+        if length > _ZIP_LIST_BYTES or file.read(length).count(_ZIP_ENTRY) > _MOST_FILES:
+            raise ValueError("its list of files is too long; unpack it first")
+
+
+def _of_zip_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
+    if member.compress_type not in _ZIP_METHODS:
+        raise ValueError("it is packed by a method that gpu-triage does not read; unpack it first")
     try:
-        with zipfile.ZipFile(path) as archive, archive.open(name) as member:
-            yield _Guarded(member)
+        with archive.open(member) as file:
+            while chunk := file.read(CHUNK_BYTES):
+                yield chunk
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
         raise OSError(None, str(error)) from error
 
 
-class _Guarded:
-    """A member of an archive whose damage is an OSError, as that of any file."""
-
-    def __init__(self, member: IO[bytes]) -> None:
-        self._member = member
-
-    def read(self, size: int, /) -> bytes:
-        """At most so many bytes."""
-        try:
-            return self._member.read(size)
-        except (*DAMAGED, zipfile.BadZipFile) as error:
-            raise OSError(None, str(error)) from error
+def _damaged(name: str, why: str) -> Document:
+    stream = Stream(iter(()))
+    stream.damage = f"ends early: {why}"
+    return Document(name, stream)
 
 
 def _is_named_right(path: str) -> bool:
     lower = path.lower()
     return any(name in lower for name in _NAMES)
-
-
-def _is_archive(path: Path) -> bool:
-    """Whether a file is a tar archive, packed or not; a log that is packed is none."""
-    try:
-        with tarfile.open(path, "r|*") as archive:
-            return archive.next() is not None
-    except DAMAGED:
-        return False
-
-
-class _ArchiveText(io.RawIOBase):
-    """The files of an archive, those named right, as one text. Nothing is ever unpacked to a disk."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self._raw = path.open("rb")
-        self._archive = tarfile.open(fileobj=self._raw, mode="r|*")  # noqa: SIM115 - closed with this
-        self._members = iter(self._archive)
-        self._member: IO[bytes] | None = None
-
-    def readable(self) -> bool:
-        """As io.RawIOBase."""
-        return True
-
-    def read(self, size: int = -1, /) -> bytes:
-        """As io.RawIOBase."""
-        while True:
-            if self._member is not None:
-                chunk = self._read_member(size)
-                if chunk:
-                    return chunk
-                self._member = None
-                return _BOUNDARY
-            try:
-                member = next(self._members)
-            except StopIteration:
-                return b""
-            except DAMAGED as error:
-                raise OSError(str(error)) from error
-            if member.isreg() and _is_named_right(member.name):
-                self._member = self._archive.extractfile(member)
-
-    def _read_member(self, size: int) -> bytes:
-        assert self._member is not None  # noqa: S101 - the caller looked
-        try:
-            return self._member.read(size)
-        except DAMAGED as error:
-            raise OSError(str(error)) from error
-
-    def close(self) -> None:
-        """As io.RawIOBase."""
-        self._archive.close()
-        self._raw.close()
-        super().close()

@@ -13,6 +13,7 @@ from tests.offline_files import (
     codes,
     lspci,
     measured,
+    packed_bug_report,
     report_on,
     report_on_text,
     sick_bug_report,
@@ -49,10 +50,12 @@ def test_packed_files_are_read_whatever_they_are_called(tmp_path: Path, pack: ob
     assert judged(report_on(path)) == FOUND
 
 
-def test_a_bug_report_of_many_gzip_members_is_read_to_its_end(tmp_path: Path) -> None:
+def test_a_bug_report_packed_as_the_script_packs_it_is_read_to_its_end(tmp_path: Path) -> None:
     path = tmp_path / "nvidia-bug-report.log.gz"
-    path.write_bytes(b"".join(gzip.compress(line.encode()) for line in sick_bug_report().splitlines(keepends=True)))
-    assert judged(report_on(path)) == FOUND
+    path.write_bytes(packed_bug_report(sick_bug_report()))
+    report = report_on(path)
+    assert judged(report) == FOUND
+    assert report.files[0].note == ""
 
 
 def test_what_is_left_of_a_truncated_archive_is_read_and_the_damage_named(tmp_path: Path) -> None:

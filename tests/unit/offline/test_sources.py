@@ -6,12 +6,14 @@ import io
 import json
 import tarfile
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 from xml.etree import ElementTree as ET
 
 import pytest
 from click import UsageError
-from tests.offline_files import codes, report_on, run_check, sick_bug_report, smi, smi_gpu
+from tests.offline_files import codes, packed_bug_report, report_on, run_check, sick_bug_report, smi, smi_gpu
 from tests.recorded import record
 
 from gpu_triage.diagnosis.findings.verdicts import EXIT_COULD_NOT_LOOK, EXIT_FINDINGS, EXIT_SOUND
@@ -64,17 +66,70 @@ def test_of_a_large_folder_the_files_named_right_are_read(tmp_path: Path) -> Non
     assert len(report.files) == 1
 
 
-def test_an_archive_of_files_is_read_without_unpacking_it(tmp_path: Path) -> None:
-    path = tmp_path / "case.tar.xz"
-    with tarfile.open(path, "w:xz") as archive:
-        for name, text in (
-            ("../../nvidia-smi.txt", smi(smi_gpu())),
-            ("a/dmesg", "[ 1.0] NVRM: Xid (PCI:0000:41:00): 62, x"),
-        ):
+def tar_of(path: Path, mode: Literal["w", "w:gz", "w:xz"], files: Mapping[str, bytes]) -> Path:
+    with tarfile.open(path, mode) as archive:
+        for name, data in files.items():
             member = tarfile.TarInfo(name)
-            member.size = len(text)
-            archive.addfile(member, io.BytesIO(text.encode()))
-    assert codes(report_on(path)) == ["xid.62"]
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return path
+
+
+SMI = smi(smi_gpu(facts={"remap pending": "Yes"})).encode()
+DMESG = b"[ 1.0] NVRM: Xid (PCI:0000:41:00): 62, x\n"
+
+
+def test_files_of_an_archive_are_read_by_whatever_name_and_without_unpacking_them_to_a_disk(tmp_path: Path) -> None:
+    path = tar_of(tmp_path / "case.tar.xz", "w:xz", {"../../what the GPU says": SMI, "a/b.out": DMESG, "empty": b""})
+    report = report_on(path)
+    assert codes(report) == ["xid.62", "memory.row_remap_pending"]
+    assert [(file.name, file.kinds) for file in report.files][:2] == [
+        (f"{path}: ../../what the GPU says", ("nvidia-smi -q",)),
+        (f"{path}: a/b.out", ("kernel log",)),
+    ]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_archives_in_archives_are_read(tmp_path: Path) -> None:
+    inner = tar_of(tmp_path / "inner", "w:gz", {"one": SMI}).read_bytes()
+    tar_of(
+        tmp_path / "outer",
+        "w",
+        {"logs.tgz": inner, "nvidia-bug-report.log.gz": packed_bug_report(sick_bug_report())},
+    )
+    assert {"xid.119", "memory.row_remap_pending"} <= set(codes(report_on(tmp_path / "outer")))
+    assert "xid.119" in run_check("--from", "-", stdin=(tmp_path / "outer").read_bytes()).output
+    with zipfile.ZipFile(tmp_path / "case.zip", "w") as archive:
+        archive.write(tmp_path / "outer", "outer.tar")
+    assert "xid.119" in codes(report_on(tmp_path / "case.zip"))
+
+
+def test_of_a_large_archive_the_files_named_right_are_read_to_its_end(tmp_path: Path) -> None:
+    many = {f"etc-{number}": b"x\n" for number in range(150)}
+    path = tar_of(tmp_path / "sos.tar", "w", {**many, "etc-x": DMESG, "var/log/dmesg": DMESG.replace(b"62", b"79")})
+    assert codes(report_on(path)) == ["xid.79"]
+
+
+def test_a_damaged_archive_is_named_and_what_came_before_it_read(tmp_path: Path) -> None:
+    path = tar_of(tmp_path / "case.tar", "w", {"smi": SMI, "dmesg": DMESG * 100})
+    path.write_bytes(path.read_bytes()[: len(SMI) + 2000])
+    report = report_on(path)
+    assert "memory.row_remap_pending" in codes(report)
+    assert next(file.note for file in report.files if file.note) == "ends early: the archive is not complete"
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_zip_that_zipfile_would_unpack_at_once_is_refused(tmp_path: Path, method: int) -> None:
+    with zipfile.ZipFile(tmp_path / "case.zip", "w", method) as archive:
+        archive.writestr("smi.txt", SMI)
+    assert "unpack it first" in report_on(tmp_path / "case.zip").files[0].note
+
+
+def test_a_zip_that_lists_too_many_files_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "case.zip", "w") as archive:
+        for number in range(20_001):
+            archive.writestr(f"{number}", b"")
+    assert "its list of files is too long" in report_on(tmp_path / "case.zip").files[0].note
 
 
 def test_a_zip_is_read_and_a_damaged_one_named(tmp_path: Path) -> None:
