@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 _MCI_STATUS_UC: Final = 1 << 61
 """Bit of a bank's MCi_STATUS register: the processor could not correct the error."""
 
-_LONGEST_SUBJECT: Final = 64
+LONGEST_SUBJECT: Final = 64
 
 
 class Trouble(Enum):
@@ -35,8 +35,28 @@ class Trouble(Enum):
     HARDWARE_UNCORRECTED = "hardware_uncorrected"
     MEMORY_CORRECTED = "memory_corrected"
     MEMORY_UNCORRECTED = "memory_uncorrected"
+    PCIE_CORRECTED = "pcie_corrected"
+    PCIE_UNCORRECTED = "pcie_uncorrected"
     PCIE_DPC = "pcie_dpc"
     CPU_THERMAL = "cpu_thermal"
+    ADAPTER_POWER = "adapter_power"
+    ADAPTER_MODULE = "adapter_module"
+    ADAPTER_HOT = "adapter_hot"
+    ADAPTER_LINK_DOWN = "adapter_link_down"
+    PEERMEM_ERROR = "peermem_error"
+    DRIVER_MISMATCH = "driver_version_mismatch"
+    DRIVER_NOT_LOADED = "driver_not_loaded"
+    GPU_INIT_FAILED = "gpu_init_failed"
+    GPU_LOST_AT_PROBE = "gpu_lost_at_probe"
+    GPU_PROBE_FAILED = "gpu_probe_failed"
+    GPU_NOT_PROBED = "gpu_not_probed"
+    GPU_BOUND_ELSEWHERE = "gpu_bound_elsewhere"
+    GPU_UNSUPPORTED = "gpu_unsupported"
+    GPU_BAR = "gpu_bar"
+    GSP_INIT_FAILED = "gsp_init_failed"
+    GSP_TIMEOUT = "gsp_timeout"
+    INFOROM_CORRUPTED = "inforom_corrupted"
+    SWITCH_MISMATCH = "nvswitch_version_mismatch"
 
 
 class HostMessage(NamedTuple):
@@ -143,7 +163,7 @@ _MCE: Final = re.compile(
 )
 _AMD: Final = re.compile(r"(?:mce: )?\[Hardware Error\]: (Corrected|Deferred|Uncorrected|System Fatal)(?: error)?[,.]")
 _FIRMWARE: Final = re.compile(r"\{\d{1,9}\}\[Hardware Error\]: event severity: (corrected|recoverable|fatal)$")
-_EDAC: Final = re.compile(r"EDAC (MC\d{1,3}): \d{1,9} (CE|UE) (?:.{0,200}? on (?!unknown|any)([^\s(]{1,64}))?")
+_EDAC: Final = re.compile(r"EDAC (MC\d{1,3}): (\d{1,9}) (CE|UE) (?:.{0,200}? on (?!unknown|any)([^\s(]{1,64}))?")
 _POISON: Final = re.compile(r"Memory failure: 0x[0-9a-f]{1,16}: recovery action for ")
 _DPC: Final = re.compile(rf"(?:pcieport|pci) ({_ADDRESS}): DPC: containment event, status:")
 _THERMAL: Final = re.compile(
@@ -194,6 +214,12 @@ def parse_trouble_over(text: str) -> TroubleOver | None:
     return None
 
 
+def corrected_errors(text: str) -> int:
+    """How many corrected memory errors a message of EDAC counts: hundreds in a flood; 0 for any other message."""
+    match = _EDAC.match(text)
+    return int(match[2]) if match is not None and match[3] == "CE" else 0
+
+
 def parse_kill_order(text: str) -> KillOrder | None:
     """Whose process the OOM killer chose, in a message of Linux 5.0 or later; None for any other message."""
     match = _OOM_ORDER.match(text) if text.startswith("oom-kill:") else None
@@ -201,7 +227,7 @@ def parse_kill_order(text: str) -> KillOrder | None:
 
 
 def _plain(text: str) -> str:
-    return "".join(character for character in text if character.isprintable())[:_LONGEST_SUBJECT]
+    return "".join(character for character in text if character.isprintable())[:LONGEST_SUBJECT]
 
 
 def _of(trouble: Trouble) -> Callable[[re.Match[str]], HostMessage]:
@@ -241,8 +267,8 @@ def _firmware(match: re.Match[str]) -> HostMessage:
 
 
 def _edac(match: re.Match[str]) -> HostMessage:
-    trouble = Trouble.MEMORY_UNCORRECTED if match[2] == "UE" else Trouble.MEMORY_CORRECTED
-    return HostMessage(trouble, match[3] or match[1])
+    trouble = Trouble.MEMORY_UNCORRECTED if match[3] == "UE" else Trouble.MEMORY_CORRECTED
+    return HostMessage(trouble, match[4] or match[1])
 
 
 def _patterns() -> Iterator[tuple[re.Pattern[str], Callable[[re.Match[str]], HostMessage]]]:

@@ -24,8 +24,9 @@ from gpu_triage.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
 from gpu_triage.gpu.pcie_limits import GPU_PCIE_LINK_SLOT_MAX_WIDTH
 from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.gpu.throttle import GPU_THROTTLE_ACTIVE
+from gpu_triage.offline.events import Kind
 from gpu_triage.offline.evidence import FilesOfHost, evidence_of
-from gpu_triage.offline.kernel import Kind
+from gpu_triage.offline.kernel import Room
 from gpu_triage.offline.lines import lines
 from gpu_triage.offline.logged import logged_findings
 from gpu_triage.offline.logs import LogReading, merge
@@ -96,11 +97,12 @@ def _check(request: FilesRequest, config: Config) -> Report:
 def _read(named: Sequence[Source], request: FilesRequest) -> list[Content]:
     total = sum(source.size or 0 for source in named)
     contents: list[Content] = []
+    room = Room()
     with Progress(total, shown=request.shows_progress) as progress:
         for source in named:
             try:
                 for document in documents(source, progress.add):
-                    content = Scanner(document.name).read(lines(document.stream))
+                    content = Scanner(document.name, room).read(lines(document.stream))
                     content.damage = document.stream.damage
                     # Of a folder or an archive, what tells nothing is not named either.
                     if content.kinds or content.damage or len(contents) <= _MOST_NAMED:
@@ -120,6 +122,7 @@ def _files_of_host(contents: Sequence[Content], read: tuple[Snapshot, ...], modi
         labels=labels_of(read, lost, devices),
         lost=lost,
         unplaced=unplaced,
+        corrupted=frozenset(bus_id for content in contents for bus_id in content.corrupted),
         devices=devices,
         links={uuid: each for content in contents for uuid, each in content.links.items() if each},
         log=_log(contents, read, modified_at),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpu_triage.config import Config
+from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.history import MetricHistory
 from gpu_triage.diagnosis.evidence.host import HostEvidence
 from gpu_triage.gpu import identity, nvlink, pcie_limits
@@ -19,9 +20,10 @@ from gpu_triage.gpu.topology import TopologyReading
 from gpu_triage.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.machine import Moment
 from gpu_triage.nvml.session import DriverVersions
-from gpu_triage.offline.kernel import Kind
+from gpu_triage.offline.events import Kind
+from gpu_triage.offline.logged_xids import logged_xids
 from gpu_triage.offline.logs import Events, LogReading, when
-from gpu_triage.offline.lspci import PciDevice, port_above
+from gpu_triage.offline.lspci import LENT, PciDevice, port_above
 from gpu_triage.offline.nvlink import Links, reading_of
 from gpu_triage.offline.smi_gpu import SmiGpu
 from gpu_triage.offline.snapshot import Snapshot, key_of
@@ -30,14 +32,12 @@ from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.subjects.contract import GpuLabels
 from gpu_triage.subjects.metric import Sample
 from gpu_triage.subjects.rendering import samples
-from gpu_triage.xid.events import OFF_THE_BUS
-from gpu_triage.xid.ledger import FATAL_LABELS, XidCount, XidCounts, XidName
+from gpu_triage.xid.ledger import XidCount, XidCounts
 from gpu_triage.xid.metrics import XidReading
 from gpu_triage.xid.metrics import render as render_xids
 
 _COLLECTOR: Final = "files"
 _OF_MOMENT: Final = (ActivityReading, MediaReading)
-_LENT: Final = ("vfio-pci", "pci-stub", "xen-pciback")
 _MOST_XIDS: Final = 64  # codes of one GPU
 
 
@@ -50,6 +50,7 @@ class FilesOfHost:
         labels: of every GPU, as `labels_of` gives them.
         lost: errors of GPUs that nvidia-smi could not open, by bus id.
         unplaced: the same of GPUs of which it told the index only, by that.
+        corrupted: bus ids of GPUs whose InfoROM is damaged, as nvidia-smi says.
         devices: what lspci lists.
         links: whether NVLinks are up, by UUID of the GPU.
         log: the kernel logs as one; None without one.
@@ -62,6 +63,7 @@ class FilesOfHost:
     labels: Mapping[str, GpuLabels]
     lost: Mapping[str, str]
     unplaced: Mapping[str, str]
+    corrupted: frozenset[str]
     devices: Mapping[str, PciDevice]
     links: Mapping[str, Links]
     log: LogReading | None
@@ -134,7 +136,7 @@ def _alike(gpu: SmiGpu, shown: Iterable[SmiGpu]) -> frozenset[str]:
 def _presence(
     files: FilesOfHost, snapshot: Snapshot | None, gpus: tuple[GpuPresence, ...], config: Config
 ) -> PresenceReading:
-    on_bus = [device for device in files.devices.values() if device.is_gpu and device.driver not in _LENT]
+    on_bus = [device for device in files.devices.values() if device.is_gpu and device.driver not in LENT]
     version = files.driver_version if snapshot is None else snapshot.driver or files.driver_version
     counted = 0 if files.nobody_there else None
     return PresenceReading(
@@ -195,27 +197,25 @@ def _xids(files: FilesOfHost, log: LogReading, now: float, told: dict[float, str
     """The Xids of the log; in `told`, how to tell their times, by what stands for them."""
     gpus: dict[GpuLabels, XidCounts] = {}
     unassigned: dict[str, XidCounts] = {}
-    off_the_bus = {what.address for what in log.events if what.kind is Kind.XID and what.code == str(OFF_THE_BUS)}
-    for what, events in log.events.items():
-        if what.kind is not Kind.XID or (not what.code and what.address in off_the_bus):
-            # "Fallen off the bus" beside the Xid that says the same.
-            continue
+    for what, name, words, events in logged_xids(log):
         labels = files.labels.get(what.address)
         counts = unassigned.setdefault(what.address, {}) if labels is None else gpus.setdefault(labels, {})
         if len(counts) < _MOST_XIDS:
-            name = XidName(what.code or str(OFF_THE_BUS), FATAL_LABELS[what.fatal])
-            counts[name] = _counted(events, log, now, told)
+            counts[name] = _counted(events, words, log, now, told)
     return XidReading((), gpus, unassigned, {"kmsg": True})
 
 
-def _counted(events: Events, log: LogReading, now: float, told: dict[float, str]) -> XidCount:
+def _counted(events: Events, words: str, log: LogReading, now: float, told: dict[float, str]) -> XidCount:
     last = events.last
     wall = now if last is None or last.wall is None else min(last.wall, now)
+    if last is not None and last.wall is None and log.is_over(last):
+        # Nobody knows when, but that it was before the driver was loaded anew.
+        wall = now - thresholds.XID_DAMAGE_SECONDS - 1
     while wall in told:
         # Each has a time of its own by which its words are found.
         wall -= 1e-3
     if last is not None:
-        told[wall] = when(last, log)
+        told[wall] = when(last, log) + words
     return XidCount(max(1, events.count), wall)
 
 
@@ -223,8 +223,8 @@ def _resets(files: FilesOfHost, log: LogReading) -> Iterator[Sample]:
     """When each GPU was last initialised anew, as far as the log tells: when the driver was loaded."""
     loaded = [
         last.wall
-        for what, events in log.events.items()
-        if what.kind is Kind.LOADED and (last := events.last) is not None and last.wall is not None
+        for _, events in log.of_kind(Kind.LOADED)
+        if (last := events.last) is not None and last.wall is not None
     ]
     if loaded:
         yield from (GPU_RESET_TIMESTAMP_SECONDS.sample(max(loaded), *labels) for labels in files.labels.values())

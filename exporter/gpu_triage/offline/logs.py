@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gpu_triage.diagnosis.evidence.host import length_of_time
-from gpu_triage.offline.kernel import LogSection, Tally, What
+from gpu_triage.offline.events import Kind, What
+from gpu_triage.offline.kernel import Kept, LogSection, Tally
 from gpu_triage.offline.times import LogTime, log_time, with_year, written
 
 _END: Final = "the end of the log"
 _SAME_SECONDS: Final = 3.0
 """Two logs' times of one event lie no further apart: syslog writes whole seconds, and some time after the kernel."""
+_LOADING_SECONDS: Final = 60.0
+"""Loading the driver takes no longer, from the first GPU that it probes to the message that it is loaded."""
+_MOST_KNOWN: Final = 512
+_YEAR: Final = slice(5, None)
 
 
 class Happened(NamedTuple):
@@ -23,12 +29,16 @@ class Happened(NamedTuple):
         exact: whether the log tells it.
         seconds: since boot; None where the log does not tell.
         text: what the log says.
+        loads_after: how often the same log says after it that the driver was loaded.
+        lacks_year: whether only the file's own time tells the year.
     """
 
     wall: float | None
     exact: bool
     seconds: float | None
     text: str
+    loads_after: int = 0
+    lacks_year: bool = False
 
 
 @dataclass(slots=True)
@@ -56,13 +66,30 @@ class LogReading(NamedTuple):
         reference: the moment that ages are told from, on the host's clock face.
         until: what that moment is, for people.
         events: by sort.
-        ports: the port above a GPU, by the GPU's bus id.
+        ports: the port above a device, by the device's bus id.
+        gpus: addresses that the logs say are those of GPUs.
+        loaded_at: wall times at which the driver was loaded, as far as a log tells them exactly.
+        lines: how many there were.
     """
 
     reference: float
     until: str
     events: Mapping[What, Events]
     ports: Mapping[str, str]
+    gpus: frozenset[str] = frozenset()
+    loaded_at: tuple[float, ...] = ()
+    lines: int = 0
+
+    def of_kind(self, kind: Kind) -> Iterator[tuple[What, Events]]:
+        """The events of a kind."""
+        return ((what, events) for what, events in self.events.items() if what.kind is kind)
+
+    def is_over(self, event: Happened, *, at_probe: bool = False) -> bool:
+        """Whether the driver was loaded after an event; `at_probe`: the event is itself of a moment when it was."""
+        if event.loads_after > (1 if at_probe else 0):
+            return True
+        least = _LOADING_SECONDS if at_probe else 0.0
+        return event.wall is not None and any(wall > event.wall + least for wall in self.loaded_at)
 
 
 def merge(sections: Iterable[LogSection], reference: float | None, modified_at: float | None) -> LogReading:
@@ -84,11 +111,24 @@ def merge(sections: Iterable[LogSection], reference: float | None, modified_at: 
     ports: dict[str, str] = {}
     for section in sections:
         ports |= section.ports
-        clock = _Clock(_booted_at(section, around, loads), section.last_time().seconds, now, around)
-        for what, tally in section.tallies.items():
-            happened = [clock.happened(log_time(prefix), text) for prefix, text in tally.kept]
+        clock = _Clock(_booted_at(section, around, loads), section.last_time().seconds, now, around, reference is None)
+        for what, tally in _tallies(section):
+            happened = [clock.happened(kept, section.load_count) for kept in tally.kept]
             _add(events.setdefault(what, Events()), tally, happened)
-    return LogReading(now, "the report" if is_report else _END, events, ports)
+    loaded = events.get(What(Kind.LOADED), Events()).known
+    return LogReading(
+        now,
+        "the report" if is_report else _END,
+        events,
+        ports,
+        gpus=frozenset().union(*(section.gpus for section in sections)),
+        loaded_at=tuple(each.wall for each in loaded if each.exact and each.wall is not None),
+        lines=sum(section.seen for section in sections),
+    )
+
+
+def _tallies(section: LogSection) -> Iterator[tuple[What, Tally]]:
+    return ((what, tally) for of_kind in section.tallies.values() for what, tally in of_kind.items())
 
 
 def _wall(time: LogTime, around: float | None) -> float | None:
@@ -128,46 +168,52 @@ class _Clock(NamedTuple):
         end: its last time, in seconds since the boot; None where it does not tell.
         now: the moment that ages are told from.
         around: a time in the year of what lacks one; None where unknown.
+        guesses_year: whether `around` is no time that a file tells of itself.
     """
 
     boot: float | None
     end: float | None
     now: float
     around: float | None
+    guesses_year: bool
 
-    def happened(self, time: LogTime, text: str) -> Happened:
-        """An event of the log."""
+    def happened(self, kept: Kept, loads: int) -> Happened:
+        """An event of the log, which says so often in all that the driver was loaded."""
+        time, text, after = log_time(kept.prefix), kept.text, loads - kept.loads
         wall = _wall(time, self.around)
         if wall is not None or time.seconds is None:
-            return Happened(wall, wall is not None, time.seconds, text)
+            lacks_year = time.lacks_year and self.guesses_year
+            return Happened(wall, wall is not None, time.seconds, text, after, lacks_year)
         if self.boot is not None:
-            return Happened(self.boot + time.seconds, exact=True, seconds=time.seconds, text=text)
+            return Happened(self.boot + time.seconds, exact=True, seconds=time.seconds, text=text, loads_after=after)
         # The log ends before the report was made, nobody knows for how long: so it is as old as this at least.
         latest = None if self.end is None else self.now - (self.end - time.seconds)
-        return Happened(latest, exact=False, seconds=time.seconds, text=text)
+        return Happened(latest, exact=False, seconds=time.seconds, text=text, loads_after=after)
 
 
 def _add(events: Events, tally: Tally, happened: list[Happened]) -> None:
     """Take in one log's events of a sort: those that are known already stay once."""
-    unmatched = list(events.known)
+    unmatched: dict[str, list[int]] = defaultdict(list)
+    for place, known in enumerate(events.known):
+        unmatched[known.text].append(place)
     new = []
     for each in happened:
-        same = next((known for known in unmatched if _is_same(known, each)), None)
+        places = unmatched[each.text]
+        same = next((place for place in places if _is_same(events.known[place], each)), None)
         if same is None:
             new.append(each)
             continue
-        unmatched.remove(same)
-        if each.exact and not same.exact:
-            events.known[events.known.index(same)] = each
-    events.known = [*events.known, *new][-512:]
+        places.remove(same)
+        known = events.known[same]
+        better = each if each.exact and not known.exact else known
+        events.known[same] = better._replace(loads_after=max(known.loads_after, each.loads_after))
+    events.known = [*events.known, *new][-_MOST_KNOWN:]
     # Those beyond what is kept of a log: none of another log's, unless that has more of them.
     dropped = tally.count - len(happened)
     events.count = max(len(events.known) + dropped, events.count)
 
 
 def _is_same(known: Happened, other: Happened) -> bool:
-    if known.text != other.text:
-        return False
     if known.exact and other.exact:
         return abs((known.wall or 0.0) - (other.wall or 0.0)) <= _SAME_SECONDS
     return True
@@ -180,7 +226,8 @@ def when(event: Happened, log: LogReading) -> str:
         return after_boot or "at a time that the log does not tell"
     age = length_of_time(max(0.0, log.reference - event.wall))
     if event.exact:
-        return f"{written(event.wall)}, {age} before {log.until}"
+        at = written(event.wall)[_YEAR] if event.lacks_year else written(event.wall)
+        return f"{at}, {age} before {log.until}"
     # How long the report was made after the log's last line, nobody knows.
     more = " or more" if log.until != _END else ""
     return f"{after_boot}, {age}{more} before {log.until}"

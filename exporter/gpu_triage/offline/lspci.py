@@ -9,6 +9,9 @@ from typing import Final
 
 from gpu_triage.kernel.pci_bus import PcieLink, normalise_bus_id, parse_link_speed, parse_link_width
 
+LENT: Final = ("vfio-pci", "pci-stub", "xen-pciback")
+"""Drivers that hold a device for a virtual machine."""
+
 _MOST_DEVICES: Final = 4096
 _DEVICE: Final = re.compile(
     r"((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) ([^:\[]{3,60}?)(?: \[([0-9a-f]{4})\])?: (.{0,300})"

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gpu_triage.kernel.pci_bus import normalise_bus_id
-from gpu_triage.offline.kernel import MARKERS, LogSection
+from gpu_triage.offline.kernel import LogSection, Room
+from gpu_triage.offline.log_lines import MARKERS
 from gpu_triage.offline.lspci import LspciParser, PciDevice
 from gpu_triage.offline.nvlink import NvlinkParser
 from gpu_triage.offline.smi_table import SmiTableParser
@@ -23,6 +24,8 @@ _MOST_REPORTS: Final = 64
 _MOST_SECTIONS: Final = 256
 _MOST_LOST: Final = 256
 _LONGEST: Final = 2000
+_LONGEST_JSON: Final = 1 << 16
+"""Of a log's records, each one line with all that the journal or a shipper knows of it."""
 _BASE64_COLUMNS: Final = 76
 """Of base64's lines, which are most of a bug report."""
 
@@ -37,6 +40,9 @@ _VERSION: Final = re.compile(r"NVRM version: NVIDIA UNIX .{0,60}?\s(\d{3}\.\d{1,
 _LOST_GPU: Final = re.compile(
     rf"Unable to determine the device handle for GPU ?(?:(\d{{1,3}}): ?)?(?:{_BUS_ID}: )?(.{{1,80}})"
 )
+_CORRUPTED: Final = re.compile(rf"WARNING: infoROM is corrupted at gpu {_BUS_ID}")
+_QUOTES: Final = re.compile(r"(?:> ?){1,8}")
+"""What a mail puts in front of the lines that it answers."""
 _NVML_ERRORS: Final = (
     ("Driver/library version mismatch", "version_mismatch"),
     ("Driver Not Loaded", "driver_not_loaded"),
@@ -73,6 +79,7 @@ class Content:
         driver_error: why NVML could not be used, as gpu_driver_error_info names it.
         driver_version: of the kernel module, from procfs.
         no_devices: whether nvidia-smi found none.
+        corrupted: bus ids of GPUs whose InfoROM is damaged, as nvidia-smi says.
     """
 
     name: str
@@ -89,12 +96,13 @@ class Content:
     driver_error: str | None = None
     driver_version: str = ""
     no_devices: bool = False
+    corrupted: set[str] = field(default_factory=set)
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """What it holds, for people; empty where nothing of it is known here."""
         found = [report.kind for report in (*self.reports, *self.tables) if report.gpus or report.driver]
-        if self.driver_error is not None or self.no_devices or self.lost:
+        if self.driver_error is not None or self.no_devices or self.lost or self.corrupted:
             found.append("nvidia-smi")
         if any(self.links.values()):
             found.append("nvidia-smi nvlink")
@@ -118,16 +126,18 @@ _Parser = SmiTextParser | SmiXmlParser | SmiTableParser
 
 
 class Scanner:
-    """Reads one file, line by line."""
+    """Reads one file, line by line; what it keeps of logs takes of `room`, which several files share."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, room: Room | None = None) -> None:
         self.content = Content(name)
+        self._room = room or Room()
         self._parser: _Parser | None = None
         self._lspci = LspciParser()
         self._nvlink = NvlinkParser()
         self._in_links = False
         self._in_listing = False
-        self._log = LogSection(name)
+        self._log = LogSection(name, self._room)
+        self._indent = ""
         self._before = ""
         self._heads_section = False
 
@@ -137,12 +147,14 @@ class Scanner:
         for line in lines:
             content.lines += 1
             if len(line) > _LONGEST and not isinstance(self._parser, SmiXmlParser) and SmiXmlParser.START not in line:
-                line = line[:_LONGEST]  # noqa: PLW2901 - no other output has longer ones
+                # No other output has longer ones.
+                line = line[: _LONGEST_JSON if line[0] == "{" else _LONGEST]  # noqa: PLW2901 - the same line
+            if line[:1] == ">" and not isinstance(self._parser, SmiXmlParser):
+                line = _QUOTES.sub("", line, count=1)  # noqa: PLW2901 - likewise
             if self._parser is not None and self._goes_on(line):
                 continue
-            if not line:
-                continue
-            self._take(line)
+            if line:
+                self._take(line)
         self._end_log("")
         content.devices, content.links = self._lspci.devices, self._nvlink.links
         return content
@@ -178,7 +190,7 @@ class Scanner:
         assert self._parser is not None  # noqa: S101 - the caller looked
         if line and line[0] not in " <|" and any(marker in line for marker in MARKERS):
             return False
-        if self._parser.feed(line):
+        if self._parser.feed(line.removeprefix(self._indent)):
             return True
         is_last = isinstance(self._parser, SmiXmlParser)
         self._parser = None
@@ -204,6 +216,8 @@ class Scanner:
             return
         if "NVSMI LOG" in line:
             self._begin(SmiTextParser())
+            # Pasted as code, all of it stands further right.
+            self._indent = line[: len(line) - len(line.lstrip())]
         elif SmiXmlParser.START in line:
             self._begin(SmiXmlParser())
             self._goes_on(line)
@@ -220,7 +234,7 @@ class Scanner:
             # Of a file that somebody appended to for months, the last ones.
             del reports[0]
         reports.append(parser.report)
-        self._parser = parser
+        self._parser, self._indent = parser, ""
 
     def _note(self, line: str) -> None:
         content = self.content
@@ -250,6 +264,8 @@ class Scanner:
             content.driver_error = next(error for words, error in _NVML_ERRORS if words in said)
         elif "NVIDIA-SMI has failed because" in line:
             content.driver_error = "driver_not_loaded"
+        elif "couldn't find libnvidia-ml.so" in line:
+            content.driver_error = "library_not_found"
         elif line.startswith("No devices were found"):
             content.no_devices = True
         elif "Unable to determine the device handle for GPU" in line:
@@ -257,8 +273,12 @@ class Scanner:
             if lost is not None and (lost[1] or lost[2]) and len(content.lost) < _MOST_LOST:
                 error = "lost" if "lost" in lost[3].lower() else "unknown"
                 content.lost.append(LostGpu(normalise_bus_id(lost[2]) if lost[2] else "", lost[1] or "", error))
+        elif "infoROM is corrupted" in line and len(content.corrupted) < _MOST_LOST:
+            content.corrupted.update(map(normalise_bus_id, _CORRUPTED.findall(line)))
 
     def _end_log(self, name: str) -> None:
-        if len(self.content.logs) < _MOST_SECTIONS and self._log.is_kernels():
+        is_kernels = self._log.is_kernels()
+        self._log.end()
+        if len(self.content.logs) < _MOST_SECTIONS and is_kernels:
             self.content.logs.append(self._log)
-        self._log = LogSection(name or self.content.name)
+        self._log = LogSection(name or self.content.name, self._room)

@@ -18,25 +18,25 @@ _MONTHS: Final[Mapping[str, int]] = MappingProxyType(
         name: number
         for number, names in enumerate(
             (
-                "jan ene gen",
-                "feb fév fev",
-                "mar mär mrz maa",
-                "apr avr abr",
-                "may mai mag mei maj",
-                "jun giu",
-                "jul lug",
-                "aug aoû aou ago",
-                "sep set",
-                "oct okt out ott",
-                "nov",
-                "dec déc dez dic",
+                "jan ene gen янв січ sty led oca tam",
+                "feb fév fev фев лют lut úno uno şub sub hel",
+                "mar mär mrz maa мар бер bře bre már",  # noqa: RUF001 - Russian and Ukrainian
+                "apr avr abr апр кві kwi dub nis huh ápr",
+                "may mai mag mei maj мая май тра kvě kve tou máj",
+                "jun giu июн чер cze čen haz kes jún",
+                "jul lug июл лип lip čec tem hei júl",
+                "aug aoû aou ago авг сер sie srp ağu agu elo",  # noqa: RUF001 - Russian and Ukrainian
+                "sep set сен вер wrz zář zar eyl syy sze",
+                "oct okt out ott окт жов paź paz říj rij eki lok",
+                "nov ноя лис lis kas marr",
+                "dec déc dez dic дек гру gru pro ara jou",  # noqa: RUF001 - Russian and Ukrainian
             ),
             start=1,
         )
         for name in names.split()
     }
 )
-"""By the beginning of a month's name, in the languages that servers are set to."""
+"""By the beginning of a month's name, in the languages that servers are set to; of two that fit, the longer one."""
 
 _CLOCK: Final = r"(\d{1,2})[:.](\d{2})[:.](\d{2})"
 _ISO: Final = re.compile(r"(\d{4})-(\d{2})-(\d{2})[T ](\d{2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?")
@@ -44,11 +44,15 @@ _DATE: Final = re.compile(rf"{_CLOCK}\s*([AaPp][Mm])?")
 _YEAR: Final = re.compile(r"(?<!\d)((?:19|20)\d{2})(?!\d)")
 _DAY: Final = re.compile(r"(?<![\d:.])(\d{1,2})(?![\d:])")
 _NUMBERED_MONTH: Final = re.compile(r"(\d{1,2})\s?[月월]")
-_SYSLOG: Final = re.compile(rf"([^\W\d]{{3,9}})\.? +(\d{{1,2}}) {_CLOCK}|(\d{{1,2}})\s?[月월] +(\d{{1,2}}) {_CLOCK}")
+_SYSLOG: Final = re.compile(
+    rf"(?:([^\W\d]{{3,10}})\.?|(\d{{1,2}})\s?[月월]) +(\d{{1,2}})(?:,? ((?:19|20)\d{{2}}))? {_CLOCK}"
+    r"(?:[.,]\d{1,9})?(?: [A-Z]{2,5})?(?: ((?:19|20)\d{2})\b)?"
+)
 _SECONDS: Final = re.compile(r"\[ *(\d{1,12}\.\d{1,9})\]")
 _KMSG: Final = re.compile(r"(?:^|\s)\d{1,4},\d{1,19},(\d{1,19}),[^;]{0,80};")
-_CTIME: Final = re.compile(rf"\[([^\W\d]{{3}})\s+([^\W\d]{{3}})\s+(\d{{1,2}})\s+{_CLOCK}\s+(\d{{4}})\]")
-_MINUTE: Final = re.compile(r"\[([^\W\d]{3}) ?(\d{1,2}) (\d{2}):(\d{2})\]")
+_IN_BRACKETS: Final = re.compile(r"\[([^\[\]]{12,60}(?:19|20)\d{2})\]")
+"""As ``dmesg -T`` writes it, in the language of whoever called it: ``[jeu. août 25 20:30:39 2022]``."""
+_MINUTE: Final = re.compile(r"\[(?:([^\W\d]{3,10})\.?|(\d{1,2})[月월]) ?(\d{1,2}) (\d{2}):(\d{2})\]")
 _NO_YEAR: Final = 1972
 """Stands for the year that syslog leaves out until it is known; a leap year."""
 
@@ -81,22 +85,30 @@ def log_time(prefix: str) -> LogTime:
     iso = _ISO.search(prefix)
     if iso is not None:
         return LogTime(seconds, _of_iso(iso))
-    ctime = _CTIME.search(prefix)
-    if ctime is not None:
-        month = _month(ctime[2])
-        clock = (int(ctime[4]), int(ctime[5]), int(ctime[6]))
-        return LogTime(seconds, None if month is None else _wall(int(ctime[7]), month, int(ctime[3]), *clock))
+    bracketed = _IN_BRACKETS.search(prefix)
+    if bracketed is not None and (wall := date_time(bracketed[1])) is not None:
+        return LogTime(seconds, wall)
     minute = _MINUTE.search(prefix)
     if minute is not None:
-        month = _month(minute[1])
-        wall = None if month is None else _wall(_NO_YEAR, month, *map(int, minute.group(2, 3, 4)), 0)
+        month = _month_of(minute[1], minute[2])
+        wall = None if month is None else _wall(_NO_YEAR, month, *map(int, minute.group(3, 4, 5)), 0)
         return LogTime(seconds, wall, lacks_year=True)
     found = _SYSLOG.search(prefix)
     if found is None:
         return LogTime(seconds)
-    parts = found.groups()
-    month, rest = (_month(parts[0]), parts[1:5]) if parts[0] is not None else (int(parts[5]), parts[6:10])
-    return LogTime(seconds, None if month is None else _wall(_NO_YEAR, month, *map(int, rest)), lacks_year=True)
+    month, year = _month_of(found[1], found[2]), found[4] or found[8]
+    wall = None if month is None else _wall(int(year or _NO_YEAR), month, *map(int, found.group(3, 5, 6, 7)))
+    return LogTime(seconds, wall, lacks_year=not year)
+
+
+def minute_of(line: str) -> str:
+    """What ``dmesg --human`` writes once a minute at the front of a line; "" where it is not there."""
+    found = _MINUTE.match(line)
+    return "" if found is None else found[0]
+
+
+def _month_of(name: str | None, number: str | None) -> int | None:
+    return int(number) if number else _month(name or "")
 
 
 def _seconds(prefix: str) -> float | None:
@@ -131,14 +143,17 @@ def date_time(text: str) -> float | None:
     clock, year = _DATE.search(text), _YEAR.search(text)
     if clock is None or year is None:
         return None
-    rest = text[: clock.start()] + " " + text[clock.end() :]
-    rest = rest.replace(year[1], " ", 1)
-    numbered = _NUMBERED_MONTH.search(rest)
-    month = int(numbered[1]) if numbered is not None else _named_month(rest)
-    if numbered is not None:
-        rest = rest.replace(numbered[0], " ", 1)
-    day = _DAY.search(rest)
-    if month is None or day is None:
+    # Before the clock stands the month almost everywhere, and after it a time zone that may be called like one.
+    for rest in (text[: clock.start()], text):
+        rest = rest.replace(clock[0], " ").replace(year[1], " ", 1)  # noqa: PLW2901 - without what is known
+        numbered = _NUMBERED_MONTH.search(rest)
+        month = int(numbered[1]) if numbered is not None else _named_month(rest)
+        if numbered is not None:
+            rest = rest.replace(numbered[0], " ", 1)  # noqa: PLW2901 - likewise
+        day = _DAY.search(rest)
+        if month is not None and day is not None:
+            break
+    else:
         return None
     hour = int(clock[1]) % _NOON + (_NOON if clock[4].lower() == "pm" else 0) if clock[4] else int(clock[1])
     return _wall(int(year[1]), month, int(day[1]), hour, int(clock[2]), int(clock[3]))
@@ -160,7 +175,7 @@ def _month(name: str) -> int | None:
     name = name.lower().rstrip(".")
     if name.startswith("juin"):
         return _JUNE
-    return _MONTHS.get(name[:3]) or (_JULY if name.startswith("jui") else None)
+    return _MONTHS.get(name[:4]) or _MONTHS.get(name[:3]) or (_JULY if name.startswith("jui") else None)
 
 
 def _wall(*moment: int, fraction: float = 0.0) -> float | None:

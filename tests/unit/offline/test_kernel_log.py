@@ -246,7 +246,7 @@ def test_a_message_that_goes_on_without_a_time_is_read(tmp_path: Path) -> None:
         "                 NVRM: this kernel module has the version 535.230.02.  Please\n",
     )
     assert measured(report, "driver.version_mismatch").startswith(
-        "client 535.247.01, kernel module 535.230.02: 2026-03-14 09:50:00"
+        "client 535.247.01, kernel module 535.230.02, once 2026-03-14 09:50:00"
     )
 
 
@@ -256,14 +256,17 @@ def test_fallen_off_the_bus_beside_its_xid_is_told_once(tmp_path: Path) -> None:
     assert codes(report_on_text(tmp_path, log)) == ["xid.79"]
 
 
-def test_what_was_mended_since_is_no_finding(tmp_path: Path) -> None:
+def test_what_was_mended_since_is_history(tmp_path: Path) -> None:
     log = (
         "NVRM: GPU 0000:41:00.0: RmInitAdapter failed! (0x62:0x40:2393)\n"
         "NVRM: API mismatch: the client has the version 535.161.08, but\n"
         "nouveau 0000:41:00.0: NVIDIA GA102 (172000a1)\n"
         "NVRM: BAR1 is 0M @ 0x0 (PCI:0000:41:00.0)\n"
     )
-    assert codes(report_on_text(tmp_path, smi(smi_gpu(), at=AT), log)) == []
+    report = report_on_text(tmp_path, smi(smi_gpu(), at=AT), log)
+    assert codes(report) == ["driver.earlier"]
+    assert "client 535.161.08" in measured(report, "driver.earlier")
+    assert report.verdict is Verdict.KEEP
 
 
 def test_pcie_errors_of_the_gpu_and_of_the_port_above_it_are_one_finding(tmp_path: Path) -> None:

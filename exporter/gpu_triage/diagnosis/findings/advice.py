@@ -46,6 +46,30 @@ ADVICE: Final = MappingProxyType(
             "The kernel's own driver nouveau holds the GPU, so NVIDIA's driver cannot.",
             "Blacklist nouveau, build the initramfs anew, and reboot.",
         ),
+        "driver.bound_elsewhere": Advice(
+            "Another kernel driver, such as nova_core of Linux 7, holds the GPU, so NVIDIA's driver cannot use it.",
+            "Blacklist that driver, rebuild the initramfs, and reboot.",
+        ),
+        "driver.not_probed": Advice(
+            "When the NVIDIA driver was loaded, another kernel driver held a GPU: the NVIDIA driver left it alone.",
+            "Nothing, if a virtual machine has that GPU (lspci -k shows vfio-pci); else unload the other driver.",
+        ),
+        "driver.unsupported": Advice(
+            "The installed driver does not support this GPU.",
+            "Install the driver that the kernel log asks for: the open kernel modules, or an older branch.",
+        ),
+        "driver.earlier": Advice(
+            "The driver failed earlier and has worked since: it was loaded again, or its GPUs answer.",
+            "Nothing, unless it keeps happening; then read the kernel log of that time.",
+        ),
+        "gpu.gsp_timeout": Advice(
+            "The GPU's system processor (GSP) stopped answering the driver: the GPU does no more work.",
+            "Drain the GPU, then reset it; reboot the host if the reset fails.",
+        ),
+        "gpu.inforom": Advice(
+            "The data that the board keeps about itself is damaged: serial number and ECC history cannot be trusted.",
+            "Plan to have the board flashed or replaced by its vendor; it computes as before.",
+        ),
         "driver.bar": Advice(
             "The firmware gave the GPU no address range for its memory, so the driver cannot use it.",
             "Enable Above 4G Decoding (and Resizable BAR) in the firmware setup, or boot with pci=realloc.",
@@ -53,6 +77,10 @@ ADVICE: Final = MappingProxyType(
         "driver.init_failed": Advice(
             "The driver found the GPU and could not initialise it: nothing can run on it.",
             "Power-cycle the host; if it fails again, try another driver version, then check seating and power.",
+        ),
+        "fabric.version_mismatch": Advice(
+            "A program that manages the NVSwitches, mostly the fabric manager, is not of the driver's version.",
+            "Install the fabric manager (or nscq) of the driver's version and restart it: CUDA fails without a fabric.",
         ),
         "nvswitch.sxid_fatal": Advice(
             "An NVSwitch had a fatal error: jobs over several GPUs of this host fail until it is reset.",

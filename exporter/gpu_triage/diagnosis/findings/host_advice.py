@@ -17,6 +17,18 @@ HOST_ADVICE: Final = MappingProxyType(
             "A PCIe port shut its link after an uncorrectable error: what is behind it was gone for a while, or is.",
             "See what is behind the port (lspci -tv); check riser, seating and cables.",
         ),
+        "network.adapter_module": Advice(
+            "A ConnectX adapter reports that a cable or module failed or is too hot: its port may be down or slow.",
+            "Reseat or replace the cable or module, and check the air flow at the adapter.",
+        ),
+        "network.adapter_power": Advice(
+            "A ConnectX adapter says that its slot does not promise enough power; it may run its ports slower.",
+            "Check the slot's power limit (lspci -vv, SlotPowerLimit). Harmless where the ports run at full speed.",
+        ),
+        "network.peermem": Advice(
+            "nvidia-peermem could not free memory registered for GPUDirect RDMA: a job ended while it was in use.",
+            "Nothing for a job that was killed; otherwise check that nvidia-peermem matches the driver and OFED.",
+        ),
         "host.hardware_error": Advice(
             "The CPU, its memory or the firmware reported a hardware error that could not be corrected.",
             "Drain the host when its jobs end, find the part (rasdaemon, the BMC's event log), and replace it.",

@@ -27,15 +27,19 @@ class Told(NamedTuple):
         kinds: of messages, with what to say of each subject.
         seconds: for how long a message counts.
         least: so many subjects there must be.
+        unnamed: what to call a subject that the message does not name.
     """
 
     code: str
     kinds: dict[Trouble, str]
     seconds: float
     least: int = 1
+    unnamed: str = "an unnamed part"
 
 
 TOLD: Final = (
+    Told("gpu.gsp_timeout", {Trouble.GSP_TIMEOUT: "the GSP of {} does not answer"}, _OPEN, unnamed="a GPU"),
+    Told("fabric.version_mismatch", {Trouble.SWITCH_MISMATCH: "{}"}, _OPEN),
     Told("pcie.dpc", {Trouble.PCIE_DPC: "port {} shut its link"}, _RECENT),
     Told(
         "host.hardware_error",
@@ -68,17 +72,22 @@ TOLD: Final = (
         _RECENT,
     ),
     Told("cpu.thermal", {Trouble.CPU_THERMAL: "{} too hot, clock lowered"}, _RECENT),
+    Told(
+        "network.adapter_module",
+        {Trouble.ADAPTER_MODULE: "cable or module of {} failed", Trouble.ADAPTER_HOT: "{} too hot"},
+        _OPEN,
+    ),
+    Told("network.adapter_power", {Trouble.ADAPTER_POWER: "the slot of {} does not promise enough power"}, _OPEN),
+    Told("network.peermem", {Trouble.PEERMEM_ERROR: "nvidia-peermem: {}"}, _RECENT),
 )
 """Every finding that the kernel's messages alone make, in the order of the table of findings."""
-
-UNNAMED: Final = "an unnamed part"
 
 
 def judge_kernel(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """One finding for each kind of trouble, with whom or what the kernel names."""
     for told in TOLD:
         said = [
-            f"{words.format(each.labels['subject'] or UNNAMED)}, last {host.when(each.last)}"
+            f"{words.format(each.labels['subject'] or told.unnamed)}, last {host.when(each.last)}"
             for kind, words in told.kinds.items()
             for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value)
             if host.at.wall - each.last <= told.seconds

@@ -1,0 +1,167 @@
+r"""What NVIDIA's kernel modules log when a GPU or the driver fails without an Xid: the one home of these messages.
+
+The driver breaks its sentences over several lines, each with ``NVRM:`` in front, and elsewhere in every branch; what is
+parsed here is the whole sentence, its lines separated by newlines as in a record of ``/dev/kmsg``. Sources: nv.c,
+nv-pci.c, osapi.c, kernel_gsp.c, linux_nvswitch.c and nvidia-peermem.c of the open kernel modules 515 to 595
+(https://github.com/NVIDIA/open-gpu-kernel-modules); the wording of 340 to 510 is that of bug reports.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from gpu_triage.host.kernel_messages import LONGEST_SUBJECT, Trouble
+from gpu_triage.kernel.pci_bus import normalise_bus_id
+
+MARKERS: Final = ("NVRM:", "nvidia-nvswitch", "nvidia-nvlink", "nvidia-peermem")
+"""Parts of lines; a line without any of them is no such message."""
+
+BEGINNINGS: Final = r"NVRM: |nvidia-nvswitch\d*: |nvidia-nvlink: |nvidia-peermem "
+"""How all of them begin, as a pattern that finds one in a line of a log behind its time."""
+
+SENTENCES: Final = (
+    "NVRM: API mismatch:",
+    "NVRM: The NVIDIA ",
+    "NVRM: This PCI I/O region ",
+)
+"""How messages begin that go on in further lines until a full stop."""
+
+
+class DriverMessage(NamedTuple):
+    """One message.
+
+    Attributes:
+        trouble: what it says.
+        address: of the GPU, as sysfs writes it; "" where it is not named.
+        number: of the GPU, as the driver counts, which need not be its index; "" where it is not named.
+        detail: versions, a code, a count or another driver's name; "" without one.
+    """
+
+    trouble: Trouble
+    address: str = ""
+    number: str = ""
+    detail: str = ""
+
+    @property
+    def subject(self) -> str:
+        """What it is about, in a few words; "" where it names nothing."""
+        gpu = self.address or (f"GPU {self.number}" if self.number else "")
+        return (gpu or self.detail)[:LONGEST_SUBJECT]
+
+
+_ADDRESS: Final = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+_VERSION: Final = r"([0-9]{1,4}(?:\.[0-9]{1,4}){1,3})"
+_NUMBER: Final = r"(?:GPU(\d{1,3}) )?"
+
+_IN_SLOT: Final = rf"{_ADDRESS}:? (?:\(PCI ID: .{{9}}\) )?installed in"
+
+_MISMATCH: Final = re.compile(
+    rf"NVRM: API mismatch: the client (?:'.{{0,64}}' \(pid \d{{1,10}}\) )?(?:has the )?version {_VERSION}"
+    rf"(?:,? but this kernel module (?:has the )?version {_VERSION})?"
+)
+_OTHER_HALF: Final = re.compile(rf"NVRM: (?:but )?this kernel module (?:has the )?version {_VERSION}")
+_OFF_THE_BUS: Final = re.compile(rf"NVRM: The NVIDIA GPU {_IN_SLOT} .{{0,40}}fallen off the bus")
+_UNSUPPORTED: Final = re.compile(
+    rf"NVRM: The NVIDIA (?:.{{0,60}} )?GPU (?:{_IN_SLOT}|installed in) this (?:vGPU host )?system "
+    r"((?:is not supported by|is supported through|requires use of) .{3,80}?)(?:\. | because|\.?$)"
+)
+_BOUND: Final = re.compile(rf"NVRM: GPU {_ADDRESS} is already bound to (\S{{1,32}}?)\.?$")
+_NOT_PROBED: Final = re.compile(r"NVRM: The NVIDIA probe routine was not called for (\d{1,4}) device")
+_PROBE_FAILED: Final = re.compile(r"NVRM: The NVIDIA probe routine failed for (\d{1,4}) device")
+_NOT_LOADED: Final = re.compile(
+    r"NVRM: (?:No NVIDIA devices probed|None of the NVIDIA (?:graphics adapters|devices) were initialized)"
+)
+_INIT_FAILED: Final = re.compile(rf"NVRM: (?:GPU {_ADDRESS}: )?RmInitAdapter failed! \(([0-9a-fx:]{{1,40}})\)")
+_GSP_INIT: Final = re.compile(
+    rf"NVRM: {_NUMBER}.{{0,120}}"
+    r"(?:Cannot initialize GSP|GSP-RM.{0,80}fail|fail.{0,80}GSP|kgspInitRm|kgspBoot)",
+    re.IGNORECASE,
+)
+_GSP_TIMEOUT: Final = re.compile(
+    rf"NVRM: {_NUMBER}(?:\w{{1,80}}: )?"
+    r"(?:Heartbeat timed out|\*{4,80} GSP Timeout \*{4,80}|rpcRecvPoll timedout for fn)"
+)
+_BAR: Final = re.compile(
+    r"NVRM: (?:This PCI I/O region assigned to your NVIDIA device is invalid: )?"
+    rf"BAR(\d) is (\w{{1,12}}) @ 0x([0-9a-fA-F]{{1,16}}) \(PCI:{_ADDRESS}\)"
+)
+_INFOROM: Final = re.compile(
+    rf"NVRM: (?:GPU {_ADDRESS}: |{_NUMBER}).{{0,100}}\binfo ?rom\b.{{0,60}}(?:corrupt|invalid)", re.IGNORECASE
+)
+_SWITCH_VERSION: Final = re.compile(
+    r"nvidia-nv(?:switch\d{0,3}|link): (?:\w{1,60}: )?[Vv]ersion mismatch, "
+    rf"kernel version {_VERSION} user version {_VERSION}"
+)
+_PEERMEM: Final = re.compile(r"nvidia-peermem \w{1,60}:\d{1,6} ERROR (.{1,200})")
+
+
+def parse_driver_message(text: str) -> DriverMessage | None:
+    """What a message of NVIDIA's modules says has failed; None for any other message, Xids and SXids among them.
+
+    >>> parse_driver_message("NVRM: GPU 0000:01:00.0 is already bound to NovaCore.").subject
+    '0000:01:00.0'
+    """
+    if not text.startswith(("NVRM: ", "nvidia-")):
+        return None
+    sentence = " ".join(line.removeprefix("NVRM:").strip() for line in text.split("\n"))
+    if text.startswith("NVRM: "):
+        sentence = f"NVRM: {sentence}"
+    for pattern, understand in _PATTERNS:
+        match = pattern.match(sentence)
+        if match is not None:
+            return understand(match)
+    return None
+
+
+def versions_of(client: str | None, module: str | None) -> str:
+    """The versions of a mismatch, for people, as far as both are known."""
+    parts = ((client, "client"), (module, "kernel module"))
+    return ", ".join(f"{whose} {version}" for version, whose in parts if version)
+
+
+def _address(text: str | None) -> str:
+    return "" if text is None else normalise_bus_id(text if "." in text else f"{text}.0")
+
+
+def _of_gpu(trouble: Trouble) -> Callable[[re.Match[str]], DriverMessage]:
+    """A message whose groups are an address and what is told of it, if anything."""
+    return lambda match: DriverMessage(trouble, _address(match[1]), "", match[2] if match.re.groups > 1 else "")
+
+
+def _of_number(trouble: Trouble) -> Callable[[re.Match[str]], DriverMessage]:
+    return lambda match: DriverMessage(trouble, number=match[1] or "")
+
+
+def _of_detail(trouble: Trouble) -> Callable[[re.Match[str]], DriverMessage]:
+    return lambda match: DriverMessage(trouble, detail=match[1] if match.re.groups else "")
+
+
+def _patterns() -> Iterator[tuple[re.Pattern[str], Callable[[re.Match[str]], DriverMessage]]]:
+    yield _INIT_FAILED, _of_gpu(Trouble.GPU_INIT_FAILED)
+    yield _MISMATCH, lambda match: DriverMessage(Trouble.DRIVER_MISMATCH, detail=versions_of(match[1], match[2]))
+    yield _OTHER_HALF, lambda match: DriverMessage(Trouble.DRIVER_MISMATCH, detail=versions_of(None, match[1]))
+    yield _OFF_THE_BUS, _of_gpu(Trouble.GPU_LOST_AT_PROBE)
+    yield _UNSUPPORTED, _of_gpu(Trouble.GPU_UNSUPPORTED)
+    yield _BOUND, _of_gpu(Trouble.GPU_BOUND_ELSEWHERE)
+    yield _NOT_PROBED, _of_detail(Trouble.GPU_NOT_PROBED)
+    yield _PROBE_FAILED, _of_detail(Trouble.GPU_PROBE_FAILED)
+    yield _NOT_LOADED, _of_detail(Trouble.DRIVER_NOT_LOADED)
+    yield (
+        _BAR,
+        lambda match: DriverMessage(
+            Trouble.GPU_BAR, _address(match[4]), detail=f"BAR{match[1]} is {match[2]} at 0x{match[3]}"
+        ),
+    )
+    yield _GSP_TIMEOUT, _of_number(Trouble.GSP_TIMEOUT)
+    yield _GSP_INIT, _of_number(Trouble.GSP_INIT_FAILED)
+    yield _INFOROM, lambda match: DriverMessage(Trouble.INFOROM_CORRUPTED, _address(match[1]), match[2] or "")
+    yield (
+        _SWITCH_VERSION,
+        lambda match: DriverMessage(Trouble.SWITCH_MISMATCH, detail=f"kernel module {match[1]}, program {match[2]}"),
+    )
+    yield _PEERMEM, _of_detail(Trouble.PEERMEM_ERROR)
+
+
+_PATTERNS: Final = tuple(_patterns())

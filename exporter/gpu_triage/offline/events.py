@@ -1,0 +1,137 @@
+"""What a message of the kernel says happened: Xids, failures of the driver, PCIe errors, trouble of the host."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from enum import Enum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from gpu_triage.host.device_messages import (
+    PcieError,
+    parse_device_message,
+    parse_device_over,
+    parse_failing_gpu,
+    parse_pcie_error,
+)
+from gpu_triage.host.driver_messages import parse_driver_message
+from gpu_triage.host.kernel_messages import Trouble, parse_host_message, parse_trouble_over
+from gpu_triage.kernel.pci_bus import normalise_bus_id
+from gpu_triage.xid.events import is_driver_loaded, parse_found, parse_xid
+
+_ADDRESS: Final = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
+_SXID: Final = re.compile(
+    rf"nvidia-nvswitch\d*: SXid \(PCI:{_ADDRESS}\): (\d{{1,6}})(?:, (Fatal|Non-fatal))?", re.IGNORECASE
+)
+_NOUVEAU: Final = re.compile(rf"nouveau {_ADDRESS}: ")
+_CAUSE: Final = re.compile(r" caused by previous Xid (\d{1,5})$")
+
+
+class Kind(Enum):
+    """What happened."""
+
+    XID = "xid"
+    XID_CAUSE = "xid_cause"
+    SXID = "sxid"
+    DRIVER = "driver"
+    NOUVEAU = "nouveau"
+    AER = "aer"
+    AER_RECEIVED = "aer_received"
+    OUT_OF_MEMORY = "out_of_memory"
+    HOST = "host"
+    HOST_OVER = "host_over"
+    OFF_THE_BUS = "off_the_bus"
+    LOADED = "loaded"
+    FOUND = "found"
+
+
+class What(NamedTuple):
+    """What events have in common that are told as one.
+
+    Attributes:
+        kind: what happened.
+        address: of the GPU, or of whoever reported it; of trouble of the host, its subject; "" where it is not said.
+        code: the kind of trouble of the driver or the host, the Xid or SXid as text ("" for a GPU that fell off the bus
+            without one), the Xid that another one names as its cause, a severity, or "".
+        fatal: as XidReport; None for all others.
+    """
+
+    kind: Kind
+    address: str = ""
+    code: str = ""
+    fatal: bool | None = None
+
+
+class Read(NamedTuple):
+    """What a message says happened; `port` as LogSection.ports, `gpu` as one of LogSection.gpus, "" without one."""
+
+    what: What
+    port: str = ""
+    gpu: str = ""
+
+
+@lru_cache(maxsize=1024)
+def _address(text: str) -> str:
+    return normalise_bus_id(text if "." in text else f"{text}.0")
+
+
+@lru_cache(maxsize=1024)
+def read_message(text: str) -> tuple[Read, ...]:
+    """What a message of the kernel says happened. The same ones come in floods."""
+    return tuple(_found_in(text))
+
+
+def _found_in(text: str) -> Iterator[Read]:
+    if (failure := parse_driver_message(text)) is not None:
+        # A GPU is told by its address, or by its number among the driver's, and never by both.
+        whose = failure.address or (failure.subject if failure.number else "")
+        yield Read(What(Kind.DRIVER, whose, failure.trouble.value), gpu=failure.address)
+    elif text.startswith("NVRM: "):
+        yield from _read_driver(text)
+    elif (sxid := _SXID.match(text)) is not None:
+        fatal = None if sxid[3] is None else sxid[3].lower() == "fatal"
+        yield Read(What(Kind.SXID, _address(sxid[1]), sxid[2], fatal))
+    elif (nouveau := _NOUVEAU.match(text)) is not None:
+        yield Read(What(Kind.NOUVEAU, _address(nouveau[1])), gpu=_address(nouveau[1]))
+    elif (address := parse_found(text)) is not None or (address := parse_failing_gpu(text)) is not None:
+        yield Read(What(Kind.FOUND, address), gpu=address)
+    elif (error := parse_pcie_error(text)) is not None:
+        yield _of_pcie_error(error)
+    else:
+        yield from _of_host(text)
+
+
+def _of_pcie_error(error: PcieError) -> Read:
+    kind = Kind.AER_RECEIVED if error.port else Kind.AER
+    return Read(
+        What(kind, error.address, error.severity), error.port, error.address if error.driver == "nvidia" else ""
+    )
+
+
+def _of_host(text: str) -> Iterator[Read]:
+    said = parse_host_message(text) or parse_device_message(text)
+    over = parse_trouble_over(text) or parse_device_over(text)
+    if said is not None and said.trouble is Trouble.OOM_KILL:
+        yield Read(What(Kind.OUT_OF_MEMORY, "", said.subject))
+    elif said is not None:
+        yield Read(What(Kind.HOST, said.subject, said.trouble.value))
+    elif over is not None:
+        yield Read(What(Kind.HOST_OVER, over.subject, over.trouble.value))
+
+
+def _read_driver(text: str) -> Iterator[Read]:
+    if (xid := parse_xid(text)) is not None:
+        yield Read(What(Kind.XID, xid.gpu, "" if xid.code is None else str(xid.code), xid.fatal), gpu=xid.gpu)
+        if cause := cause_of(text):
+            yield Read(What(Kind.XID_CAUSE, xid.gpu, cause))
+    elif is_driver_loaded(text):
+        yield Read(What(Kind.LOADED))
+    elif text.startswith("NVRM: GPU has fallen off the bus"):
+        yield Read(What(Kind.OFF_THE_BUS))
+
+
+def cause_of(text: str) -> str:
+    """The Xid that the message of another one names as its cause; "" where it names none."""
+    cause = _CAUSE.search(text)
+    return "" if cause is None else cause[1]

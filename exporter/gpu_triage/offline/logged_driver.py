@@ -1,0 +1,160 @@
+"""Findings of kernel logs about the driver: why it, or one of its GPUs, could not be used, and whether that is over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.findings.finding import Finding, of_host
+from gpu_triage.diagnosis.judges.kernel import first_of
+from gpu_triage.host.driver_messages import parse_driver_message
+from gpu_triage.host.kernel_messages import Trouble
+from gpu_triage.offline.events import Kind, What
+from gpu_triage.offline.evidence import FilesOfHost
+from gpu_triage.offline.logged_words import about_gpu, count_and_last, last_of
+from gpu_triage.offline.logs import Events, LogReading
+from gpu_triage.offline.lspci import LENT
+
+_NOUVEAU: Final = "nouveau"
+_NOVA: Final = ("nova_core", "novacore")
+_GSP_XIDS: Final = ("119", "120")
+_MOST_DETAILS: Final = 3
+
+
+class _Row(NamedTuple):
+    """What becomes of a failure.
+
+    Attributes:
+        code: of the finding.
+        words: with ``{}`` for the detail of the message.
+        at_probe: whether it is said while the driver is being loaded.
+        alone: whether it counts only where nothing says more.
+    """
+
+    code: str
+    words: str = "{}"
+    at_probe: bool = False
+    alone: bool = False
+
+
+_ROWS: Final[Mapping[Trouble, _Row]] = MappingProxyType(
+    {
+        Trouble.DRIVER_MISMATCH: _Row("driver.version_mismatch"),
+        Trouble.GPU_BOUND_ELSEWHERE: _Row("driver.bound_elsewhere", "{} holds it", at_probe=True),
+        Trouble.GPU_UNSUPPORTED: _Row("driver.unsupported", "the driver says that it {}", at_probe=True),
+        Trouble.GPU_BAR: _Row("driver.bar", at_probe=True),
+        Trouble.GPU_LOST_AT_PROBE: _Row(
+            "gpu.lost", "it fell off the bus before the driver could start it", at_probe=True
+        ),
+        Trouble.GPU_INIT_FAILED: _Row("driver.init_failed", "RmInitAdapter failed ({})"),
+        Trouble.GSP_INIT_FAILED: _Row("driver.init_failed", "the GSP's firmware could not be started", alone=True),
+        Trouble.GPU_PROBE_FAILED: _Row(
+            "driver.init_failed", "the driver could not use {} GPUs", at_probe=True, alone=True
+        ),
+        Trouble.DRIVER_NOT_LOADED: _Row(
+            "driver.bound_elsewhere", "the driver was not loaded, since it was given no GPU", at_probe=True, alone=True
+        ),
+        Trouble.GSP_TIMEOUT: _Row("gpu.gsp_timeout", "the GSP of {} does not answer"),
+        Trouble.INFOROM_CORRUPTED: _Row("gpu.inforom", "the driver says that its InfoROM is corrupted"),
+        Trouble.SWITCH_MISMATCH: _Row("fabric.version_mismatch"),
+        Trouble.PEERMEM_ERROR: _Row("network.peermem", "nvidia-peermem: {}"),
+    }
+)
+"""In the order in which they are told."""
+
+_GSP: Final = " (the GSP's firmware was among it)"
+
+
+def driver_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
+    """What the log says of failures, and of those that are over.
+
+    Args:
+        files: what the files say.
+        answering: bus ids of the GPUs that nvidia-smi last showed well.
+    """
+    log = files.log or LogReading(0.0, "", {}, {})
+    found: list[Finding] = []
+    earlier: list[str] = []
+    held = dict(_held(files, log))
+    for trouble, row in _ROWS.items():
+        for what, events in _of_trouble(log, trouble):
+            details = _details(events)
+            if (row.alone and (found or earlier or held)) or what.address in held or set(details) & set(LENT):
+                continue
+            current = _current(what, events, row, log, answering)
+            told = _told(row, what, current if current.count else events, log)
+            if not current.count:
+                earlier.append(told)
+            elif ":" in what.address:
+                code = "driver.nouveau" if details == [_NOUVEAU] else row.code
+                found.append(about_gpu(code, what.address, files.labels, told))
+            else:
+                found.append(of_host(row.code, told))
+    yield from found
+    for address, (driver, how) in held.items():
+        if address not in answering:
+            code = "driver.nouveau" if driver == _NOUVEAU else "driver.bound_elsewhere"
+            yield about_gpu(code, address, files.labels, how)
+    yield from _not_probed(log, [*found, *held])
+    if earlier:
+        yield of_host("driver.earlier", first_of(earlier))
+
+
+def _of_trouble(log: LogReading, trouble: Trouble) -> Iterator[tuple[What, Events]]:
+    return ((what, events) for what, events in log.of_kind(Kind.DRIVER) if what.code == trouble.value)
+
+
+def _current(what: What, events: Events, row: _Row, log: LogReading, answering: frozenset[str]) -> Events:
+    """Those of the events that are not over: the GPU answers, or the driver was loaded since."""
+    # Of a GPU that is not named, all must answer.
+    answers = what.address in answering if ":" in what.address else bool(answering)
+    lasts = row.code in ("fabric.version_mismatch", "network.peermem", "gpu.inforom")
+    if row.code == "gpu.gsp_timeout":
+        lasts = any(_is_young(each.wall, log, thresholds.XID_OPEN_SECONDS) for each in events.known)
+        if any(xid.code in _GSP_XIDS for xid, _ in log.of_kind(Kind.XID)):
+            return Events()
+    if answers and not lasts:
+        return Events()
+    open_ = [each for each in events.known if not log.is_over(each, at_probe=row.at_probe)]
+    return Events(len(open_) + (events.count - len(events.known) if open_ else 0), open_)
+
+
+def _is_young(wall: float | None, log: LogReading, seconds: float) -> bool:
+    return wall is None or log.reference - wall <= seconds
+
+
+def _told(row: _Row, what: What, events: Events, log: LogReading) -> str:
+    detail = ", ".join(_details(events)[-_MOST_DETAILS:]) or what.address or "a GPU"
+    gsp = not row.alone and row.code == "driver.init_failed" and any(_of_trouble(log, Trouble.GSP_INIT_FAILED))
+    return f"{row.words.format(detail)}{_GSP if gsp else ''}, {count_and_last(events.count, events, log)}"
+
+
+def _details(events: Events) -> list[str]:
+    """What the messages say beside what has failed, each once, the latest last."""
+    messages = (parse_driver_message(each.text) for each in events.known)
+    return list(dict.fromkeys(message.detail for message in messages if message is not None and message.detail))
+
+
+def _held(files: FilesOfHost, log: LogReading) -> Iterator[tuple[str, tuple[str, str]]]:
+    """The GPUs that another driver of the kernel holds, by address: which one, and how that is known."""
+    for device in files.devices.values():
+        if device.is_gpu and (device.driver == _NOUVEAU or device.driver.lower() in _NOVA):
+            yield device.bus_id, (device.driver, f"lspci names {device.driver} as the driver in use")
+    for what, events in log.of_kind(Kind.NOUVEAU):
+        known = files.devices.get(what.address)
+        last = events.last
+        if (known is None or known.driver == "") and last is not None and not log.is_over(last):
+            yield what.address, (_NOUVEAU, f"it logged {last_of(events, log)}")
+
+
+def _not_probed(log: LogReading, known: Iterable[object]) -> Iterator[Finding]:
+    """GPUs that the driver left alone when it was loaded the last time, since another one holds them."""
+    for _, events in () if known else _of_trouble(log, Trouble.GPU_NOT_PROBED):
+        last = events.last
+        if last is None or log.is_over(last, at_probe=True):
+            continue
+        message = parse_driver_message(last.text)
+        count = "some" if message is None else message.detail
+        yield of_host("driver.not_probed", f"another driver holds {count} of the GPUs, {last_of(events, log)}")

@@ -1,0 +1,71 @@
+"""Findings of files about PCIe: errors that the kernel logs, and links that only lspci shows."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from gpu_triage.diagnosis.findings.finding import Finding, of_slot
+from gpu_triage.offline.events import Kind, What
+from gpu_triage.offline.evidence import FilesOfHost
+from gpu_triage.offline.logged_words import about_gpu, count_and_last
+from gpu_triage.offline.logs import Events, LogReading
+from gpu_triage.offline.lspci import port_above
+
+_SOME_CORRECTABLE: Final = 10
+"""Corrected PCIe errors in a log: a link has one now and then. The kernel leaves most of a flood out."""
+
+
+def error_findings(files: FilesOfHost) -> Iterator[Finding]:
+    """PCIe errors of GPUs and of the ports above them, as the log names them or lspci shows them."""
+    log = files.log
+    assert log is not None  # noqa: S101 - the caller looked
+    gpus = {*files.labels, *(device.bus_id for device in files.devices.values() if device.is_gpu), *log.gpus}
+    below: dict[str, list[str]] = defaultdict(list)
+    for gpu in sorted(gpus):
+        above = port_above(files.devices, gpu)
+        port = log.ports.get(gpu, "") if above is None else above.bus_id
+        if port:
+            below[port].append(gpu)
+    told: dict[str, list[str]] = defaultdict(list)
+    for address, severity, events in _errors(log):
+        if severity == "correctable" and events.count < _SOME_CORRECTABLE:
+            continue
+        said = count_and_last(events.count, events, log)
+        if address in gpus:
+            told[address].append(f"{severity} on the GPU, {said}")
+        for gpu in below.get(address, ()):
+            others = f" and {len(below[address]) - 1} others" if len(below[address]) > 1 else ""
+            told[gpu].append(f"{severity} on the port {address} above it{others}, {said}")
+    for gpu, errors in told.items():
+        yield about_gpu("pcie.aer", gpu, files.labels, "; ".join(errors))
+
+
+def _errors(log: LogReading) -> Iterator[tuple[str, str, Events]]:
+    """The errors by device and severity: as the device tells them, or its port where that tells of more."""
+    for what, events in log.of_kind(Kind.AER):
+        received = log.events.get(What(Kind.AER_RECEIVED, what.address, what.code))
+        yield what.address, what.code, events if received is None or received.count <= events.count else received
+    for what, events in log.of_kind(Kind.AER_RECEIVED):
+        if What(Kind.AER, what.address, what.code) not in log.events:
+            yield what.address, what.code, events
+
+
+def link_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Finding]:
+    """Links that are short of lanes, of GPUs that nvidia-smi does not show; a low speed at rest is normal."""
+    for device in files.devices.values():
+        if not device.is_gpu or device.bus_id in answering:
+            continue
+        if device.is_dead:
+            if device.bus_id not in files.labels:
+                measured = "its configuration space reads all ones (lspci: rev ff)"
+                yield of_slot("gpu.lost", device.bus_id, measured)
+            continue
+        port = port_above(files.devices, device.bus_id)
+        most = [each for each in (device.max_width, None if port is None else port.max_width) if each is not None]
+        if device.width is not None and most and device.width < min(most):
+            measured = (
+                f"{device.width} of {min(most)} lanes, at {device.bus_id}; whether under load, lspci does not say"
+            )
+            yield about_gpu("pcie.width_idle", device.bus_id, files.labels, measured)

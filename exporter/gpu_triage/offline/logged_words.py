@@ -1,0 +1,30 @@
+"""How findings of logs word whom they are about, how often something happened, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.diagnosis.findings.table import BY_CODE
+from gpu_triage.offline.logs import Events, LogReading, when
+from gpu_triage.subjects.contract import GpuLabels
+
+
+def about_gpu(code: str, address: str, labels: Mapping[str, GpuLabels], measured: str) -> Finding:
+    """A finding about the GPU at an address, by its index where that is known."""
+    known = labels.get(address)
+    if known is not None:
+        return Finding(BY_CODE[code], measured, known.gpu, known.uuid)
+    return Finding(BY_CODE[code], measured, pci_bus_id=address)
+
+
+def last_of(events: Events, log: LogReading) -> str:
+    """When the latest of some events happened."""
+    last = events.last
+    return "at an unknown time" if last is None else when(last, log)
+
+
+def count_and_last(count: int, events: Events, log: LogReading) -> str:
+    """How many there were, and when the latest."""
+    times = "once" if count == 1 else f"{count} times, last"
+    return f"{times} {last_of(events, log)}"

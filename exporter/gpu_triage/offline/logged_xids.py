@@ -1,0 +1,55 @@
+"""The Xids of kernel logs, each with what its text says beside the number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from gpu_triage.offline.events import Kind, What, cause_of
+from gpu_triage.offline.logs import Events, LogReading
+from gpu_triage.xid.events import OFF_THE_BUS
+from gpu_triage.xid.ledger import FATAL_LABELS, XidName
+
+_RECOVERY: Final = "154"
+_ACTION: Final = re.compile(r"GPU recovery action changed from 0x\w{1,4} \(.{1,40}?\) to 0x\w{1,4} \((.{1,40}?)\)")
+_NO_ACTION: Final = "None"
+
+
+class LoggedXids(NamedTuple):
+    """All events of one Xid and GPU.
+
+    Attributes:
+        what: whose they are.
+        name: the Xid.
+        words: what to say of it behind its time: its cause, or what the driver asks for; "" without.
+        events: when.
+    """
+
+    what: What
+    name: XidName
+    words: str
+    events: Events
+
+
+def logged_xids(log: LogReading) -> Iterator[LoggedXids]:
+    """The Xids that the logs have, and those that they only name as the cause of another one."""
+    logged = {(what.address, what.code) for what, _ in log.of_kind(Kind.XID)}
+    for what, events in log.of_kind(Kind.XID):
+        if not what.code and (what.address, str(OFF_THE_BUS)) in logged:
+            continue  # "fallen off the bus" beside the Xid that says the same
+        action = _action(what, events)
+        if action == _NO_ACTION:
+            continue  # the driver took back what it had asked for
+        cause = "" if events.last is None else cause_of(events.last.text)
+        words = f"; the driver asks for: {action}" if action else f"; caused by Xid {cause}" if cause else ""
+        yield LoggedXids(what, XidName(what.code or str(OFF_THE_BUS), FATAL_LABELS[what.fatal]), words, events)
+    for what, events in log.of_kind(Kind.XID_CAUSE):
+        if (what.address, what.code) not in logged:
+            yield LoggedXids(what, XidName(what.code), "; named as the cause of another Xid", events)
+
+
+def _action(what: What, events: Events) -> str:
+    last = events.last if what.code == _RECOVERY else None
+    found = None if last is None else _ACTION.search(last.text)
+    return "" if found is None else found[1]
