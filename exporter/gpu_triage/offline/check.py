@@ -24,10 +24,10 @@ from gpu_triage.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
 from gpu_triage.gpu.pcie_limits import GPU_PCIE_LINK_SLOT_MAX_WIDTH
 from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.gpu.throttle import GPU_THROTTLE_ACTIVE
-from gpu_triage.offline.events import Kind
 from gpu_triage.offline.evidence import FilesOfHost, evidence_of
 from gpu_triage.offline.kernel import Room
 from gpu_triage.offline.lines import lines
+from gpu_triage.offline.log_summaries import summaries
 from gpu_triage.offline.logged import logged_findings
 from gpu_triage.offline.logs import LogReading, merge
 from gpu_triage.offline.progress import Progress
@@ -175,20 +175,14 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
 
 def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerdict:
     summary = area.summary if _says(area.area, host, files) else None
-    if area.area is Area.DRIVER and not host.gpus and files.devices:
-        on_bus = [device.model for device in files.devices.values() if device.is_gpu]
-        summary = f"{len(on_bus)} NVIDIA GPUs on the bus: {', '.join(dict.fromkeys(on_bus))}"
     parts = [] if summary is None else [summary]
-    if area.area is Area.HEALTH and summary is None and files.log is not None:
-        parts.append(_xids_of(files.log))
+    if not host.answering or not parts:
+        # Without GPUs the summary of a live host says only what it did not find.
+        read = list(summaries(area.area, files, found=bool(area.findings)))
+        parts = read or ([] if area.area is Area.DRIVER and not host.gpus else parts)
     # Of a part of nvidia-smi's output, as -d ECC prints it, this is all there is.
     parts += _OF_THE_MOMENT[area.area](host) if area.area in _OF_THE_MOMENT else ()
     return replace(area, summary="; ".join(parts) or None)
-
-
-def _xids_of(log: LogReading) -> str:
-    codes = sorted({what.code for what in log.events if what.kind is Kind.XID and what.code}, key=int)
-    return f"Xid errors {', '.join(codes)} in the kernel log" if codes else "no Xid errors in the kernel log"
 
 
 def _held(host: HostEvidence) -> Iterator[str]:

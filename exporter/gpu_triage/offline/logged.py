@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Final
 
 from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.evidence.faults import is_critical
 from gpu_triage.diagnosis.findings.finding import Finding
 from gpu_triage.diagnosis.findings.table import BY_CODE
 from gpu_triage.diagnosis.judges.kernel import TOLD, first_of
@@ -16,10 +18,13 @@ from gpu_triage.offline.evidence import FilesOfHost
 from gpu_triage.offline.logged_driver import driver_findings
 from gpu_triage.offline.logged_pcie import error_findings, link_findings
 from gpu_triage.offline.logged_words import about_gpu, count_and_last, last_of
+from gpu_triage.offline.logged_xids import logged_xids
 from gpu_triage.offline.logs import Events, Happened, LogReading
+from gpu_triage.offline.times import DAY_SECONDS
 from gpu_triage.xid.events import OFF_THE_BUS
 
 _SHOWN: Final = 3
+_DAYS: Final = 7
 _SOME_CORRECTED: Final = 10
 """Corrected memory errors in a log: a DIMM has one now and then."""
 _SOME_LINK_LOSSES: Final = 3
@@ -31,6 +36,7 @@ def logged_findings(files: FilesOfHost, *, with_names: bool) -> Iterator[Finding
     yield from driver_findings(files, answering)
     if files.log is not None:
         yield from _off_the_bus(files.log)
+        yield from _repeated(files, files.log)
         yield from _switches(files.log)
         yield from error_findings(files)
         yield from _host(files.log, with_names=with_names)
@@ -57,6 +63,23 @@ def _off_the_bus(log: LogReading) -> Iterator[Finding]:
         if events.last is None or not log.is_over(events.last):
             measured = f"the kernel log says that a GPU fell off the bus, and not which: {last_of(events, log)}"
             yield Finding(BY_CODE["gpu.lost"], measured)
+
+
+def _repeated(files: FilesOfHost, log: LogReading) -> Iterator[Finding]:
+    """GPUs that had the same critical Xid again after the driver was loaded anew: a reset does not mend them."""
+    loads = sorted(log.loaded_at)
+    for what, name, _, events in logged_xids(log):
+        if not is_critical(name.xid, name.fatal):
+            continue
+        walls = [
+            each.wall
+            for each in events.known
+            if each.exact and each.wall is not None and log.reference - each.wall <= _DAYS * DAY_SECONDS
+        ]
+        times = len({bisect_right(loads, wall) for wall in walls})
+        if times >= thresholds.REPEATED_IN_7_DAYS:
+            measured = f"Xid {name.xid} in {times} runs of the driver within {_DAYS} days"
+            yield about_gpu("gpu.repeat_offender", what.address, files.labels, measured)
 
 
 def _switches(log: LogReading) -> Iterator[Finding]:

@@ -20,7 +20,6 @@ from gpu_triage.offline.lspci import LENT
 _NOUVEAU: Final = "nouveau"
 _NOVA: Final = ("nova_core", "novacore")
 _GSP_XIDS: Final = ("119", "120")
-_MOST_DETAILS: Final = 3
 
 
 class _Row(NamedTuple):
@@ -126,7 +125,9 @@ def _is_young(wall: float | None, log: LogReading, seconds: float) -> bool:
 
 
 def _told(row: _Row, what: What, events: Events, log: LogReading) -> str:
-    detail = ", ".join(_details(events)[-_MOST_DETAILS:]) or what.address or "a GPU"
+    *others, detail = _details(events) or [what.address or "a GPU"]
+    if others:
+        detail += f" (and {len(others)} other{'s' * (len(others) > 1)})"
     gsp = not row.alone and row.code == "driver.init_failed" and any(_of_trouble(log, Trouble.GSP_INIT_FAILED))
     return f"{row.words.format(detail)}{_GSP if gsp else ''}, {count_and_last(events.count, events, log)}"
 

@@ -31,6 +31,8 @@ _BASE64_COLUMNS: Final = 76
 
 _SEPARATOR: Final = "________________"
 _BUG_REPORT: Final = "Start of NVIDIA bug report log file"
+_OTHER_FILE: Final = re.compile(r"\*\*\* /(?!.*(?:messages|syslog|kern|dmesg))")
+"""A file in a bug report: what the installer saw of the kernel's log is of another day."""
 _LISTED: Final = re.compile(
     r"\*\*\* ls: \S+ +\d+ \S+ +\S+ +\d+ (\d{4}-\d{2}-\d{2} \d{2}:\d{2}:\d{2})\S* \S+ (/proc|/sys)/"
 )
@@ -140,6 +142,7 @@ class Scanner:
         self._indent = ""
         self._before = ""
         self._heads_section = False
+        self._in_other_file = False
 
     def read(self, lines: Iterable[str]) -> Content:
         """What the lines hold; never raises for what stands in them."""
@@ -171,19 +174,21 @@ class Scanner:
             self._in_links = self._nvlink.feed(line)
             if self._in_links:
                 return
-        for marker in MARKERS:
-            if marker in line:
+        if any(marker in line for marker in MARKERS):
+            if not self._in_other_file:
                 self._log.feed(line)
-                break
         else:
-            # Most lines of most files are nobody's here: as few looks at them as tell.
-            if first in _LOOKED_AT or "NV" in line or "nv" in line or _may_be_device(line):
-                self._look(line)
-            elif self._in_listing:
-                self._in_listing = False
-            self._log.pass_by(line)
+            self._pass_by(line)
         if first != "+":
             self._before = line
+
+    def _pass_by(self, line: str) -> None:
+        """Take in a line that says nothing of the kernel's; most of most files are nobody's: as few looks as tell."""
+        if line[0] in _LOOKED_AT or "NV" in line or "nv" in line or _may_be_device(line):
+            self._look(line)
+        elif self._in_listing:
+            self._in_listing = False
+        self._log.pass_by(line)
 
     def _goes_on(self, line: str) -> bool:
         """Whether a line belongs to the output that is being read."""
@@ -200,10 +205,11 @@ class Scanner:
         """Find out whether something begins with a line."""
         if line.startswith(_SEPARATOR):
             self._end_log("")
-            self._in_listing, self._heads_section = False, True
+            self._in_listing, self._heads_section, self._in_other_file = False, True, False
             return
         if self._heads_section:
             self._heads_section = False
+            self._in_other_file = self.content.is_bug_report and _OTHER_FILE.match(line) is not None
             if line.endswith("dmesg:"):
                 self._log.name = "dmesg"
         if _may_be_device(line) and self._lspci.start(line):

@@ -103,7 +103,7 @@ def test_lspci_alone_tells_of_a_link_that_is_short(tmp_path: Path) -> None:
         ("pcie.width_idle", "GPU at 0000:41:00.0")
     ]
     driver = next(area.summary for area in report.areas if area.area is Area.DRIVER)
-    assert driver == "1 NVIDIA GPUs on the bus: H100 SXM5 80GB"
+    assert driver == "on the bus: 1 x H100 SXM5 80GB (driver in use: nvidia)"
 
 
 def test_a_gpu_on_the_bus_that_nvidia_smi_does_not_show_is_missing(tmp_path: Path) -> None:

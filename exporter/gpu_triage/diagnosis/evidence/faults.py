@@ -11,6 +11,7 @@ from gpu_triage.gpu.limits import GPU_CLOCK_DEFAULT_HERTZ
 from gpu_triage.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
 from gpu_triage.gpu.pcie_limits import GPU_PCIE_LINK_EXPECTED_GENERATION, GPU_PCIE_LINK_EXPECTED_WIDTH
 from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.xid.codes import CONTAINED_ERROR, DOUBLE_BIT_ERROR, XID_CODES, XidKind
 from gpu_triage.xid.metrics import GPU_XID_LAST_TIMESTAMP_SECONDS
 
@@ -22,12 +23,13 @@ def is_critical(xid: str, fatal: str) -> bool:
 
 
 def recent_critical_xids(gpu: GpuEvidence) -> list[str]:
-    """Codes of the Xids that count as of now, and after which the GPU must not go on."""
+    """Codes of the Xids that count as of now, and after which the GPU must not go on until it is reset."""
     contained = contained_error(gpu)
+    reset_at = gpu.last(GPU_RESET_TIMESTAMP_SECONDS) or 0.0
     recent = [
         each.labels
         for each in gpu.series(GPU_XID_LAST_TIMESTAMP_SECONDS)
-        if gpu.at.wall - each.last <= thresholds.XID_RECENT_SECONDS
+        if gpu.at.wall - each.last <= thresholds.XID_RECENT_SECONDS and each.last >= reset_at
     ]
     critical = (labels["xid"] for labels in recent if is_critical(labels["xid"], labels["fatal"]))
     return list(dict.fromkeys(xid for xid in critical if not (contained and xid == str(DOUBLE_BIT_ERROR))))

@@ -44,6 +44,8 @@ def headline(report: Report) -> str:
     if report.blocked is not None:
         return f"{report.verdict.words}. The GPUs could not be checked{_worst(report)}"
     count = len(report.gpus)
+    if report.files and not count:
+        return f"{report.verdict.words}. No GPU's state in these files{_worst(report)}"
     indices: dict[str, list[str]] = defaultdict(list)
     for gpu in report.gpus:
         indices[gpu.bottleneck.name].append(gpu.gpu)
