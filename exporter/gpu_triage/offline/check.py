@@ -26,7 +26,7 @@ from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.gpu.throttle import GPU_THROTTLE_ACTIVE
 from gpu_triage.offline.evidence import FilesOfHost, evidence_of
 from gpu_triage.offline.kernel import Room
-from gpu_triage.offline.lines import lines
+from gpu_triage.offline.lines import pieces
 from gpu_triage.offline.log_summaries import summaries
 from gpu_triage.offline.logged import logged_findings
 from gpu_triage.offline.logs import LogReading, merge
@@ -102,7 +102,7 @@ def _read(named: Sequence[Source], request: FilesRequest) -> list[Content]:
         for source in named:
             try:
                 for document in documents(source, progress.add):
-                    content = Scanner(document.name, room).read(lines(document.stream))
+                    content = Scanner(document.name, room).read(pieces(document.stream))
                     content.damage = document.stream.damage
                     # Of a folder or an archive, what tells nothing is not named either.
                     if content.kinds or content.damage or len(contents) <= _MOST_NAMED:

@@ -6,12 +6,13 @@ import codecs
 import io
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpu_triage.offline.stream import Stream
 
 LONGEST_LINE: Final = 1 << 20
-"""Characters; a longer line is cut into several. Minified XML of eight GPUs is one line of a few hundred thousand."""
+"""Characters; a longer line is cut after about as many. Minified XML of eight GPUs is one line of a few hundred
+thousand."""
 
 _SAMPLE_BYTES: Final = 4096
 _BOMS: Final = (
@@ -26,24 +27,40 @@ _MOSTLY: Final = 0.3
 """From this share of NUL bytes on one side of the pairs on, text without a byte order mark is UTF-16."""
 
 
-def lines(stream: Stream) -> Iterator[str]:
-    """Lines without their ends, escape sequences of terminals and NUL bytes; what cannot be decoded is replaced."""
+class Piece(NamedTuple):
+    """Lines that arrived together.
+
+    Attributes:
+        lines: without their ends, escape sequences of terminals and NUL bytes; what cannot be decoded is replaced.
+        text: what holds all of them: what is not in it is in none of the lines.
+    """
+
+    lines: list[str]
+    text: str
+
+
+def pieces(stream: Stream) -> Iterator[Piece]:
+    """All lines of a stream, a bounded number at a time."""
     rest = ""
-    for text in _decoded(stream):
-        text = rest + text  # noqa: PLW2901 - the same text, with what was left of the line before
-        *whole, rest = text.split("\n")
-        if "\x1b" in text or "\0" in text or "\x0e" in text or "\x0f" in text:
-            whole = [_ESCAPES.sub("", line) for line in whole]
-        for line in whole:
-            if len(line) > LONGEST_LINE:
-                yield from (line[start : start + LONGEST_LINE] for start in range(0, len(line), LONGEST_LINE))
-            else:
-                yield line
-        while len(rest) > LONGEST_LINE:
-            yield _ESCAPES.sub("", rest[:LONGEST_LINE])
-            rest = rest[LONGEST_LINE:]
+    for decoded in _decoded(stream):
+        if "\n" in decoded:
+            text = rest + decoded
+            *whole, rest = text.split("\n")
+            yield _piece(whole, text)
+        else:
+            rest += decoded
+        if len(rest) > LONGEST_LINE:
+            yield _piece([rest], rest)
+            rest = ""
     if rest:
-        yield _ESCAPES.sub("", rest)
+        yield _piece([rest], rest)
+
+
+def _piece(lines: list[str], text: str) -> Piece:
+    if "\x1b" in text or "\0" in text or "\x0e" in text or "\x0f" in text:
+        lines = [_ESCAPES.sub("", line) for line in lines]
+        text = "\n".join(lines)
+    return Piece(lines, text)
 
 
 def _decoded(stream: Stream) -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.kernel.pci_bus import normalise_bus_id
 from gpu_triage.offline.kernel import LogSection, Room
+from gpu_triage.offline.lines import Piece
 from gpu_triage.offline.log_lines import MARKERS
 from gpu_triage.offline.lspci import LspciParser, PciDevice
 from gpu_triage.offline.nvlink import NvlinkParser
@@ -143,24 +144,29 @@ class Scanner:
         self._before = ""
         self._heads_section = False
         self._in_other_file = False
+        self._has_markers = True
 
-    def read(self, lines: Iterable[str]) -> Content:
+    def read(self, pieces: Iterable[Piece]) -> Content:
         """What the lines hold; never raises for what stands in them."""
         content = self.content
-        for line in lines:
-            content.lines += 1
-            if len(line) > _LONGEST and not isinstance(self._parser, SmiXmlParser) and SmiXmlParser.START not in line:
-                # No other output has longer ones.
-                line = line[: _LONGEST_JSON if line[0] == "{" else _LONGEST]  # noqa: PLW2901 - the same line
-            if line[:1] == ">" and not isinstance(self._parser, SmiXmlParser):
-                line = _QUOTES.sub("", line, count=1)  # noqa: PLW2901 - likewise
-            if self._parser is not None and self._goes_on(line):
-                continue
-            if line:
-                self._take(line)
+        for piece in pieces:
+            content.lines += len(piece.lines)
+            # Most pieces of most files have nothing of the kernel's in any of their lines.
+            self._has_markers = any(marker in piece.text for marker in MARKERS)
+            for line in piece.lines:
+                self._read_line(line)
         self._end_log("")
         content.devices, content.links = self._lspci.devices, self._nvlink.links
         return content
+
+    def _read_line(self, line: str) -> None:
+        if len(line) > _LONGEST and not isinstance(self._parser, SmiXmlParser) and SmiXmlParser.START not in line:
+            # No other output has longer ones.
+            line = line[: _LONGEST_JSON if line[0] == "{" else _LONGEST]
+        if line[:1] == ">" and not isinstance(self._parser, SmiXmlParser):
+            line = _QUOTES.sub("", line, count=1)
+        if not (self._parser is not None and self._goes_on(line)) and line:
+            self._take(line)
 
     def _take(self, line: str) -> None:
         """Take in a line outside any output of nvidia-smi."""
@@ -174,7 +180,7 @@ class Scanner:
             self._in_links = self._nvlink.feed(line)
             if self._in_links:
                 return
-        if any(marker in line for marker in MARKERS):
+        if self._has_markers and any(marker in line for marker in MARKERS):
             if not self._in_other_file:
                 self._log.feed(line)
         else:
@@ -193,7 +199,7 @@ class Scanner:
     def _goes_on(self, line: str) -> bool:
         """Whether a line belongs to the output that is being read."""
         assert self._parser is not None  # noqa: S101 - the caller looked
-        if line and line[0] not in " <|" and any(marker in line for marker in MARKERS):
+        if self._has_markers and line and line[0] not in " <|" and any(marker in line for marker in MARKERS):
             return False
         if self._parser.feed(line.removeprefix(self._indent)):
             return True

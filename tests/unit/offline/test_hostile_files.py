@@ -15,7 +15,7 @@ from tests.offline_files import XML, real_files, report_on, sick_bug_report, smi
 from gpu_triage.diagnosis.report.machine_readable import render_json
 from gpu_triage.diagnosis.report.text import render_text
 from gpu_triage.errors import ConfigError
-from gpu_triage.offline.lines import lines
+from gpu_triage.offline.lines import pieces
 from gpu_triage.offline.scan import Scanner
 from gpu_triage.offline.stream import opened
 
@@ -134,7 +134,7 @@ class Endless:
 def test_memory_is_bounded_however_large_a_file_is(text: bytes) -> None:
     tracemalloc.start()
     try:
-        Scanner("x").read(lines(opened(Endless(text, 5 << 20), lambda _count: None)))
+        Scanner("x").read(pieces(opened(Endless(text, 5 << 20), lambda _count: None)))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -154,5 +154,5 @@ def test_lines_made_to_be_slow_are_read(character: str) -> None:
         "Date: ",
     ):
         text = f"==============NVSMI LOG==============\n{start}{character * 3000}\n"
-        Scanner("x").read(lines(opened(io.BytesIO(text.encode()), lambda _count: None)))
-        Scanner("x").read(lines(opened(io.BytesIO(f"{start}{character * 3000}\n".encode()), lambda _count: None)))
+        Scanner("x").read(pieces(opened(io.BytesIO(text.encode()), lambda _count: None)))
+        Scanner("x").read(pieces(opened(io.BytesIO(f"{start}{character * 3000}\n".encode()), lambda _count: None)))
