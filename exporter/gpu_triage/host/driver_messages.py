@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from gpu_triage.host.kernel_messages import LONGEST_SUBJECT, Trouble
+from gpu_triage.host.kernel_messages import Trouble, plain
 from gpu_triage.kernel.pci_bus import normalise_bus_id
 
 MARKERS: Final = ("NVRM:", "nvidia-nvswitch", "nvidia-nvlink", "nvidia-peermem")
@@ -27,6 +27,32 @@ SENTENCES: Final = (
     "NVRM: This PCI I/O region ",
 )
 """How messages begin that go on in further lines until a full stop."""
+
+
+AT_PROBE: Final = frozenset(
+    {
+        Trouble.DRIVER_NOT_LOADED,
+        Trouble.GPU_LOST_AT_PROBE,
+        Trouble.GPU_PROBE_FAILED,
+        Trouble.GPU_NOT_PROBED,
+        Trouble.GPU_BOUND_ELSEWHERE,
+        Trouble.GPU_UNSUPPORTED,
+        Trouble.GPU_BAR,
+    }
+)
+"""What is logged while the driver is being loaded, before it says that it is."""
+
+UNTIL_LOADED: Final = AT_PROBE | {
+    Trouble.DRIVER_MISMATCH,
+    Trouble.GPU_INIT_FAILED,
+    Trouble.GSP_INIT_FAILED,
+    Trouble.GSP_TIMEOUT,
+    Trouble.SWITCH_MISMATCH,
+}
+"""What is over once the driver was loaded again."""
+
+LOADING_SECONDS: Final = 60.0
+"""Loading the driver takes no longer, from the first GPU that it probes to the message that it is loaded."""
 
 
 class DriverMessage(NamedTuple):
@@ -48,7 +74,7 @@ class DriverMessage(NamedTuple):
     def subject(self) -> str:
         """What it is about, in a few words; "" where it names nothing."""
         gpu = self.address or (f"GPU {self.number}" if self.number else "")
-        return (gpu or self.detail)[:LONGEST_SUBJECT]
+        return plain(gpu or self.detail)
 
 
 _ADDRESS: Final = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"

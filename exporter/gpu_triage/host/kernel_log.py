@@ -1,4 +1,4 @@
-"""What the kernel log tells of trouble around the GPUs: killed and hung processes, storage, hardware errors."""
+"""What the kernel log tells of trouble around the GPUs: the driver, processes, storage, adapters, hardware errors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Final
 
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.host.device_messages import parse_device_message, parse_device_over
+from gpu_triage.host.driver_messages import AT_PROBE, LOADING_SECONDS, UNTIL_LOADED, parse_driver_message
 from gpu_triage.host.kernel_messages import (
     HostMessage,
     Trouble,
@@ -21,10 +23,11 @@ from gpu_triage.subjects.contract import HostCollector
 from gpu_triage.subjects.metric import ANY, Sample, Tier, host_counter, host_gauge
 from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import HostRound
+from gpu_triage.xid.events import is_driver_loaded
 from gpu_triage.xid.kernel_log import KernelClock, KernelLog, KernelRecord
 
 _KEPT_SECONDS: Final = 86_400.0
-_LASTING: Final = frozenset({Trouble.FILESYSTEM_READ_ONLY, Trouble.NVME_LOST})
+_LASTING: Final = UNTIL_LOADED | {Trouble.FILESYSTEM_READ_ONLY, Trouble.NVME_LOST}
 """Kinds that go on until somebody ends them, of which the kernel tells."""
 
 _KEPT_SUBJECTS: Final = 8
@@ -39,9 +42,9 @@ _KINDS: Final = tuple(trouble.value for trouble in Trouble)
 
 GPU_HOST_KERNEL_EVENTS_TOTAL = host_counter(
     "gpu_host_kernel_events_total",
-    "Kernel messages about problems on the host, by kind ({kind}); one incident can be several messages. "
-    "Includes messages that the kernel log still holds at startup; every kind starts at 0. Absent while the "
-    "kernel log cannot be read. docs/kernel-events.md describes each kind.",
+    "Kernel messages about problems of the host and of the driver, by kind ({kind}); one incident can be several "
+    "messages. Includes messages that the kernel log still holds at startup; every kind starts at 0. Absent while "
+    "the kernel log cannot be read. docs/kernel-events.md describes each kind.",
     labels={"kind": _KINDS},
     source="/dev/kmsg",
 )
@@ -49,8 +52,9 @@ GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS = host_gauge(
     "gpu_host_kernel_event_last_timestamp_seconds",
     "Unix time of the last such message about this subject: a process as name (pid), a device, a server, a CPU, an "
     f"address; empty where the message names nothing. The latest {_KEPT_SUBJECTS} subjects of a kind, for a day: "
-    "filesystem_read_only and nvme_lost without a time limit. Removed when the kernel reports recovery (mounted "
-    "again, server OK, connection restored). Alert on its age: the counter restarts with the exporter.",
+    "filesystem_read_only, nvme_lost and failures of the driver without a time limit. Removed when the kernel reports "
+    "recovery (mounted again, server OK, connection restored, driver loaded). Alert on its age: the counter restarts "
+    "with the exporter.",
     labels={"kind": _KINDS, "subject": ANY},
     source="/dev/kmsg",
 )
@@ -146,10 +150,22 @@ class HostKernelLogReader:
             self._orders[order.pid] = order.cgroup
             for surplus in tuple(self._orders)[:-_KEPT_ORDERS]:
                 del self._orders[surplus]
-        elif message := parse_host_message(text):
-            self._note(message, min(self._clock.monotonic(record), now))
-        elif over := parse_trouble_over(text):
+            return
+        at = min(self._clock.monotonic(record), now)
+        if message := _understood(text):
+            self._note(message, at)
+        elif over := parse_trouble_over(text) or parse_device_over(text):
             self._last.get(over.trouble, {}).pop(over.subject, None)
+        elif is_driver_loaded(text):
+            self._end_failures(at)
+
+    def _end_failures(self, loaded_at: float) -> None:
+        """Forget what failed before the driver was loaded, but for what failed while it was."""
+        for kind in UNTIL_LOADED:
+            until = loaded_at - (LOADING_SECONDS if kind in AT_PROBE else 0.0)
+            of_kind = self._last.get(kind, {})
+            for subject in [each for each, last in of_kind.items() if last <= until]:
+                del of_kind[subject]
 
     def _note(self, message: HostMessage, at: float) -> None:
         self._events[message.trouble] += 1
@@ -188,6 +204,13 @@ class HostKernelLogReader:
         )
 
 
+def _understood(text: str) -> HostMessage | None:
+    """What a message says of the host, its devices or its driver; None for any other message."""
+    if (failure := parse_driver_message(text)) is not None:
+        return HostMessage(failure.trouble, failure.subject)
+    return parse_host_message(text) or parse_device_message(text)
+
+
 def _owner(cgroup: str) -> Owner:
     if not cgroup:
         return Owner()
@@ -208,7 +231,7 @@ def render(reading: HostKernelLogReading) -> Iterator[Sample]:
 
 HOST_KERNEL_LOG = HostCollector(
     name="host_kernel_log",
-    about="what the kernel logs of the host: killed and hung processes, storage, hardware errors",
+    about="what the kernel logs of the host: driver failures, killed and hung processes, storage, adapters, hardware",
     tier=Tier.MEDIUM,
     reader=lambda _config: HostKernelLogReader().read,
     render=render,

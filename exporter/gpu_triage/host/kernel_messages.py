@@ -1,7 +1,8 @@
 r"""What the kernel logs when the host around the GPUs is in trouble: the one home of these messages.
 
-The wording is that of Linux 5.4 to 6.12, of Lustre's client for its own, without time, level or facility. A message is
-recognised from its first word on: what a process is called, which anybody may choose, is never taken for the kernel's.
+The wording is that of Linux 5.4 to 6.12, of Lustre's client for its own, without time, level or facility; that of
+NVIDIA's driver and of other devices is in driver_messages.py and device_messages.py. A message is recognised from its
+first word on: what a process is called, which anybody may choose, is never taken for the kernel's.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 _MCI_STATUS_UC: Final = 1 << 61
 """Bit of a bank's MCi_STATUS register: the processor could not correct the error."""
 
-LONGEST_SUBJECT: Final = 64
+_LONGEST_SUBJECT: Final = 64
 
 
 class Trouble(Enum):
@@ -197,7 +198,7 @@ def parse_host_message(text: str) -> HostMessage | None:
         match = pattern.match(text)
         if match is not None:
             said = understand(match)
-            return said._replace(subject=_plain(said.subject))
+            return said._replace(subject=plain(said.subject))
     return None
 
 
@@ -210,7 +211,7 @@ def parse_trouble_over(text: str) -> TroubleOver | None:
     for trouble, pattern in _OVER:
         match = pattern.match(text)
         if match is not None:
-            return TroubleOver(trouble, _plain(match[1]))
+            return TroubleOver(trouble, plain(match[1]))
     return None
 
 
@@ -226,8 +227,9 @@ def parse_kill_order(text: str) -> KillOrder | None:
     return None if match is None else KillOrder(int(match[2]), match[1])
 
 
-def _plain(text: str) -> str:
-    return "".join(character for character in text if character.isprintable())[:LONGEST_SUBJECT]
+def plain(text: str) -> str:
+    """A subject as a label holds it: of characters that print, and not too long."""
+    return "".join(character for character in text if character.isprintable())[:_LONGEST_SUBJECT]
 
 
 def _of(trouble: Trouble) -> Callable[[re.Match[str]], HostMessage]:

@@ -208,9 +208,9 @@ def _xids(files: FilesOfHost, log: LogReading, now: float, told: dict[float, str
 def _counted(events: Events, words: str, log: LogReading, now: float, told: dict[float, str]) -> XidCount:
     last = events.last
     wall = now if last is None or last.wall is None else min(last.wall, now)
-    if last is not None and last.wall is None and log.is_over(last):
-        # Nobody knows when, but that it was before the driver was loaded anew.
-        wall = now - thresholds.XID_DAMAGE_SECONDS - 1
+    if last is not None and log.is_over(last):
+        # The driver was loaded anew since, whenever that was.
+        wall = min(wall, now - thresholds.XID_DAMAGE_SECONDS - 1)
     while wall in told:
         # Each has a time of its own by which its words are found.
         wall -= 1e-3

@@ -15,7 +15,7 @@ from gpu_triage.offline.times import date_time, written
 
 LONGEST_TEXT: Final = 400
 MARKERS: Final = (
-    *("SXid", "nouveau"),
+    *("SXid", "nouveau", '"MESSAGE":[', '"MESSAGE": ['),
     *driver_messages.MARKERS,
     *device_messages.MARKERS,
     *kernel_messages.MARKERS,
@@ -32,6 +32,8 @@ _RECORD: Final = re.compile(r"(\d{1,4}),\d{1,19},\d{1,19},[^;]{0,80};$")
 _WRITER: Final = re.compile(r"([\w./@-]{1,64})(?:\[\d+\])?:$")
 _DECODED: Final = re.compile(r"(?:^|\s)kern\s*:\s*[a-z]+\s*:$")
 _TALOS: Final = re.compile(r"(?:^|\s)kern:\s+[a-z]+:\s+\[[\d:.TZ+-]{20,40}\]:$")
+_OF_PROCESS: Final = re.compile(r"(?:^|\s)(?!kern\b)[a-z]\w{1,9}:\s+[a-z]+:\s+\[[\d:.TZ+-]{20,40}\]: ")
+"""As Talos writes what its own processes say."""
 _RFC_5424: Final = re.compile(
     r"(?:<(\d{1,3})>)?(?:1 )?\S{1,40} \S{1,255} kernel \S{1,128} \S{1,32} (?:-|\[.{1,160}\])(?: ?\ufeff)?$"
 )
@@ -90,7 +92,8 @@ def _is_kernels(prefix: str) -> bool:
         return name in _KERNELS or is_file or any(form.search(bare) for form in (_DECODED, _TALOS))
     if (fields := _RFC_5424.match(bare)) is not None:
         return int(fields[1] or 0) >> 3 == 0
-    return bare.endswith(("]", ">", "MESSAGE=")) or _STAMP.search(bare) is not None or bool(_JSON_KEY.match(prefix))
+    is_end = bare.endswith(("]", ">", "MESSAGE=")) or _STAMP.search(bare) is not None or _JSON_KEY.match(prefix)
+    return bool(is_end) and _OF_PROCESS.search(bare) is None
 
 
 def _of_json(line: str) -> Said | None:

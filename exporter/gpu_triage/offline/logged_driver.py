@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.findings.finding import Finding, of_host
 from gpu_triage.diagnosis.judges.kernel import first_of
-from gpu_triage.host.driver_messages import parse_driver_message
+from gpu_triage.host.driver_messages import AT_PROBE, UNTIL_LOADED, parse_driver_message
 from gpu_triage.host.kernel_messages import Trouble
 from gpu_triage.offline.events import Kind, What
 from gpu_triage.offline.evidence import FilesOfHost
@@ -28,32 +28,26 @@ class _Row(NamedTuple):
     Attributes:
         code: of the finding.
         words: with ``{}`` for the detail of the message.
-        at_probe: whether it is said while the driver is being loaded.
         alone: whether it counts only where nothing says more.
     """
 
     code: str
     words: str = "{}"
-    at_probe: bool = False
     alone: bool = False
 
 
 _ROWS: Final[Mapping[Trouble, _Row]] = MappingProxyType(
     {
         Trouble.DRIVER_MISMATCH: _Row("driver.version_mismatch"),
-        Trouble.GPU_BOUND_ELSEWHERE: _Row("driver.bound_elsewhere", "{} holds it", at_probe=True),
-        Trouble.GPU_UNSUPPORTED: _Row("driver.unsupported", "the driver says that it {}", at_probe=True),
-        Trouble.GPU_BAR: _Row("driver.bar", at_probe=True),
-        Trouble.GPU_LOST_AT_PROBE: _Row(
-            "gpu.lost", "it fell off the bus before the driver could start it", at_probe=True
-        ),
+        Trouble.GPU_BOUND_ELSEWHERE: _Row("driver.bound_elsewhere", "{} holds it"),
+        Trouble.GPU_UNSUPPORTED: _Row("driver.unsupported", "the driver says that it {}"),
+        Trouble.GPU_BAR: _Row("driver.bar"),
+        Trouble.GPU_LOST_AT_PROBE: _Row("gpu.lost", "it fell off the bus before the driver could start it"),
         Trouble.GPU_INIT_FAILED: _Row("driver.init_failed", "RmInitAdapter failed ({})"),
         Trouble.GSP_INIT_FAILED: _Row("driver.init_failed", "the GSP's firmware could not be started", alone=True),
-        Trouble.GPU_PROBE_FAILED: _Row(
-            "driver.init_failed", "the driver could not use {} GPUs", at_probe=True, alone=True
-        ),
+        Trouble.GPU_PROBE_FAILED: _Row("driver.init_failed", "the driver could not use {} GPUs", alone=True),
         Trouble.DRIVER_NOT_LOADED: _Row(
-            "driver.bound_elsewhere", "the driver was not loaded, since it was given no GPU", at_probe=True, alone=True
+            "driver.bound_elsewhere", "the driver was not loaded, since it was given no GPU", alone=True
         ),
         Trouble.GSP_TIMEOUT: _Row("gpu.gsp_timeout", "the GSP of {} does not answer"),
         Trouble.INFOROM_CORRUPTED: _Row("gpu.inforom", "the driver says that its InfoROM is corrupted"),
@@ -63,6 +57,8 @@ _ROWS: Final[Mapping[Trouble, _Row]] = MappingProxyType(
 )
 """In the order in which they are told."""
 
+_LASTING: Final = frozenset({Trouble.SWITCH_MISMATCH, Trouble.PEERMEM_ERROR, Trouble.INFOROM_CORRUPTED})
+"""What a GPU that answers does not disprove."""
 _GSP: Final = " (the GSP's firmware was among it)"
 
 
@@ -82,7 +78,9 @@ def driver_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[F
             details = _details(events)
             if (row.alone and (found or earlier or held)) or what.address in held or set(details) & set(LENT):
                 continue
-            current = _current(what, events, row, log, answering)
+            if trouble is Trouble.GSP_TIMEOUT and any(xid.code in _GSP_XIDS for xid, _ in log.of_kind(Kind.XID)):
+                continue
+            current = _current(what, events, trouble, log, answering)
             told = _told(row, what, current if current.count else events, log)
             if not current.count:
                 earlier.append(told)
@@ -105,18 +103,17 @@ def _of_trouble(log: LogReading, trouble: Trouble) -> Iterator[tuple[What, Event
     return ((what, events) for what, events in log.of_kind(Kind.DRIVER) if what.code == trouble.value)
 
 
-def _current(what: What, events: Events, row: _Row, log: LogReading, answering: frozenset[str]) -> Events:
+def _current(what: What, events: Events, trouble: Trouble, log: LogReading, answering: frozenset[str]) -> Events:
     """Those of the events that are not over: the GPU answers, or the driver was loaded since."""
     # Of a GPU that is not named, all must answer.
     answers = what.address in answering if ":" in what.address else bool(answering)
-    lasts = row.code in ("fabric.version_mismatch", "network.peermem", "gpu.inforom")
-    if row.code == "gpu.gsp_timeout":
+    lasts = trouble in _LASTING
+    if trouble is Trouble.GSP_TIMEOUT:
         lasts = any(_is_young(each.wall, log, thresholds.XID_OPEN_SECONDS) for each in events.known)
-        if any(xid.code in _GSP_XIDS for xid, _ in log.of_kind(Kind.XID)):
-            return Events()
     if answers and not lasts:
         return Events()
-    open_ = [each for each in events.known if not log.is_over(each, at_probe=row.at_probe)]
+    at_probe = trouble in AT_PROBE
+    open_ = [each for each in events.known if trouble not in UNTIL_LOADED or not log.is_over(each, at_probe=at_probe)]
     return Events(len(open_) + (events.count - len(events.known) if open_ else 0), open_)
 
 

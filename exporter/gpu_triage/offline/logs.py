@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gpu_triage.diagnosis.evidence.host import length_of_time
+from gpu_triage.host.driver_messages import LOADING_SECONDS
 from gpu_triage.offline.events import Kind, What
 from gpu_triage.offline.kernel import Kept, LogSection, Tally
 from gpu_triage.offline.times import LogTime, log_time, with_year, written
@@ -15,8 +16,6 @@ from gpu_triage.offline.times import LogTime, log_time, with_year, written
 _END: Final = "the end of the log"
 _SAME_SECONDS: Final = 3.0
 """Two logs' times of one event lie no further apart: syslog writes whole seconds, and some time after the kernel."""
-_LOADING_SECONDS: Final = 60.0
-"""Loading the driver takes no longer, from the first GPU that it probes to the message that it is loaded."""
 _MOST_KNOWN: Final = 512
 _YEAR: Final = slice(5, None)
 
@@ -88,7 +87,7 @@ class LogReading(NamedTuple):
         """Whether the driver was loaded after an event; `at_probe`: the event is itself of a moment when it was."""
         if event.loads_after > (1 if at_probe else 0):
             return True
-        least = _LOADING_SECONDS if at_probe else 0.0
+        least = LOADING_SECONDS if at_probe else 0.0
         return event.wall is not None and any(wall > event.wall + least for wall in self.loaded_at)
 
 

@@ -43,7 +43,7 @@ _VERSION: Final = re.compile(r"NVRM version: NVIDIA UNIX .{0,60}?\s(\d{3}\.\d{1,
 _LOST_GPU: Final = re.compile(
     rf"Unable to determine the device handle for GPU ?(?:(\d{{1,3}}): ?)?(?:{_BUS_ID}: )?(.{{1,80}})"
 )
-_CORRUPTED: Final = re.compile(rf"WARNING: infoROM is corrupted at gpu {_BUS_ID}")
+_BUS_IDS: Final = re.compile(_BUS_ID)
 _QUOTES: Final = re.compile(r"(?:> ?){1,8}")
 """What a mail puts in front of the lines that it answers."""
 _NVML_ERRORS: Final = (
@@ -165,7 +165,10 @@ class Scanner:
             line = line[: _LONGEST_JSON if line[0] == "{" else _LONGEST]
         if line[:1] == ">" and not isinstance(self._parser, SmiXmlParser):
             line = _QUOTES.sub("", line, count=1)
-        if not (self._parser is not None and self._goes_on(line)) and line:
+        if line.startswith("WARNING: infoROM is corrupted") and len(self.content.corrupted) < _MOST_LOST:
+            # It stands behind the output that it is about.
+            self.content.corrupted.update(map(normalise_bus_id, _BUS_IDS.findall(line)))
+        elif not (self._parser is not None and self._goes_on(line)) and line:
             self._take(line)
 
     def _take(self, line: str) -> None:
@@ -285,8 +288,6 @@ class Scanner:
             if lost is not None and (lost[1] or lost[2]) and len(content.lost) < _MOST_LOST:
                 error = "lost" if "lost" in lost[3].lower() else "unknown"
                 content.lost.append(LostGpu(normalise_bus_id(lost[2]) if lost[2] else "", lost[1] or "", error))
-        elif "infoROM is corrupted" in line and len(content.corrupted) < _MOST_LOST:
-            content.corrupted.update(map(normalise_bus_id, _CORRUPTED.findall(line)))
 
     def _end_log(self, name: str) -> None:
         is_kernels = self._log.is_kernels()

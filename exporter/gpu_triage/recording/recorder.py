@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from gpu_triage import __version__
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.host.device_messages import parse_device_message, parse_device_over
+from gpu_triage.host.driver_messages import parse_driver_message
 from gpu_triage.host.kernel_messages import parse_host_message, parse_kill_order, parse_trouble_over
 from gpu_triage.machine import Machine
 from gpu_triage.recording.calls import EVENTS, content
@@ -135,8 +137,11 @@ def _is_judged(text: str) -> bool:
         return True
     parsers: tuple[Callable[[str], object | None], ...] = (
         parse_sxid,
+        parse_driver_message,
         parse_host_message,
+        parse_device_message,
         parse_trouble_over,
+        parse_device_over,
         parse_kill_order,
     )
     return any(parse(text) is not None for parse in parsers)

@@ -13,6 +13,7 @@ from tests.rig import scenario_with
 
 from gpu_triage.diagnosis.findings.verdicts import Verdict
 from gpu_triage.diagnosis.judges.kernel import judge_kernel
+from gpu_triage.gpu.presence import GPU_DRIVER_ERROR_INFO
 from gpu_triage.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
 from gpu_triage.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS
 from gpu_triage.simulator import load_scenario
@@ -65,6 +66,30 @@ def found(*samples: Sample) -> dict[str, str]:
             "NFS server nas01 does not respond, last 60 s ago",
         ),
         (said("cpu_thermal", "package", 60), "cpu.thermal", "package too hot, clock lowered, last 60 s ago"),
+        (said("gsp_timeout", "GPU 6", 3000), "gpu.gsp_timeout", "the GSP of GPU 6 does not answer, last 50 min ago"),
+        (said("gsp_timeout", "", 60), "gpu.gsp_timeout", "the GSP of a GPU does not answer, last 60 s ago"),
+        (
+            said("nvswitch_version_mismatch", "kernel module 450.80.02, program 450.51.06", 60),
+            "fabric.version_mismatch",
+            "kernel module 450.80.02, program 450.51.06, last 60 s ago",
+        ),
+        (
+            said("adapter_module", "0000:5c:00.0", 60),
+            "network.adapter_module",
+            "cable or module of 0000:5c:00.0 failed, last 60 s ago",
+        ),
+        (
+            said("adapter_power", "0000:5c:00.0", 60),
+            "network.adapter_power",
+            "the slot of 0000:5c:00.0 does not promise enough power, last 60 s ago",
+        ),
+        (said("peermem_error", "x", 60), "network.peermem", "nvidia-peermem: x, last 60 s ago"),
+        (
+            said("gpu_bound_elsewhere", "0000:01:00.0", 200_000),
+            "driver.bound_elsewhere",
+            "another kernel driver holds it, last 2 days ago",
+        ),
+        (said("gpu_init_failed", "0000:01:00.0", 60), "driver.init_failed", "RmInitAdapter failed, last 60 s ago"),
     ],
 )
 def test_a_message_is_a_finding(sample: Sample, code: str, measured: str) -> None:
@@ -82,10 +107,30 @@ def test_a_message_is_a_finding(sample: Sample, code: str, measured: str) -> Non
         said("hardware_corrected", "CPU 3", 1),
         said("memory_corrected", "MC0", 1),
         said("hung_task", "jbd2 (911)", 1),
+        said("gsp_timeout", "GPU 6", 3601),
+        said("gpu_init_failed", "0x25:0x40:1084", 1),
+        said("driver_version_mismatch", "client 1.2, kernel module 1.3", 1),
+        said("pcie_corrected", "0000:09:00.0", 1),
+        said("adapter_link_down", "mlx5_5 port 1", 1),
     ],
 )
 def test_what_is_over_was_corrected_or_passes_by_itself_is_no_finding(sample: Sample) -> None:
     assert found(sample) == {}
+
+
+def test_the_versions_are_told_while_no_program_can_use_the_driver() -> None:
+    unavailable = GPU_DRIVER_ERROR_INFO.sample(1, "version_mismatch")
+    assert found(unavailable, said("driver_version_mismatch", "client 1.2, kernel module 1.3", 90_000)) == {
+        "driver.version_mismatch": "client 1.2, kernel module 1.3, last 25 h ago"
+    }
+
+
+def test_why_a_gpu_failed_is_not_told_of_one_that_answers(tmp_path: Path) -> None:
+    message = '["NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x62:0x40:2393)"]'
+    event = f'at = 10\neffect = {{ kind = "kernel_messages", texts = {message} }}'
+    report = look_at(scenario_with(tmp_path, "rtx-4070-ti-super", event), 60.0)
+    assert codes(report, "host") == set()
+    assert {gpu.verdict for gpu in report.gpus} == {Verdict.KEEP}
 
 
 def test_tasks_that_hang_together_are_one_finding() -> None:

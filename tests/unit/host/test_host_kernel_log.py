@@ -167,3 +167,33 @@ def test_a_log_that_cannot_be_read_is_a_failure(host: Host) -> None:
     host.path.mkdir()
     with pytest.raises(HostReadFailed):
         host.read()
+
+
+def test_a_failure_of_the_driver_is_counted_and_stays_until_it_was_loaded_again(host: Host) -> None:
+    host.log(
+        "NVRM: API mismatch: the client has the version 1.25, but\\x0aNVRM: this kernel module has the version 1.12.", 1
+    )
+    host.log("NVRM: GPU 0000:42:00.0: RmInitAdapter failed! (0x62:0x40:2393)", 2)
+    assert set(host.read(200_000.0).last) == {
+        (Trouble.DRIVER_MISMATCH, "client 1.25, kernel module 1.12"),
+        (Trouble.GPU_INIT_FAILED, "0000:42:00.0"),
+    }
+    host.log("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05", 200_001)
+    reading = host.read(200_002.0)
+    assert reading.last == {}
+    assert reading.events["gpu_init_failed"] == 1
+
+
+def test_what_failed_while_the_driver_was_being_loaded_stays_after_it_was(host: Host) -> None:
+    host.log("NVRM: GPU 0000:41:00.0 is already bound to NovaCore.", 1.0)
+    host.log("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05", 4.0)
+    assert set(host.read().last) == {(Trouble.GPU_BOUND_ELSEWHERE, "0000:41:00.0")}
+    host.log("NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.95.05", 900.0)
+    assert host.read().last == {}
+
+
+def test_a_link_of_an_adapter_that_is_up_again_is_no_trouble_any_more(host: Host) -> None:
+    host.log("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link DOWN", 10.0)
+    assert set(host.read().last) == {(Trouble.ADAPTER_LINK_DOWN, "mlx5_5 port 1")}
+    host.log("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link ACTIVE", 11.0)
+    assert host.read().last == {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.host.test_driver_messages import DEVICES, DRIVER
 
 from gpu_triage.host.kernel_messages import (
     KillOrder,
@@ -220,7 +221,7 @@ def test_the_kernel_says_when_trouble_is_over(text: str, over: tuple[str, str]) 
 
 
 def test_every_kind_has_a_message() -> None:
-    assert {kind for _, (kind, _) in SAID} == {trouble.value for trouble in Trouble}
+    assert {kind for _, (kind, _) in (*SAID, *DRIVER, *DEVICES)} == {trouble.value for trouble in Trouble}
 
 
 def test_a_process_is_named_by_its_pid_too() -> None:

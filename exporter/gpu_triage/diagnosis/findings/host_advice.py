@@ -26,7 +26,7 @@ HOST_ADVICE: Final = MappingProxyType(
             "Check the slot's power limit (lspci -vv, SlotPowerLimit). Harmless where the ports run at full speed.",
         ),
         "network.peermem": Advice(
-            "nvidia-peermem could not free memory registered for GPUDirect RDMA: a job ended while it was in use.",
+            "The module nvidia-peermem reported an error: mostly a job ended while its memory was registered for RDMA.",
             "Nothing for a job that was killed; otherwise check that nvidia-peermem matches the driver and OFED.",
         ),
         "host.hardware_error": Advice(

@@ -1,14 +1,15 @@
-"""What the kernel says of the host: storage that fails, tasks and CPUs that hang, hardware errors, killed processes."""
+"""What the kernel says of the host: a driver that fails, storage, tasks and CPUs that hang, hardware errors, kills."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.host import HostEvidence
-from gpu_triage.diagnosis.findings.finding import Finding, of_host
+from gpu_triage.diagnosis.findings.finding import Finding, of_host, of_slot
 from gpu_triage.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
 from gpu_triage.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS
 from gpu_triage.host.kernel_messages import Trouble
@@ -83,6 +84,16 @@ TOLD: Final = (
 """Every finding that the kernel's messages alone make, in the order of the table of findings."""
 
 
+_ADDRESS: Final = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
+_OF_GPU: Final = (
+    ("driver.bound_elsewhere", Trouble.GPU_BOUND_ELSEWHERE, "another kernel driver holds it"),
+    ("driver.unsupported", Trouble.GPU_UNSUPPORTED, "the driver does not support it"),
+    ("driver.bar", Trouble.GPU_BAR, "one of its address ranges is invalid"),
+    ("driver.init_failed", Trouble.GPU_INIT_FAILED, "RmInitAdapter failed"),
+)
+"""Why a GPU that does not answer cannot be used, as the driver says."""
+
+
 def judge_kernel(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """One finding for each kind of trouble, with whom or what the kernel names."""
     for told in TOLD:
@@ -94,6 +105,7 @@ def judge_kernel(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Find
         ]
         if len(said) >= told.least:
             yield of_host(told.code, first_of(said))
+    yield from _driver(host)
     yield from _memory_errors(host)
     killed = [
         f"the kernel killed {each.labels['process'] or 'process'} ({each.labels['pid']}){_owner(each.labels)}, "
@@ -103,6 +115,21 @@ def judge_kernel(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Find
     ]
     if killed:
         yield of_host("memory.oom_killed", first_of(killed[::-1]))
+
+
+def _driver(host: HostEvidence) -> Iterator[Finding]:
+    """What the driver says of GPUs that do not answer, and of programs of another version while none does."""
+    if host.released:
+        return
+    answering = {gpu.pci_bus_id for gpu in host.answering}
+    for code, kind, words in _OF_GPU:
+        for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value):
+            slot = each.labels["subject"]
+            if _ADDRESS.fullmatch(slot) and slot not in answering:
+                yield of_slot(code, slot, f"{words}, last {host.when(each.last)}")
+    if host.driver_error == "version_mismatch":
+        for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=Trouble.DRIVER_MISMATCH.value):
+            yield of_host("driver.version_mismatch", f"{each.labels['subject']}, last {host.when(each.last)}")
 
 
 def _memory_errors(host: HostEvidence) -> Iterator[Finding]:
