@@ -20,7 +20,8 @@ MARKERS: Final = ("PCIe Bus Error", "AER: ", "aer_", ": [10de:", "  device [10de
 _ADDRESS: Final = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 
 BEGINNINGS: Final = (
-    rf"(?:pcieport|pci|nvidia|nouveau|mlx5_core) {_ADDRESS}[: ]|[\w-]{{2,24}} {_ADDRESS}: (?:AER: |PCIe Bus |aer_)"
+    rf"(?:pcieport|pci|nvidia|nouveau|mlx5_core) {_ADDRESS}[: ]"
+    rf"|[\w-]{{2,24}} {_ADDRESS}: (?:AER: |PCIe Bus |aer_|  device \[10de:)"
 )
 """How all of them begin, as a pattern that finds one in a line of a log behind its time."""
 

@@ -38,11 +38,13 @@ class Kept(NamedTuple):
         prefix: what stands before the message, with its time.
         text: the message.
         loads: how often the log had said before that the driver was loaded.
+        place: the number of its line.
     """
 
     prefix: str
     text: str
     loads: int
+    place: int
 
 
 @dataclass(slots=True)
@@ -158,7 +160,7 @@ class LogSection:
             if tally is not None:
                 tally.count += 1
                 # Of a flood most times are never asked for: they are read when they are.
-                self._keep(tally, Kept(prefix, text, self.load_count))
+                self._keep(tally, Kept(prefix, text, self.load_count, self.seen))
 
     def _had_link(self, what: What) -> bool:
         """Whether a link was up before: one that nobody uses is reported as down at every boot."""

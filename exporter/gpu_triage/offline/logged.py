@@ -173,8 +173,8 @@ def _is_over(what: What, events: Events, log: LogReading) -> bool:
     return _moment(over.last) >= _moment(events.last)
 
 
-def _moment(event: Happened) -> float:
-    return event.wall if event.wall is not None else event.seconds or 0.0
+def _moment(event: Happened) -> tuple[float, int]:
+    return (event.wall if event.wall is not None else event.seconds or 0.0), event.place
 
 
 def _killed(log: LogReading, *, with_names: bool) -> Iterator[Finding]:

@@ -30,6 +30,7 @@ class Happened(NamedTuple):
         text: what the log says.
         loads_after: how often the same log says after it that the driver was loaded.
         lacks_year: whether only the file's own time tells the year.
+        place: the number of its line in the log, which tells the order of events of one second.
     """
 
     wall: float | None
@@ -38,6 +39,7 @@ class Happened(NamedTuple):
     text: str
     loads_after: int = 0
     lacks_year: bool = False
+    place: int = 0
 
 
 @dataclass(slots=True)
@@ -55,7 +57,7 @@ class Events:
     @property
     def last(self) -> Happened | None:
         """The latest of them; one without a time before all others, for it may be of any."""
-        return max(self.known, key=lambda each: (each.wall is None, each.wall or 0.0), default=None)
+        return max(self.known, key=lambda each: (each.wall is None, each.wall or 0.0, each.place), default=None)
 
 
 class LogReading(NamedTuple):
@@ -182,12 +184,11 @@ class _Clock(NamedTuple):
         wall = _wall(time, self.around)
         if wall is not None or time.seconds is None:
             lacks_year = time.lacks_year and self.guesses_year
-            return Happened(wall, wall is not None, time.seconds, text, after, lacks_year)
-        if self.boot is not None:
-            return Happened(self.boot + time.seconds, exact=True, seconds=time.seconds, text=text, loads_after=after)
+            return Happened(wall, wall is not None, time.seconds, text, after, lacks_year, kept.place)
         # The log ends before the report was made, nobody knows for how long: so it is as old as this at least.
         latest = None if self.end is None else self.now - (self.end - time.seconds)
-        return Happened(latest, exact=False, seconds=time.seconds, text=text, loads_after=after)
+        wall = latest if self.boot is None else self.boot + time.seconds
+        return Happened(wall, self.boot is not None, time.seconds, text, after, place=kept.place)
 
 
 def _add(events: Events, tally: Tally, happened: list[Happened]) -> None:
