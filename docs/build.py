@@ -19,6 +19,7 @@ from gpu_triage.cli import group
 from gpu_triage.diagnosis.findings.table import CHECKS, Check, Severity
 from gpu_triage.diagnosis.findings.verdicts import COLOURS, OF_SEVERITY, exit_code
 from gpu_triage.handbook.pages import FATAL_IN_TEXT, HANDBOOK, first_sentence, meaning_of
+from gpu_triage.offline.readers import READERS
 from gpu_triage.reference import configuration_markdown, metrics_markdown
 from gpu_triage.simulator.model import GpuModel, known_models, load_model
 from gpu_triage.xid.codes import XID_CODES, XidCode, XidKind
@@ -87,6 +88,7 @@ def pages() -> Iterator[tuple[Path, str]]:
     yield DOCS / "METRICS.md", metrics_markdown()
     yield DOCS / "configuration.md", configuration_markdown()
     yield DOCS / "check.md", between(DOCS / "check.md", "findings", lambda _: _findings_table())
+    yield DOCS / "offline.md", between(DOCS / "offline.md", "readers", lambda _: _readers())
     yield DOCS / "cards.md", between(DOCS / "cards.md", "cards", _cards)
     yield HANDBOOK / "xids.md", _xids_page()
     runbooks = HANDBOOK / "runbooks"
@@ -140,6 +142,12 @@ def _finding(checks: tuple[Check, ...]) -> str:
     codes = ", ".join(f"`{each.code}`" for each in checks)
     cells = (codes, gpu, verdict.words, str(code), COLOURS[verdict].name, check.severity.value)
     return f"| {' | '.join((*cells, check.action.value, check.alert or ''))} |\n"
+
+
+def _readers() -> str:
+    """What `check --from` reads, as its readers declare it."""
+    rows = "".join(f"| {each.kind} | {each.forms} | {each.tells} |\n" for each in READERS)
+    return f"| Input | Recognized forms | What it tells |\n|---|---|---|\n{rows}"
 
 
 def _cards(part: str) -> str:

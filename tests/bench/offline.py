@@ -1,30 +1,67 @@
-"""How fast `gpu-triage check --from` reads, and in how much memory: `python -m tests.bench.offline` prints both."""
+"""How fast `gpu-triage check --from` reads, and in how much memory: `python -m tests.bench.offline` prints both.
+
+A bug report of 200 MiB, plain and packed; then every shape of file that is made to be slow or large, at which each MiB
+may take a second and the program 64 MiB.
+"""
 
 from __future__ import annotations
 
+import argparse
 import base64
+import bz2
 import gzip
+import io
+import lzma
 import random
 import subprocess
 import sys
+import tarfile
 import tempfile
-from collections.abc import Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, count, repeat
 from pathlib import Path
+from typing import NamedTuple
 
-from tests.offline_files import sick_bug_report
+from tests.offline_files import XML, lspci, packed_bug_report, sick_bug_report, smi, smi_gpu
 
 MIB = 1 << 20
 SIZE = 200 * MIB
+MOST_SECONDS = 1.0
+"""For each MiB, unpacked."""
+MOST_MEMORY = 64.0
+"""MiB, the interpreter and the program included."""
+STARTING_SECONDS = 1.0
+"""To start the interpreter, import the program and judge."""
 PROGRAM = """
 import resource, sys, time
 from gpu_triage.cli import group
+from gpu_triage.errors import ConfigError
 began = time.monotonic()
-group.main(["check", "--from", sys.argv[1], "--format", "json"], standalone_mode=False)
+try:
+    group.main(["check", "--from", sys.argv[1], "--format", "json"], standalone_mode=False)
+except ConfigError as error:
+    print(error)
 seconds = time.monotonic() - began
 used = resource.getrusage(resource.RUSAGE_SELF)
-print(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, file=sys.stderr)
+# The usage's own peak is that of whoever started the program, if that was higher.
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM:")).split()[1]
+print(seconds, used.ru_utime + used.ru_stime, int(peak) / 1024, file=sys.stderr)
 """
+
+
+class Cost(NamedTuple):
+    """What reading a file takes: seconds on the clock and of CPU time, and MiB of memory."""
+
+    seconds: float
+    cpu_seconds: float
+    memory: float
+
+
+def cost_of(path: Path) -> Cost:
+    """What reading a file takes."""
+    command = [sys.executable, "-c", PROGRAM, str(path)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return Cost(*map(float, done.stderr.split()[-3:]))
 
 
 def blocks() -> Iterator[bytes]:
@@ -37,27 +74,145 @@ def blocks() -> Iterator[bytes]:
         yield b"".join(b"%03x: de 10 30 23 06 05 10 00 a1 00 02 03 00 00 00 00\n" % (16 * n) for n in range(256))
 
 
+def numbered(line: str) -> Callable[[], Iterator[bytes]]:
+    """A flood of lines; in each, ``{n}`` and ``{x}`` are another number, decimal and as four hexadecimal digits."""
+    return lambda: ((line.format(n=n, x=f"{n % 0xFFFF:04x}") + "\n").encode() for n in count())
+
+
+def repeated(text: str) -> Callable[[], Iterator[bytes]]:
+    """A text again and again."""
+    return lambda: repeat((text * (1 + 60_000 // len(text))).encode())
+
+
+MESSAGES = (
+    "[ {n}.5] NVRM: Xid (PCI:{x}:41:00): {n}, pid=1, name=x, Ch 00000001",
+    "[ {n}.5] NVRM: Xid (PCI:0000:41:00): 45, pid={n}, name=x, Ch {n} caused by previous Xid {n}",
+    "Mar 14 09:50:00 gpu-7 kernel: [ {n}.5] nvidia-nvswitch0: SXid (PCI:{x}:c1:00.0): {n}, Fatal, Link 30",
+    "[Sat Mar 14 09:50:00 2026] Out of memory: Killed process {n} (python{n}) total-vm:1kB",
+    "INFO: task python{n}:{n} blocked for more than 122 seconds.",
+    "nfs: server nas{n} not responding, still trying",
+    "nvidia {x}:41:00.0: PCIe Bus Error: severity=Correctable, type=Data Link Layer, (Receiver ID)",
+    "pcieport {x}:00:01.0: AER: Correctable error message received from {x}:41:00.0",
+    "NVRM: GPU {x}:41:00.0: RmInitAdapter failed! (0x62:0x40:{n})",
+    "NVRM: API mismatch: the client has the version {n}.1, but#012NVRM: this kernel module has the version {n}.2.",
+    "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.{n}.05  Wed Jan  1 00:00:00 UTC 2026",
+    "mlx5_core 0000:5c:00.0 eth{n}: Link up\n[1.0] mlx5_core 0000:5c:00.0 eth{n}: Link down",
+    "EDAC MC1: {n} CE memory read error on DIMM#{n} (channel:1 slot:0)",
+    '{{"MESSAGE": "NVRM: Xid (PCI:0000:41:00): 31, {n}", "__REALTIME_TIMESTAMP": "{n}"}}',
+    "NVRM: Xid GSP heartbeat infoROM fail {n}",
+    "________________\n\ndmesg:\n\n[ {n}.000001] NVRM: Xid (PCI:0000:41:00): 31, {n}",
+)
+
+SHAPES: Mapping[str, Callable[[], Iterator[bytes]]] = {
+    **{f"messages {place}": numbered(message) for place, message in enumerate(MESSAGES)},
+    "NUL": repeated("\0"),
+    "one line": repeated("no line ends here, ever "),
+    "empty lines": repeated("\n"),
+    "carriage returns": repeated("\r"),
+    "escapes": repeated("\x1b[0mNVRM: \x1b[31m"),
+    "brackets": repeated("[" * 999 + "NVRM: Xid (PCI:" + "0" * 999 + "\n"),
+    "quotes": repeated("> " * 900 + "NVRM: GPU " + "a" * 900 + "\n"),
+    "JSON that nests": repeated('{"MESSAGE":' + "[" * 30_000 + ' "NVRM: "\n'),
+    "long JSON": repeated('{"MESSAGE": "NVRM: ' + "x" * 60_000 + '"}\n'),
+    "GSP without an end": repeated("NVRM: " + "fail " * 80 + "\n"),
+    "open tags": repeated("<nvidia_smi_log><gpu><a><b>"),
+    "XML": repeated(XML.replace("\n", " ") + "\n"),
+    "nvidia-smi": repeated(smi(*(smi_gpu(place, processes=["1 a"]) for place in range(8)))),
+    "GPUs": lambda: chain([smi().encode()], (smi_gpu(n % 180, {"uuid": f"GPU-{n}"}).encode() for n in count())),
+    "processes": lambda: chain(
+        [smi(smi_gpu(processes=["1 a"])).encode()],
+        (f"        Process ID : {n}\n            Type : C\n            Name : x{n}\n".encode() for n in count()),
+    ),
+    "lspci": lambda: (lspci(domain=f"{n:04x}:").encode() for n in count()),
+    "devices": numbered("{x}:41:00.0 3D controller [0302]: NVIDIA Corporation GH100 [10de:2330] (rev a1)"),
+    "lost": numbered("Unable to determine the device handle for GPU {x}:41:00.0: Unknown Error"),
+}
+"""Files that are made to take long or much memory, without an end."""
+
+
+def front(shape: Callable[[], Iterator[bytes]], size: int) -> bytes:
+    """So many bytes of a shape."""
+    data = bytearray()
+    for block in shape():
+        data += block
+        if len(data) >= size:
+            break
+    return bytes(data[:size])
+
+
+def _tar_of_many(size: int) -> bytes:
+    written, line = io.BytesIO(), b"[ 1.000001] NVRM: Xid (PCI:0000:41:00): 31, x\n"
+    with tarfile.open(fileobj=written, mode="w") as archive:
+        for number in range(size // 1024):
+            member = tarfile.TarInfo(f"dmesg-{number}")
+            member.size = len(line)
+            archive.addfile(member, io.BytesIO(line))
+    return written.getvalue()
+
+
+PACKED: Mapping[str, Callable[[int], bytes]] = {
+    "members": lambda size: packed_bug_report(sick_bug_report()) * (size // (2 * MIB) + 1),
+    "bomb of gzip": lambda size: gzip.compress(bytes(size), 9),
+    "bomb of bzip2": lambda size: bz2.compress(bytes(size)),
+    "bomb of xz": lambda size: lzma.compress(bytes(size)),
+    "gzip in gzip": lambda size: gzip.compress(gzip.compress(front(blocks, size), 1), 1),
+    "empty members": lambda size: gzip.compress(b"") * (size // 20),
+    "many files": _tar_of_many,
+}
+"""Files that unpack to a size, or, where nothing is in them, have that size."""
+
+
+def shapes(folder: Path, size: int) -> Iterator[tuple[str, Path]]:
+    """All of them as files, each gone when the next one is asked for."""
+    for name in (*SHAPES, *PACKED):
+        path = folder / name.replace(" ", "-")
+        path.write_bytes(front(SHAPES[name], size) if name in SHAPES else PACKED[name](size))
+        yield name, path
+        path.unlink()
+
+
 def main() -> None:
-    """Write a bug report of 200 MiB, plain and packed, and read both."""
-    with tempfile.TemporaryDirectory() as folder:
-        plain, packed = Path(folder, "nvidia-bug-report.log"), Path(folder, "nvidia-bug-report.log.gz")
-        with plain.open("wb") as file, gzip.open(packed, "wb", compresslevel=1) as archive:
-            size = 0
-            for block in chain([sick_bug_report().encode()], blocks()):
-                file.write(block)
-                archive.write(block)
-                size += len(block)
-                if size >= SIZE:
-                    break
-        for path in (plain, packed):
-            done = subprocess.run(
-                [sys.executable, "-c", PROGRAM, str(path)], check=True, capture_output=True, text=True
-            )
-            seconds, cpu, memory = map(float, done.stderr.split())
+    """Read a bug report of 200 MiB, plain and packed, and then every shape; end with 1 where one takes too much."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--mib", type=int, default=16, help="size of each shape")
+    parser.add_argument("--only", default="", help="shapes whose name contains this")
+    options = parser.parse_args()
+    over = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if not options.only and options.mib > 4:
+            _bug_reports(folder)
+        for shape, path in shapes(folder, options.mib * MIB):
+            if options.only not in shape:
+                continue
+            cost = cost_of(path)
+            too_much = cost.cpu_seconds > STARTING_SECONDS + MOST_SECONDS * options.mib or cost.memory > MOST_MEMORY
+            over += [shape] if too_much else []
             sys.stdout.write(
-                f"{path.name}: {size / MIB:.0f} MiB in {seconds:.1f} s ({cpu:.1f} s of CPU time, "
-                f"{size / MIB / cpu:.0f} MiB/s), {memory:.0f} MiB of memory\n"
+                f"{shape}: {cost.cpu_seconds / options.mib:.2f} s of CPU time for each of {options.mib} MiB, "
+                f"{cost.memory:.0f} MiB of memory{' TOO MUCH' if too_much else ''}\n"
             )
+            sys.stdout.flush()
+    if over:
+        sys.exit(f"these took more than {MOST_SECONDS:.0f} s a MiB, or {MOST_MEMORY:.0f} MiB: {', '.join(over)}")
+
+
+def _bug_reports(folder: Path) -> None:
+    plain, packed = folder / "nvidia-bug-report.log", folder / "nvidia-bug-report.log.gz"
+    size = 0
+    with plain.open("wb") as file, packed.open("wb") as archive:
+        for block in chain([sick_bug_report().encode()], blocks()):
+            file.write(block)
+            archive.write(gzip.compress(block, 1))
+            size += len(block)
+            if size >= SIZE:
+                break
+    for path in (plain, packed):
+        cost = cost_of(path)
+        sys.stdout.write(
+            f"{path.name}: {size / MIB:.0f} MiB in {cost.seconds:.1f} s ({cost.cpu_seconds:.1f} s of CPU time, "
+            f"{size / MIB / cost.cpu_seconds:.0f} MiB/s), {cost.memory:.0f} MiB of memory\n"
+        )
 
 
 if __name__ == "__main__":

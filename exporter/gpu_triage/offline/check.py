@@ -30,10 +30,11 @@ from gpu_triage.offline.lines import pieces
 from gpu_triage.offline.log_summaries import summaries
 from gpu_triage.offline.logged import logged_findings
 from gpu_triage.offline.logs import LogReading, merge
+from gpu_triage.offline.lspci import ports_of
 from gpu_triage.offline.progress import Progress
 from gpu_triage.offline.redact import redacted
 from gpu_triage.offline.replayed import check_recording
-from gpu_triage.offline.scan import Content, Scanner
+from gpu_triage.offline.scan import BUG_REPORT, Content, Scanner
 from gpu_triage.offline.snapshot import Snapshot, labels_of, snapshots
 from gpu_triage.offline.sources import STANDARD_INPUT, Source, documents, is_recording, sources
 from gpu_triage.offline.times import date_time, written
@@ -124,6 +125,7 @@ def _files_of_host(contents: Sequence[Content], read: tuple[Snapshot, ...], modi
         unplaced=unplaced,
         corrupted=frozenset(bus_id for content in contents for bus_id in content.corrupted),
         devices=devices,
+        ports=ports_of(devices),
         links={uuid: each for content in contents for uuid, each in content.links.items() if each},
         log=_log(contents, read, modified_at),
         driver_error=None if shows_gpus else next((each.driver_error for each in contents if each.driver_error), None),
@@ -282,7 +284,7 @@ def _named(contents: Sequence[Content]) -> Sequence[Content]:
 def _file(content: Content) -> FileRead:
     kinds = content.kinds
     if content.is_bug_report:
-        kinds = ("NVIDIA bug report", *kinds)
+        kinds = (BUG_REPORT.kind, *kinds)
     found = [at for report in (*content.reports, *content.tables) if (at := date_time(report.timestamp)) is not None]
     at = content.written_at if content.written_at is not None else max(found, default=None)
     note = content.damage or ("" if content.lines else "empty")

@@ -20,6 +20,14 @@ from gpu_triage.host.kernel_messages import Trouble, parse_host_message, parse_t
 from gpu_triage.kernel.pci_bus import normalise_bus_id
 from gpu_triage.xid.events import is_driver_loaded, parse_found, parse_xid
 
+TOLD: Final = (
+    "Xids with their cause, SXids, why the driver or a GPU could not be started (versions, another driver, GSP, BAR, "
+    "lost before the start), GSP timeouts, PCIe errors (AER, DPC) of every Linux version, killed and hung processes, "
+    "lockups, hardware and memory errors, NVMe and filesystems, file servers, mlx5 links, cables and power, "
+    "nvidia-peermem"
+)
+"""What messages are read of, for people."""
+
 _ADDRESS: Final = r"([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)"
 _SXID: Final = re.compile(
     rf"nvidia-nvswitch\d*: SXid \(PCI:{_ADDRESS}\): (\d{{1,6}})(?:, (Fatal|Non-fatal))?", re.IGNORECASE

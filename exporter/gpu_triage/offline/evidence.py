@@ -52,6 +52,7 @@ class FilesOfHost:
         unplaced: the same of GPUs of which it told the index only, by that.
         corrupted: bus ids of GPUs whose InfoROM is damaged, as nvidia-smi says.
         devices: what lspci lists.
+        ports: those of them that are ports, as `ports_of` gives them.
         links: whether NVLinks are up, by UUID of the GPU.
         log: the kernel logs as one; None without one.
         driver_error: why NVML could not be used at the last look; None where it could, or where nobody looked.
@@ -65,6 +66,7 @@ class FilesOfHost:
     unplaced: Mapping[str, str]
     corrupted: frozenset[str]
     devices: Mapping[str, PciDevice]
+    ports: Mapping[str, PciDevice]
     links: Mapping[str, Links]
     log: LogReading | None
     driver_error: str | None
@@ -121,7 +123,7 @@ def _groups(
         if gpu is not None:
             # Utilisation is of one moment: two of them would pass for a share of the time between.
             readings = gpu.readings if is_last else [each for each in gpu.readings if not isinstance(each, _OF_MOMENT)]
-            made = _of_gpu(gpu, labels, readings if error is None else (), _expectation(gpu, files.devices, config))
+            made = _of_gpu(gpu, labels, readings if error is None else (), _expectation(gpu, files, config))
             node = None if device is None or error is not None else device.numa_node
             nvlinks = nvlink.render(reading_of(gpu.uuid, files.links, _alike(gpu, shown.values())), labels)
             yield key, (*made, *samples(TopologyReading(node, ()), labels), *(nvlinks if error is None else ()))
@@ -169,10 +171,10 @@ def _of_gpu(
     yield from on_gpu.render(gpu.processes, labels)
 
 
-def _expectation(gpu: SmiGpu, devices: Mapping[str, PciDevice], config: Config) -> LinkExpectation:
+def _expectation(gpu: SmiGpu, files: FilesOfHost, config: Config) -> LinkExpectation:
     limits = gpu.limits
-    device = devices.get(gpu.bus_id)
-    port = None if device is None else port_above(devices, gpu.bus_id)
+    device = files.devices.get(gpu.bus_id)
+    port = None if device is None else port_above(files.ports, gpu.bus_id)
     if device is not None:
         limits = replace(
             limits,

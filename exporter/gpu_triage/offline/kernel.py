@@ -9,8 +9,9 @@ from typing import Final, NamedTuple
 
 from gpu_triage.host.driver_messages import SENTENCES
 from gpu_triage.host.kernel_messages import Trouble
-from gpu_triage.offline.events import Kind, What, read_message
-from gpu_triage.offline.log_lines import said_by_kernel
+from gpu_triage.offline.about import About
+from gpu_triage.offline.events import TOLD, Kind, What, read_message
+from gpu_triage.offline.log_lines import FORMS, said_by_kernel
 from gpu_triage.offline.times import NO_TIME, LogTime, log_time, minute_of
 from gpu_triage.xid.events import is_driver_loaded
 
@@ -86,6 +87,8 @@ class LogSection:
         lines: how many of its lines were the kernel's and of a kind that is known here.
         seen: how many lines it has.
     """
+
+    ABOUT: Final = About("kernel log", FORMS, TOLD)
 
     def __init__(self, name: str, room: Room) -> None:
         self.name = name

@@ -14,6 +14,12 @@ from gpu_triage.host import device_messages, driver_messages, kernel_messages
 from gpu_triage.offline.times import date_time, written
 
 LONGEST_TEXT: Final = 400
+FORMS: Final = (
+    "`dmesg` (also `-T`, `-H`, `-x`, `--time-format iso`, in any language), `journalctl -k` (also `-o json`, "
+    "`-o short-iso`, `-o verbose`), `kern.log`, `messages`, `/dev/kmsg`, `talosctl dmesg`, RFC 5424, JSON of Vector "
+    "and other shippers"
+)
+"""What `said_by_kernel` reads, for people."""
 MARKERS: Final = (
     *("SXid", "nouveau", '"MESSAGE":[', '"MESSAGE": ['),
     *driver_messages.MARKERS,

@@ -24,7 +24,7 @@ def error_findings(files: FilesOfHost) -> Iterator[Finding]:
     gpus = {*files.labels, *(device.bus_id for device in files.devices.values() if device.is_gpu), *log.gpus}
     below: dict[str, list[str]] = defaultdict(list)
     for gpu in sorted(gpus):
-        above = port_above(files.devices, gpu)
+        above = port_above(files.ports, gpu)
         port = log.ports.get(gpu, "") if above is None else above.bus_id
         if port:
             below[port].append(gpu)
@@ -62,7 +62,7 @@ def link_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Fin
                 measured = "its configuration space reads all ones (lspci: rev ff)"
                 yield of_slot("gpu.lost", device.bus_id, measured)
             continue
-        port = port_above(files.devices, device.bus_id)
+        port = port_above(files.ports, device.bus_id)
         most = [each for each in (device.max_width, None if port is None else port.max_width) if each is not None]
         if device.width is not None and most and device.width < min(most):
             measured = (

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_triage.kernel.pci_bus import PcieLink, normalise_bus_id, parse_link_speed, parse_link_width
+from gpu_triage.offline.about import About
 
 LENT: Final = ("vfio-pci", "pci-stub", "xen-pciback")
 """Drivers that hold a device for a virtual machine."""
@@ -74,6 +75,12 @@ class LspciParser:
         devices: by bus id.
     """
 
+    ABOUT: Final = About(
+        "lspci",
+        "`-v` to `-vvv`, best as root; `-nn`, `-D` and hexadecimal dumps do not disturb",
+        "which GPUs are on the bus, the driver that holds each, their PCIe links and the ports above, NUMA nodes",
+    )
+
     def __init__(self) -> None:
         self.devices: dict[str, PciDevice] = {}
         self._device: PciDevice | None = None
@@ -134,11 +141,11 @@ def _model(rest: str) -> str:
     return bracketed[1] if bracketed is not None else name
 
 
-def port_above(devices: Mapping[str, PciDevice], bus_id: str) -> PciDevice | None:
-    """The port that a device hangs off; None where the listing does not show it."""
-    domain, _, rest = bus_id.partition(":")
-    bus = rest.partition(":")[0]
-    for device in devices.values():
-        if bus and device.secondary == bus and device.bus_id.startswith(f"{domain}:"):
-            return device
-    return None
+def ports_of(devices: Mapping[str, PciDevice]) -> Mapping[str, PciDevice]:
+    """The ports that a listing shows, by the domain and the number of the bus below: ``0000:41``."""
+    return {f"{each.bus_id.partition(':')[0]}:{each.secondary}": each for each in devices.values() if each.secondary}
+
+
+def port_above(ports: Mapping[str, PciDevice], bus_id: str) -> PciDevice | None:
+    """The port that a device hangs off, of `ports_of`; None where the listing does not show it."""
+    return ports.get(bus_id.rpartition(":")[0])

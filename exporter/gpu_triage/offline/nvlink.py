@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gpu_triage.gpu.nvlink import LinkReading, NvlinkReading
+from gpu_triage.offline.about import About
 
 _MOST_GPUS: Final = 256
 _MOST_LINKS: Final = 64
@@ -23,6 +24,8 @@ class NvlinkParser:
     Attributes:
         links: by UUID of the GPU.
     """
+
+    ABOUT: Final = About("nvidia-smi nvlink", "`--status`", "whether each NVLink is up")
 
     def __init__(self) -> None:
         self.links: dict[str, dict[int, bool]] = {}

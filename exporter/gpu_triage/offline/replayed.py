@@ -10,8 +10,13 @@ from gpu_triage.config import Config
 from gpu_triage.diagnosis.measure import measure
 from gpu_triage.diagnosis.report.report import FileRead, Report
 from gpu_triage.machine import Moment
+from gpu_triage.offline.about import About
 from gpu_triage.offline.times import written
 from gpu_triage.recording.replay import replayed_machine
+
+RECORDING: Final = About(
+    "recording of gpu-triage", "of `gpu-triage record`, alone", "all that the exporter reads of a host"
+)
 
 _SECONDS: Final = 10.0
 """As long as ``check`` looks at a host: the end of a recording, where what it was made for is seen. One that is shorter
@@ -42,4 +47,4 @@ def check_recording(path: Path, config: Config) -> Report:
     with replayed_machine(path, clock=_SteppedClock(), last_seconds=_SECONDS) as machine:
         began = machine.clock.now().wall
         report = measure(machine, replace(config, replay=path), _SECONDS).report
-    return replace(report, files=(FileRead(str(path), ("recording of gpu-triage",), written(began), ""),))
+    return replace(report, files=(FileRead(str(path), (RECORDING.kind,), written(began), ""),))

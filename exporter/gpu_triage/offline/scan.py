@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from gpu_triage.kernel.pci_bus import normalise_bus_id
+from gpu_triage.offline.about import About
 from gpu_triage.offline.kernel import LogSection, Room
 from gpu_triage.offline.lines import Piece
 from gpu_triage.offline.log_lines import MARKERS
@@ -20,6 +21,17 @@ from gpu_triage.offline.smi_table import SmiTableParser
 from gpu_triage.offline.smi_text import SmiReport, SmiTextParser
 from gpu_triage.offline.smi_xml import SmiXmlParser
 from gpu_triage.offline.times import date_time
+
+BUG_REPORT: Final = About(
+    "NVIDIA bug report",
+    "`nvidia-bug-report.log` or `.log.gz`, also of `--safe-mode`",
+    "all of the following that are in it, and when it was made",
+)
+FAILURES: Final = About(
+    SmiTableParser.ABOUT.kind,
+    "what it prints instead of a table",
+    "why the driver does not answer, GPUs that cannot be opened, a damaged InfoROM",
+)
 
 _MOST_REPORTS: Final = 64
 _MOST_SECTIONS: Final = 256
@@ -106,13 +118,13 @@ class Content:
         """What it holds, for people; empty where nothing of it is known here."""
         found = [report.kind for report in (*self.reports, *self.tables) if report.gpus or report.driver]
         if self.driver_error is not None or self.no_devices or self.lost or self.corrupted:
-            found.append("nvidia-smi")
+            found.append(FAILURES.kind)
         if any(self.links.values()):
-            found.append("nvidia-smi nvlink")
+            found.append(NvlinkParser.ABOUT.kind)
         if self.devices:
-            found.append("lspci")
+            found.append(LspciParser.ABOUT.kind)
         if self.logs:
-            found.append("kernel log")
+            found.append(LogSection.ABOUT.kind)
         return tuple(dict.fromkeys(found))
 
 

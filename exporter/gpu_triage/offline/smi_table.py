@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from gpu_triage.offline.about import About
 from gpu_triage.offline.smi_text import RawGpu, RawProcess, SmiReport
 
 _HEAD: Final = re.compile(
@@ -28,9 +29,14 @@ class SmiTableParser:
     """Parses one table, line by line; attributes as SmiTextParser's."""
 
     START: Final = "| NVIDIA-SMI "
+    ABOUT: Final = About(
+        "nvidia-smi",
+        "the table",
+        "driver, temperature, power, uncorrected ECC errors, memory, processes, persistence",
+    )
 
     def __init__(self, timestamp: str = "") -> None:
-        self.report = SmiReport("nvidia-smi", timestamp=timestamp)
+        self.report = SmiReport(self.ABOUT.kind, timestamp=timestamp)
         self._gpu: RawGpu | None = None
         self._by_index: dict[str, RawGpu] = {}
 

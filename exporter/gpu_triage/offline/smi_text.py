@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpu_triage.offline.about import About
+
 MOST_GPUS: Final = 256
 MOST_FACTS: Final = 2000  # of one GPU; the newest drivers print some 250
 MOST_PROCESSES: Final = 4096  # of one GPU
@@ -94,9 +96,15 @@ class SmiTextParser:
     """
 
     START: Final = "==============NVSMI LOG=============="
+    ABOUT: Final = About(
+        "nvidia-smi -q",
+        "drivers 390 to 610, also parts of it (`-d`)",
+        "driver, memory errors and repairs, recovery action, fabric, temperatures, limits, throttle reasons, clocks, "
+        "PCIe link and replays, processes, settings; two of them, a minute or more apart, also rates",
+    )
 
     def __init__(self) -> None:
-        self.report = SmiReport("nvidia-smi -q")
+        self.report = SmiReport(self.ABOUT.kind)
         self._gpu: RawGpu | None = None
         self._stack: list[tuple[int, str]] = []
         self._foreign = 0

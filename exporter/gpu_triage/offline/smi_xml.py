@@ -8,6 +8,7 @@ from html import unescape
 from types import MappingProxyType
 from typing import Final
 
+from gpu_triage.offline.about import About
 from gpu_triage.offline.smi_text import LONGEST_VALUE, MOST_PROCESSES, RawGpu, RawProcess, SmiReport
 
 _TOKEN: Final = re.compile(r"<(/?)([A-Za-z_][\w.]*)([^<>]*)>|([^<]+)|<")
@@ -23,9 +24,10 @@ class SmiXmlParser:
     """Parses one document, line by line; attributes as SmiTextParser's."""
 
     START: Final = "<nvidia_smi_log"
+    ABOUT: Final = About("nvidia-smi -q -x", "with line breaks or without", "the same as `nvidia-smi -q`")
 
     def __init__(self) -> None:
-        self.report = SmiReport("nvidia-smi -q -x")
+        self.report = SmiReport(self.ABOUT.kind)
         self._gpu: RawGpu | None = None
         self._path: list[str] = []
         self._skips = False

@@ -14,10 +14,16 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpu_triage.errors import ConfigError
+from gpu_triage.offline.about import About
 from gpu_triage.offline.stream import CHUNK_BYTES, DAMAGED, Budget, Bytes, Stream, opened, unpacked
 from gpu_triage.offline.tar import BLOCK_BYTES, is_tar, members
 
 STANDARD_INPUT: Final = "-"
+ARCHIVES: Final = About(
+    "folders and archives",
+    "gzip, bzip2, xz (up to `-7`), tar and zip, also one in another, and an unpacked sosreport",
+    "up to 100 files of any name, and of a larger folder or archive those named like logs or outputs of nvidia-smi",
+)
 
 _ABOUT_RECORDING: Final = "recording.json"
 _FEW_FILES: Final = 100

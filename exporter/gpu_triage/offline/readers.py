@@ -1,0 +1,27 @@
+"""Every kind of input that `check --from` reads, each as its reader declares it, in the order of the documentation."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gpu_triage.offline import replayed, scan, sources
+from gpu_triage.offline.about import About
+from gpu_triage.offline.kernel import LogSection
+from gpu_triage.offline.lspci import LspciParser
+from gpu_triage.offline.nvlink import NvlinkParser
+from gpu_triage.offline.smi_table import SmiTableParser
+from gpu_triage.offline.smi_text import SmiTextParser
+from gpu_triage.offline.smi_xml import SmiXmlParser
+
+READERS: Final[tuple[About, ...]] = (
+    scan.BUG_REPORT,
+    SmiTextParser.ABOUT,
+    SmiXmlParser.ABOUT,
+    SmiTableParser.ABOUT,
+    scan.FAILURES,
+    NvlinkParser.ABOUT,
+    LogSection.ABOUT,
+    LspciParser.ABOUT,
+    sources.ARCHIVES,
+    replayed.RECORDING,
+)
