@@ -46,6 +46,7 @@ _NOT_FOUND: Final = (
 )
 _OF_HEALTH: Final = (GPU_ECC_VOLATILE_ERRORS_TOTAL, GPU_ECC_MODE, GPU_REMAPPED_ROWS, GPU_RECOVERY_ACTION)
 _NOT_HELD: Final = frozenset({"idle", "sync_boost", "display_clocks"})
+_MOST_READ: Final = 2000
 _MOST_NAMED: Final = 12
 """Files that the report names one by one; of a folder, those that hold something come first."""
 
@@ -98,11 +99,15 @@ def _check(request: FilesRequest, config: Config) -> Report:
 def _read(named: Sequence[Source], request: FilesRequest) -> list[Content]:
     total = sum(source.size or 0 for source in named)
     contents: list[Content] = []
-    room = Room()
+    room, read = Room(), 0
     with Progress(total, shown=request.shows_progress) as progress:
         for source in named:
             try:
                 for document in documents(source, progress.add):
+                    read += 1
+                    if read > _MOST_READ:
+                        contents.append(Content(source.name, f"only the first {_MOST_READ} files were read"))
+                        return contents
                     content = Scanner(document.name, room).read(pieces(document.stream))
                     content.damage = document.stream.damage
                     # Of a folder or an archive, what tells nothing is not named either.
@@ -278,7 +283,8 @@ def _named(contents: Sequence[Content]) -> Sequence[Content]:
     if len(contents) <= _MOST_NAMED:
         return contents
     telling = [content for content in contents if content.kinds or content.damage]
-    return telling[: 4 * _MOST_NAMED] or contents[:_MOST_NAMED]
+    first, others = telling[: 4 * _MOST_NAMED], telling[4 * _MOST_NAMED :]
+    return [*first, *[each for each in others if each.damage][-_MOST_NAMED:]] or contents[:_MOST_NAMED]
 
 
 def _file(content: Content) -> FileRead:

@@ -28,7 +28,10 @@ ARCHIVES: Final = About(
 _ABOUT_RECORDING: Final = "recording.json"
 _FEW_FILES: Final = 100
 """So many files of a folder or an archive are read whatever they are called, of a larger one those named right."""
-_MOST_FILES: Final = 20_000
+_MOST_FILES: Final = 200_000
+"""Of a folder or a tar archive, so many are looked at."""
+_MOST_IN_ZIP: Final = 20_000
+"""Its list of files is held in memory."""
 _MOST_NESTED: Final = 3
 """Archives in archives."""
 _NAMES: Final = ("nvidia", "smi", "dmesg", "kern", "messages", "syslog", "journal", "lspci", "bug-report", "bug_report")
@@ -181,7 +184,7 @@ def _check_directory(path: Path) -> None:
         end = tail.rfind(_ZIP_END)
         (length,) = struct.unpack_from("<L", tail, end + 12) if 0 <= end <= len(tail) - 16 else (0,)
         file.seek(max(0, start + end - length))
-        if length > _ZIP_LIST_BYTES or file.read(length).count(_ZIP_ENTRY) > _MOST_FILES:
+        if length > _ZIP_LIST_BYTES or file.read(length).count(_ZIP_ENTRY) > _MOST_IN_ZIP:
             raise ValueError("its list of files is too long; unpack it first")
 
 

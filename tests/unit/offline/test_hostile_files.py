@@ -5,14 +5,19 @@ from __future__ import annotations
 import gzip
 import io
 import random
+import time
 import tracemalloc
 from pathlib import Path
 from types import FunctionType
 
 import pytest
+from tests.bench.offline import PACKED, SHAPES, front
 from tests.offline_files import XML, real_files, report_on, sick_bug_report, smi, smi_gpu
 
+from gpu_triage.diagnosis.findings.table import Area
+from gpu_triage.diagnosis.findings.verdicts import Verdict
 from gpu_triage.diagnosis.report.machine_readable import render_json
+from gpu_triage.diagnosis.report.report import Report
 from gpu_triage.diagnosis.report.text import render_text
 from gpu_triage.errors import ConfigError
 from gpu_triage.offline.lines import pieces
@@ -22,6 +27,7 @@ from gpu_triage.offline.stream import opened
 pytestmark = pytest.mark.slow
 
 ROUNDS = 40
+SIZE = 1 << 18
 
 KERNEL = """[Sat Mar 14 09:50:00 2026] NVRM: Xid (PCI:0000:41:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen
 Mar 14 09:50:00 gpu-7 kernel: [ 3010.000000] NVRM: Xid (PCI:0000:41:00): 119, pid=1, name=x, Timeout
@@ -156,3 +162,32 @@ def test_lines_made_to_be_slow_are_read(character: str) -> None:
         text = f"==============NVSMI LOG==============\n{start}{character * 3000}\n"
         Scanner("x").read(pieces(opened(io.BytesIO(text.encode()), lambda _count: None)))
         Scanner("x").read(pieces(opened(io.BytesIO(f"{start}{character * 3000}\n".encode()), lambda _count: None)))
+
+
+@pytest.mark.parametrize("name", [*SHAPES, *PACKED])
+def test_a_file_that_is_made_to_be_slow_takes_no_longer_than_others_of_its_size(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(front(SHAPES[name], SIZE) if name in SHAPES else PACKED[name](SIZE))
+    began = time.process_time()
+    report = report_on(path)
+    # Judging what was found takes as long of a small file as of a large one.
+    assert time.process_time() - began < 1.0
+    assert_said(report)
+
+
+def assert_said(report: Report) -> None:
+    """Each area is one of a finding, well with what was read of it, or not read; and no finding is without words."""
+    assert {area.area for area in report.areas} == set(Area)
+    assert all(area.summary is None or area.summary for area in report.areas)
+    assert all(finding.measured for finding in report.findings)
+    said = render_text(report)
+    ok = [line for line in said.splitlines() if line.startswith("ok ")]
+    assert all(len(line.split()) > len(["ok", "GPU", "health"]) for line in ok)
+    assert report.verdict is not Verdict.KEEP or report.gpus
+
+
+@pytest.mark.parametrize("place", range(len(samples())), ids=str)
+def test_every_area_of_every_sample_says_what_was_read(tmp_path: Path, place: int) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(samples()[place])
+    assert_said(report_on(path))

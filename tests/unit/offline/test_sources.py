@@ -132,6 +132,12 @@ def test_a_zip_that_lists_too_many_files_is_refused(tmp_path: Path) -> None:
     assert "its list of files is too long" in report_on(tmp_path / "case.zip").files[0].note
 
 
+def test_of_very_many_files_only_the_first_are_read_and_the_report_says_so(tmp_path: Path) -> None:
+    many = {f"dmesg-{number}": DMESG for number in range(2001)}
+    report = report_on(tar_of(tmp_path / "logs.tar", "w", many))
+    assert report.files[-1].note == "only the first 2000 files were read"
+
+
 def test_a_zip_is_read_and_a_damaged_one_named(tmp_path: Path) -> None:
     path = tmp_path / "case.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
