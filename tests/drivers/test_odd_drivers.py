@@ -39,7 +39,8 @@ HOSTS: Mapping[str, tuple[str, ...]] = {
 """Host to how its library is compiled."""
 
 OF_THE_DRIVER = re.compile(
-    r'gpu_\w+\{[^}]*\buuid="|gpu_(driver_\w+|devices)\b|gpu_exporter_xid_source_up\{source="nvml"|gpu_exporter_errors_total'
+    r'gpu_\w+\{[^}]*\buuid="|gpu_(driver_\w+|devices)\b|gpu_exporter_xid_source_up\{source="nvml"'
+    r'|gpu_exporter_errors_total\{collector="(?!host_|modules|platform)'
 )
 OF_THE_JUDGE = re.compile(r"gpu_(bottleneck|verdict|finding_since)")
 """What the exporter makes of it depends on how busy this machine is."""
@@ -57,7 +58,7 @@ def told(page: str) -> list[str]:
 def play(host: str, folder: Path, until: list[str] | None) -> list[str]:
     """What the page of a daemon on this host says once it says what it shall, else in the end."""
     folder.mkdir()
-    (folder / "sys").mkdir()
+    (folder / "sys" / "devices").mkdir(parents=True)
     compile_library(HERE / "witness.c", folder, HOSTS[host])
     command = [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", "127.0.0.1:0"]
     command += ["--path.sysfs", str(folder / "sys"), "--sample.deadline", "1s"]

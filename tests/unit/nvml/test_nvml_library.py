@@ -99,7 +99,7 @@ class Run:
 
 def _start(case: Case, folder: Path, libraries: Path) -> subprocess.Popen[bytes]:
     folder.mkdir()
-    (folder / "sys").mkdir()
+    (folder / "sys" / "devices").mkdir(parents=True)
     command = [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", "127.0.0.1:0"]
     command += ["--path.sysfs", str(folder / "sys"), *case.flags]
     environment = {**os.environ, **case.environment, "LD_LIBRARY_PATH": str(libraries / case.library)}
