@@ -21,7 +21,7 @@ from gpu_triage.diagnosis.judge import Judgement
 from gpu_triage.errors import FlightRecorderError
 from gpu_triage.flight.directory import file_name, refuse_unusable
 from gpu_triage.flight.nvml import FlightNvml
-from gpu_triage.flight.order import AGAIN_SECONDS, FlightRecording, RecordingWriter
+from gpu_triage.flight.order import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording, RecordingWriter
 from gpu_triage.flight.ring import BLOCK_SECONDS, Ring
 from gpu_triage.machine import Machine, Moment
 from gpu_triage.recording.file_trace import FileTrace
@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 
 INTERVAL_SECONDS: Final = 5.0
 """How often files are read again: as often as the medium tier reads them."""
+
+_LONGEST_ROUND_SECONDS: Final = WRITING_SECONDS + 10.0
+"""A round that has not ended by then hangs in the disk."""
 
 MOST_AN_HOUR: Final = 6
 _CHECK_SECONDS: Final = 300.0
@@ -83,6 +86,7 @@ class FlightRecorder:
         self._error: FlightRecorderError | None = None
         self._check_at: float | None = None
         self._forget_at = 0.0
+        self._began_at: float | None = None
         self._last_round_at: Moment | None = None
         self._thread = threading.Thread(target=self._run, name=NAME, daemon=True)
 
@@ -108,7 +112,9 @@ class FlightRecorder:
 
     def health(self) -> CollectorHealth:
         """As FlightWatch."""
-        success = None if self._last_round_at is None else self._error is None
+        began_at = self._began_at
+        hangs = began_at is not None and self._monotonic() - began_at > _LONGEST_ROUND_SECONDS
+        success = None if self._last_round_at is None and not hangs else not hangs and self._error is None
         return CollectorHealth(NAME, success, None, INTERVAL_SECONDS, self._last_round_at)
 
     def failures(self) -> tuple[str, ...]:
@@ -133,6 +139,7 @@ class FlightRecorder:
     def round(self) -> None:
         """Read what the exporter read since the last round, and write a recording if one is asked for."""
         now = self._clock.now()
+        self._began_at = now.monotonic
         self._ring.drain()
         self._files.snapshot(0.0)
         if now.monotonic >= self._forget_at:
@@ -145,7 +152,7 @@ class FlightRecorder:
             wanted, self._wanted = tuple(self._wanted), {}
         if wanted:
             self._record(wanted, now)
-        self._last_round_at = self._clock.now()
+        self._last_round_at, self._began_at = self._clock.now(), None
 
     def _run(self) -> None:
         while not self._stopping:

@@ -122,6 +122,22 @@ def test_a_fault_is_recorded_and_seen_again_when_it_is_played(
     assert not [gpu.serial for gpu in scenario.gpus if gpu.serial.encode() in everything]
 
 
+def test_a_recording_that_is_never_written_to_its_end_is_no_success(tmp_path: Path) -> None:
+    seen: list[bool | None] = []
+
+    class HangingDisk(Disk):
+        def __call__(self, directory: Path, recording: FlightRecording) -> str:
+            for _ in range(2):
+                host.rig.clock.advance(100.0)
+                seen.append(host.recorder.health().success)
+            return super().__call__(directory, recording)
+
+    with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", HangingDisk()) as host:
+        host.run(45)
+        assert seen == [True, False]
+        assert host.recorder.health().success is True
+
+
 def test_a_healthy_host_is_not_recorded(tmp_path: Path) -> None:
     disk = Disk()
     with flight(pair_with(tmp_path, "h100-8"), tmp_path / "recordings", disk) as host:
