@@ -56,8 +56,12 @@ def power() -> Row:
             ),
             lines(
                 "Throttle reasons, sampled",
-                "1 while a reason is active. Samples may miss short ones; the shares in the panel before do not.",
-                [Query(gpu("gpu_throttle_active"), legend("{{reason}}"))],
+                "1 while a reason is active. Samples may miss short ones; the shares in the panel before do not, "
+                "unless a line says that the driver's counter of a reason is not used: then that share is sampled too.",
+                [
+                    Query(gpu("gpu_throttle_active"), legend("{{reason}}")),
+                    Query(gpu("gpu_throttle_counter_rejected_info"), legend("{{reason}} counter not used: {{cause}}")),
+                ],
                 unit="none",
                 size=Size(12, 7),
                 top=1,
