@@ -92,7 +92,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what ran, how long each part took, and what is left to `make full`."""
     chosen = config.getoption("markexpr")
-    if chosen in (NOT_FULL, ONLY_FULL):
+    if chosen in (NOT_FULL, ONLY_FULL) and not config.getoption("collectonly"):
         terminalreporter.section("what ran")
         terminalreporter.write("".join(f"{line}\n" for line in _summary(terminalreporter, chosen)))
 
