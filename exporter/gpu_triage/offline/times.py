@@ -19,14 +19,14 @@ _MONTHS: Final[Mapping[str, int]] = MappingProxyType(
         for number, names in enumerate(
             (
                 "jan ene gen янв січ sty led oca tam",
-                "feb fév fev фев лют lut úno uno şub sub hel",
+                "feb fév fev фев лют lut úno uno şub helm",
                 "mar mär mrz maa мар бер bře bre már",  # noqa: RUF001 - Russian and Ukrainian
                 "apr avr abr апр кві kwi dub nis huh ápr",
                 "may mai mag mei maj мая май тра kvě kve tou máj",
                 "jun giu июн чер cze čen haz kes jún",
                 "jul lug июл лип lip čec tem hei júl",
                 "aug aoû aou ago авг сер sie srp ağu agu elo",  # noqa: RUF001 - Russian and Ukrainian
-                "sep set сен вер wrz zář zar eyl syy sze",
+                "sep set сен вер wrz zář eyl syy sze",
                 "oct okt out ott окт жов paź paz říj rij eki lok",
                 "nov ноя лис lis kas marr",
                 "dec déc dez dic дек гру gru pro ara jou",  # noqa: RUF001 - Russian and Ukrainian
