@@ -42,7 +42,7 @@ class PcieError(NamedTuple):
     driver: str = ""
 
 
-_SEVERITY: Final = r"(?:(Corr)|Uncorr)ect(?:ed|able)(?: \((Fatal|Non-Fatal)\))?"
+_SEVERITY: Final = r"(?:(Corrected|Correctable)|Uncorrected|Uncorrectable)(?: \((Fatal|Non-Fatal)\))?"
 _ERROR: Final = re.compile(rf"([\w-]{{2,24}}) ({_ADDRESS}): (?:AER: )?PCIe Bus Error: severity={_SEVERITY}")
 _RECEIVED: Final = re.compile(
     rf"[\w-]{{2,24}} ({_ADDRESS}): AER: (?:Multiple )?{_SEVERITY} error (?:message )?received(?: from|:) ({_ADDRESS})"
