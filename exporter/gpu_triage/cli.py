@@ -269,6 +269,7 @@ class _Daemon:
             limits=Limits(unread=config.web_max_requests),
         )
         self._fatal: str | None = None
+        self._stopping = False
 
     def run(self) -> int:
         """Serve until a signal; returns the exit code."""
@@ -290,9 +291,10 @@ class _Daemon:
             self._flight.start()
         self._runner.start(self._sampler, self._published, self._end)
         self._server.run()
-        if self._flight is not None:
-            self._flight.stop()
         self._runner.stop()
+        if self._flight is not None:
+            # After the last round, which may have asked for a recording.
+            self._flight.stop(self._runner.seconds_left)
         return 0 if self._fatal is None else EXIT_RESTART_ME
 
     def _published(self) -> None:
@@ -304,6 +306,9 @@ class _Daemon:
         self._sampler.status.web_config = health
 
     def _stop(self, cause: str) -> None:
+        if self._stopping:
+            return
+        self._stopping = True
         log.info("stopping", extra=fields(cause=cause))
         self._runner.request_stop()
         self._server.stop()

@@ -94,6 +94,10 @@ class StateError(ReasonedError):
         return self.detail
 
 
+class LockTaken(GpuTriageError):
+    """Another process has a lock; the message says which, as far as that is known."""
+
+
 class FlightRecorderError(ReasonedError):
     """The flight recorder cannot write a recording."""
 

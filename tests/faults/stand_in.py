@@ -96,9 +96,9 @@ class StandIn:
         return path.read_text().splitlines() if path.exists() else []
 
     @contextmanager
-    def daemon(self, *arguments: str) -> Iterator[Daemon]:
+    def daemon(self, *arguments: str, log_name: str = "log") -> Iterator[Daemon]:
         """A ``gpu-triage serve`` on this host, for the length of a ``with`` block; its log is in the folder."""
-        log = self.folder / "log"
+        log = self.folder / log_name
         command = [sys.executable, "-m", "gpu_triage", "serve", "--web.listen-address", "127.0.0.1:0"]
         with log.open("wb") as stderr:
             process = subprocess.Popen(

@@ -17,10 +17,10 @@ from gpu_triage.options import Option
 from gpu_triage.options.values import duration
 from gpu_triage.progress import ProgressLine
 from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
-from gpu_triage.sampler.incident_store import path_in
 from gpu_triage.sampler.lanes import InlineLane
 from gpu_triage.sampler.runner import Runner
 from gpu_triage.sampler.sampler import Sampler
+from gpu_triage.sampler.state_directory import INCIDENTS, StateDirectory
 
 MEASURE: Final = duration("2s", "1h")
 _SECTIONS: Final = frozenset({"Expectations", "Collectors", "Schedulers", "Paths", "Simulation", "Configuration file"})
@@ -49,7 +49,8 @@ def measure(machine: Machine, config: Config, seconds: float, patience_seconds: 
         patience_seconds: how long to wait for that answer; past it, what answers is measured without the rest.
     """
     subject = subject_of(config, continuous=False)
-    if not machine.simulated and config.state_directory is None and os.access(path_in(_UNIT_STATE_DIRECTORY), os.R_OK):
+    units = StateDirectory(_UNIT_STATE_DIRECTORY, simulated=False).path(INCIDENTS)
+    if not machine.simulated and config.state_directory is None and os.access(units, os.R_OK):
         config = replace(config, state_directory=_UNIT_STATE_DIRECTORY)
     # A medium tier that is fast enough for so short a measurement.
     fast = min(config.sample_fast_seconds, seconds / _ROUNDS)

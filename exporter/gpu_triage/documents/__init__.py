@@ -14,7 +14,17 @@ gpu_triage.errors.DocumentError: web.yml: line 1: prot: unknown key; did you mea
 
 from __future__ import annotations
 
-from gpu_triage.documents.files import parse_json, parse_toml, parse_yaml, read_file, reason_of, write_file
+from gpu_triage.documents.files import (
+    discard_partials,
+    parse_json,
+    parse_toml,
+    parse_yaml,
+    read_file,
+    reason_of,
+    replace_file,
+    sync_directory,
+    write_file,
+)
 from gpu_triage.documents.hints import AtMost, Between, Key, Keyed, Matching, Parsed, Secret, Tagged
 from gpu_triage.documents.place import Place, Text, nearest, quoted, raised_as, suggestion
 from gpu_triage.documents.values import read_value
@@ -30,6 +40,7 @@ __all__ = [
     "Secret",
     "Tagged",
     "Text",
+    "discard_partials",
     "nearest",
     "parse_json",
     "parse_toml",
@@ -39,6 +50,8 @@ __all__ = [
     "read_file",
     "read_value",
     "reason_of",
+    "replace_file",
     "suggestion",
+    "sync_directory",
     "write_file",
 ]

@@ -8,7 +8,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,6 +25,8 @@ _REASONS: Final = {
     errno.ENOSPC: "no_space",
     errno.EDQUOT: "no_space",
     errno.EROFS: "read_only",
+    errno.ELOOP: "not_a_file",  # a symbolic link where none is followed
+    errno.EISDIR: "not_a_file",
 }
 
 
@@ -64,10 +66,22 @@ def write_file(path: Path, content: bytes) -> None:
     Raises:
         OSError: it cannot be written.
     """
+    replace_file(path, content)
+    sync_directory(path.parent)
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """As `write_file`, but until `sync_directory` a crash of the host may bring the old file back.
+
+    Raises:
+        OSError: it cannot be written.
+    """
     # Always the same name: a crash leaves one such file behind at most.
-    partial = path.with_name(f".{path.name}.new")
+    partial = _partial(path)
+    # Whatever is there by now is not ours to write to: it may be a link to another file.
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
@@ -76,11 +90,30 @@ def write_file(path: Path, content: bytes) -> None:
     except OSError:
         partial.unlink(missing_ok=True)
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+
+def sync_directory(directory: Path) -> None:
+    """Have the names in a directory survive a crash of the host.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)
+
+
+def discard_partials(path: Path) -> None:
+    """Delete what interrupted writes of this file and of its copies left; only while nobody writes them."""
+    with suppress(OSError):
+        for partial in path.parent.glob(_partial(path.with_name(f"{path.name}*")).name):
+            partial.unlink()
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.new")
 
 
 def parse_toml(content: bytes, file: str) -> dict[str, Any]:

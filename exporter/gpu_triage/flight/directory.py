@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import tempfile
 import time
 from calendar import timegm
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from gpu_triage.documents import reason_of
-from gpu_triage.errors import FlightRecorderError
+from gpu_triage.errors import FlightRecorderError, LockTaken
+from gpu_triage.process_lock import ProcessLock
 
 MOST_FILES: Final = 20
 MOST_BYTES: Final = 64 << 20
@@ -20,7 +24,8 @@ LEAST_FREE_BYTES: Final = 64 << 20
 """Of the disk: below it nothing is written, since others need the rest."""
 
 SUFFIX: Final = ".tar.gz"
-PARTIAL: Final = ".partial-"
+_PARTIAL: Final = ".partial-"
+_LOCK: Final = ".lock"
 _NAME: Final = re.compile(r"([0-9]{8}T[0-9]{6}Z)-(.+)" + re.escape(SUFFIX))
 _TIME: Final = "%Y%m%dT%H%M%SZ"
 _UNSAFE: Final = re.compile(r"[^a-z0-9.]+")
@@ -30,6 +35,7 @@ _STEPS: Final = {
     "missing": "create the directory or mount the volume",
     "no_space": "free some space",
     "read_only": "mount it writable, or name another directory with --flight-recorder.directory",
+    "not_a_file": "delete the link or directory that is in its place",
 }
 
 
@@ -53,9 +59,9 @@ def refuse_unusable(directory: Path) -> None:
     """
     try:
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        probe = directory / f"{PARTIAL}probe"
-        probe.write_bytes(b"")
-        probe.unlink()
+        probe = partial_folder(directory)
+        with suppress(FileNotFoundError):  # another process may be cleaning up
+            probe.rmdir()
         free = os.statvfs(directory)
     except OSError as error:
         raise failure(directory, error) from error
@@ -76,10 +82,38 @@ def recorded_before(directory: Path, name: str, seconds: float) -> str | None:
     return None
 
 
+def partial_folder(directory: Path) -> Path:
+    """A new folder for an unfinished recording. No other user can write to it, even if the directory is world-writable.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    return Path(tempfile.mkdtemp(prefix=_PARTIAL, dir=directory))
+
+
+def lock_of(directory: Path) -> ProcessLock:
+    """The lock that a process takes before it writes there."""
+    return ProcessLock(directory / _LOCK)
+
+
 def clean_up(directory: Path) -> None:
-    """Delete what an interrupted write left."""
-    for partial in directory.glob(f"{PARTIAL}*"):
-        partial.unlink(missing_ok=True)
+    """Delete what interrupted writes left. Call it with the lock, or it deletes what another process is writing."""
+    for partial in directory.glob(f"{_PARTIAL}*"):
+        # Another user's file may stay: no recording is written to it.
+        with suppress(OSError):
+            if partial.is_dir() and not partial.is_symlink():
+                shutil.rmtree(partial)
+            else:
+                partial.unlink()
+
+
+def clean_up_unless_written(directory: Path) -> None:
+    """As `clean_up`, but does nothing while a process of an earlier exporter is still writing."""
+    lock = lock_of(directory)
+    with suppress(OSError, LockTaken):
+        lock.acquire()
+        clean_up(directory)
+    lock.release()
 
 
 def prune(directory: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.judge import Judgement
 from gpu_triage.errors import FlightRecorderError
-from gpu_triage.flight.directory import file_name, refuse_unusable
+from gpu_triage.flight.directory import clean_up_unless_written, file_name, refuse_unusable
 from gpu_triage.flight.nvml import FlightNvml
 from gpu_triage.flight.order import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording, RecordingWriter
 from gpu_triage.flight.ring import BLOCK_SECONDS, Ring
@@ -76,6 +76,7 @@ class FlightRecorder:
         self._lock = threading.Lock()
         self._woken = threading.Event()
         self._stopping = False
+        self._writes = False
         self._present: frozenset[Cause] = frozenset()
         self._recorded_at: dict[Cause, float] = {}
         self._starts: deque[float] = deque()
@@ -130,11 +131,17 @@ class FlightRecorder:
         except (RuntimeError, MemoryError) as error:
             self._fail(FlightRecorderError("no_thread", f"the flight recorder has no thread: {error}"))
 
-    def stop(self) -> None:
-        """Begin nothing any more; does not wait for the disk."""
+    def stop(self, within_seconds: float = 0.0) -> None:
+        """Finish the recordings that were asked for; log a warning if that takes longer than so many seconds."""
         self._stopping = True
         self._files.close()
         self._woken.set()
+        if not self._thread.is_alive():
+            return
+        self._thread.join(within_seconds)
+        if self._thread.is_alive() and (self._writes or self._wanted):
+            what = "a recording is still being written; it is lost if its process is killed as well"
+            log.warning(what, extra={"fields": {"directory": str(self._directory)}})
 
     def round(self) -> None:
         """Read what the exporter read since the last round, and write a recording if one is asked for."""
@@ -148,26 +155,35 @@ class FlightRecorder:
         if self._check_at is None or now.monotonic >= self._check_at:
             self._check_at = now.monotonic + _CHECK_SECONDS
             self._attempt(lambda: refuse_unusable(self._directory))
-        with self._lock:
-            wanted, self._wanted = tuple(self._wanted), {}
-        if wanted:
-            self._record(wanted, now)
+        self._record_wanted()
         self._last_round_at, self._began_at = self._clock.now(), None
 
     def _run(self) -> None:
+        clean_up_unless_written(self._directory)
         while not self._stopping:
-            try:
-                self.round()
-            except Exception:
-                # Nothing here may end the recording, nor concern the exporter.
-                log.exception("the flight recorder failed")
-                self._fail(FlightRecorderError("exception", traceback.format_exc()))
+            self._guard(self.round)
             self._woken.wait(INTERVAL_SECONDS)
             self._woken.clear()
+        # The last judgement may have asked for one while the last round was running.
+        self._guard(self._record_wanted)
+
+    def _guard(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except Exception:
+            # Nothing here may end the recording, nor concern the exporter.
+            log.exception("the flight recorder failed")
+            self._fail(FlightRecorderError("exception", traceback.format_exc()))
 
     def _is_due(self, cause: Cause, now: float) -> bool:
         recorded_at = self._recorded_at.get(cause)
         return recorded_at is None or now - recorded_at >= AGAIN_SECONDS
+
+    def _record_wanted(self) -> None:
+        with self._lock:
+            wanted, self._wanted = tuple(self._wanted), {}
+        if wanted:
+            self._record(wanted, self._clock.now())
 
     def _record(self, wanted: tuple[Cause, ...], now: Moment) -> None:
         while self._starts and now.monotonic - self._starts[0] >= AGAIN_SECONDS:
@@ -197,7 +213,11 @@ class FlightRecorder:
             kmsg=self._kmsg,
             verdict=render_json(judgement.report),
         )
-        name = self._write(self._directory, recording)
+        self._writes = True
+        try:
+            name = self._write(self._directory, recording)
+        finally:
+            self._writes = False
         with self._lock:
             self._written.update(dict.fromkeys((each.labels for each in causes), WrittenRecording(name, now.wall)))
         log.warning("recorded the last minutes", extra={"fields": {"file": name, "finding": causes[0].code}})

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 from pathlib import Path
 from typing import IO, Any, Final
 
-from gpu_triage.errors import FlightRecorderError, RecordingError
-from gpu_triage.flight.directory import PARTIAL, clean_up, failure, prune, recorded_before, refuse_unusable
+from gpu_triage.errors import FlightRecorderError, LockTaken, RecordingError
+from gpu_triage.flight.directory import (
+    clean_up,
+    failure,
+    lock_of,
+    partial_folder,
+    prune,
+    recorded_before,
+    refuse_unusable,
+)
 from gpu_triage.flight.order import AGAIN_SECONDS, WRITING_SECONDS, FlightRecording
 from gpu_triage.flight.ring import RingBlock, RingContent, unrolled
 from gpu_triage.machine import Moment
@@ -30,27 +39,41 @@ def write_here(directory: Path, recording: FlightRecording, masker: Masker) -> s
         FlightRecorderError: it cannot be written.
     """
     refuse_unusable(directory)
-    before = recorded_before(directory, recording.name, AGAIN_SECONDS)
-    if before is not None:
-        return before
-    partial, kept = directory / f"{PARTIAL}{recording.name}", directory / recording.name
+    lock = lock_of(directory)
     try:
+        # Another exporter, or a process of an earlier one, may be writing a recording of the same finding.
+        lock.acquire(wait=True)
+        before = recorded_before(directory, recording.name, AGAIN_SECONDS)
+        if before is not None:
+            return before
         clean_up(directory)
-        write_recording(_masked(recording, masker), partial)
-        # The host may be about to go down.
-        _sync(partial)
-        partial.rename(kept)
-        _sync(directory)
+        _write(directory, _masked(recording, masker), recording.name)
         prune(directory)
     except RecordingError as error:
         cause = error.__cause__
-        partial.unlink(missing_ok=True)
         if isinstance(cause, OSError):
             raise failure(directory, cause) from error
         raise FlightRecorderError("io_error", str(error)) from error
+    except LockTaken as error:
+        raise FlightRecorderError("in_use", f"{directory}: {error}") from error
     except OSError as error:
         raise failure(directory, error) from error
+    finally:
+        lock.release()
     return recording.name
+
+
+def _write(directory: Path, recording: Recording, name: str) -> None:
+    folder = partial_folder(directory)
+    try:
+        partial = folder / name
+        write_recording(recording, partial)
+        # The host may be about to go down.
+        _sync(partial)
+        partial.rename(directory / name)
+        _sync(directory)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _masked(recording: FlightRecording, masker: Masker) -> Recording:
@@ -99,6 +122,8 @@ def _sync(path: Path) -> None:
 def _taken_over(source: IO[bytes]) -> tuple[Path, FlightRecording]:
     about: dict[str, Any] = json.loads(source.readline())
     blocks = tuple(RingBlock(began, source.read(size)) for began, size in about["blocks"])
+    if [len(block.content) for block in blocks] != [size for _, size in about["blocks"]]:
+        raise FlightRecorderError("io_error", "the exporter ended before it had handed over all data")
     recording = FlightRecording(
         name=about["name"],
         began=Moment(about["began"], about["wall"]),

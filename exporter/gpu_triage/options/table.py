@@ -163,7 +163,8 @@ _TRAILING = (
     Option(
         "state.directory",
         values.NEW_PATH,
-        "Folder for what must outlive the exporter: its ledger of incidents, and a baseline from the host.",
+        "Folder for what must outlive the exporter: its ledger of incidents, and a baseline from the host. Only one "
+        "exporter at a time writes there.",
     ),
     Option(
         "flight-recorder.directory",

@@ -24,11 +24,12 @@ from gpu_triage.baseline.file import (
     write_baseline,
 )
 from gpu_triage.config import Config
-from gpu_triage.errors import BaselineError
+from gpu_triage.errors import BaselineError, StateError
 from gpu_triage.machine import Clock, Moment
 from gpu_triage.nvml.session import Device
 from gpu_triage.sampler.host_readings import HostReadings
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
+from gpu_triage.sampler.state_directory import BASELINE, StateDirectory
 from gpu_triage.subjects import baseline
 from gpu_triage.subjects.baseline import THE_HOST, BaselineReading
 from gpu_triage.subjects.contract import GpuLabels
@@ -36,9 +37,6 @@ from gpu_triage.subjects.exporter import CollectorHealth
 from gpu_triage.subjects.rounds import ExpectedLink
 
 log = logging.getLogger(__name__)
-
-FILE_NAME: Final = "baseline.json"
-"""What a baseline learned from the host is called in the state directory."""
 
 _HOST_KEY: Final = ""
 
@@ -88,7 +86,12 @@ class BaselineWatch:
     """
 
     def __init__(
-        self, clock: Clock, config: Config, make_lane: LaneMaker, report: Callable[[BaselineNews], None]
+        self,
+        clock: Clock,
+        config: Config,
+        make_lane: LaneMaker,
+        report: Callable[[BaselineNews], None],
+        state: StateDirectory | None,
     ) -> None:
         self.enabled = config.baseline_file is not None or config.baseline_from_host
         self.lane: Lane = make_lane(baseline.NAME)
@@ -102,7 +105,9 @@ class BaselineWatch:
         self.wants_facts = False
         self._candidate: HostFacts | None = None
         self._candidate_since = 0.0
-        self._path = _path_of(config)
+        # Only a learned baseline is written. Without a state directory, it stays in memory.
+        self._state = state
+        self._path = config.baseline_file or (None if state is None else state.path(BASELINE))
         self._report = report
         self._look_at = 0.0
         self._reload = False
@@ -245,9 +250,14 @@ class BaselineWatch:
 
     def _write(self, path: Path, facts: HostFacts) -> None:
         try:
+            if self._state is not None:
+                self._state.lock()
             write_baseline(path, facts)
         except BaselineError as error:
             self._report(BaselineNews(None, error=error, missing=True))
+            return
+        except StateError as error:
+            self._report(BaselineNews(None, error=BaselineError(error.reason, error.detail), missing=True))
             return
         except Exception:  # noqa: BLE001 - as above
             self._report(BaselineNews(None, error=BaselineError("exception", traceback.format_exc()), missing=True))
@@ -270,10 +280,3 @@ def _links(baseline_: Baseline | None) -> Mapping[str, ExpectedLink]:
         if gpu.link is not None:
             links[gpu.uuid] = links[gpu.pci_bus_id or gpu.uuid] = ExpectedLink(gpu.link.generation, gpu.link.width)
     return links
-
-
-def _path_of(config: Config) -> Path | None:
-    """Where the baseline is; None where one that is learned is only remembered."""
-    if config.baseline_file is not None:
-        return config.baseline_file
-    return None if config.state_directory is None else config.state_directory / FILE_NAME

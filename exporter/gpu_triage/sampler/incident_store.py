@@ -1,60 +1,37 @@
-"""The file of the ledger of incidents, read and written in a lane of its own: it may lie on a server that hangs."""
+"""When the file of the ledger of incidents is read and written, and whether that works."""
 
 from __future__ import annotations
 
 import logging
-import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from gpu_triage.config import Config
 from gpu_triage.errors import StateError
-from gpu_triage.host.boot import Boot, read_boot
+from gpu_triage.host.boot import Boot
 from gpu_triage.incidents import metrics as incidents
-from gpu_triage.incidents.file import read_memory, set_aside, write_memory
-from gpu_triage.incidents.ledger import IncidentLedger, Memory
+from gpu_triage.incidents.ledger import Incident, IncidentLedger, Memory
 from gpu_triage.machine import Machine, Moment
+from gpu_triage.sampler.incident_file import UNUSABLE, IncidentFile, IncidentNews, Visit
 from gpu_triage.sampler.lanes import Lane, LaneMaker, overdue
+from gpu_triage.sampler.state_directory import IN_USE, StateDirectory
 from gpu_triage.subjects.exporter import CollectorHealth
 
 log = logging.getLogger(__name__)
 
-FILE_NAME: Final = "incidents.json"
-
-SIMULATED_FILE_NAME: Final = "incidents-simulated.json"
-"""What happens on a simulated host must not be remembered of this one."""
-
 _SAVE_SECONDS: Final = 5.0
 _RETRY_SECONDS: Final = 60.0
+_IN_USE_SECONDS: Final = 10.0
+"""In a rollout, the new exporter starts to write this soon after the old one has ended."""
 _PATIENCE_SECONDS: Final = 5.0
 """For so long, what is seen waits for what was remembered."""
 
-_UNUSABLE: Final = frozenset({"not_a_file", "too_large", "malformed", "unknown_version"})
-
-
-@dataclass(frozen=True, slots=True)
-class IncidentNews:
-    """How a visit to the file ended.
-
-    Attributes:
-        boot: the present boot.
-        loaded: what the file remembers; None where it was not read.
-        written: whether it was written.
-        error: what went wrong; None when nothing did.
-        duration_seconds: of the visit.
-    """
-
-    boot: Boot
-    loaded: Memory | None = None
-    written: bool = False
-    error: StateError | None = None
-    duration_seconds: float = 0.0
+_MOST_LISTED: Final = 5
+"""Incidents that one line of the log lists."""
 
 
 class IncidentStore:
-    """Loads the ledger once, and saves it when it has changed. Only the sampler's thread calls it.
+    """Loads the ledger, and saves it when it has changed. Only the sampler's thread calls it.
 
     Attributes:
         lane: where the file is touched.
@@ -67,41 +44,80 @@ class IncidentStore:
         config: Config,
         make_lane: LaneMaker,
         report: Callable[[IncidentNews], None],
+        state: StateDirectory | None,
         *,
         writes: bool,
     ) -> None:
         self.lane: Lane = make_lane(incidents.NAME)
         self.boot = Boot("", None)
-        self._machine = machine
+        self._clock = machine.clock
+        self._file = IncidentFile(machine, state, writes=writes)
         self._interval_seconds = config.sample_slow_seconds
         self._deadline_seconds = config.sample_deadline_seconds
         self._report = report
-        self._writes = writes
-        folder = config.state_directory
-        self._path = None if folder is None else path_in(folder, simulated=machine.simulated)
+        self._writes = writes and state is not None
         self._began_at: float | None = None
         self._loaded = False
+        self._generation = 0
+        self._writing = False
+        self._on_disk: frozenset[Incident] = frozenset()
+        self._unsynced = False
         self._visit_at = 0.0
         self._save_at = 0.0
+        self._ends = False
+        self._gave_up = False
         self._error: StateError | None = None
         self._duration_seconds: float | None = None
         self._last_success_at: Moment | None = None
+
+    @property
+    def in_use(self) -> bool | None:
+        """Whether another exporter writes to the state directory; None if unknown."""
+        if self._error is not None and self._error.reason == IN_USE:
+            return True
+        return False if self._generation else None
 
     def submit(self, ledger: IncidentLedger, now: float) -> None:
         """Start a visit to the file if one is due and nobody is at it."""
         if self._began_at is None:
             self._began_at = now
         saves = self._saves(ledger) and now >= self._save_at
-        if (now < self._visit_at and not saves) or not self.lane.ready():
+        syncs = self._unsynced and self._error is None
+        if (now < self._visit_at and not saves and not syncs) or not self.lane.ready():
             return
         self._visit_at = now + self._interval_seconds
-        self._save_at = now + _SAVE_SECONDS
+        if saves:
+            self._save_at = now + _SAVE_SECONDS
         self._start(ledger, saves=saves)
 
-    def flush(self, ledger: IncidentLedger) -> None:
-        """Save what has changed before the end, if that can start at once."""
-        if self._saves(ledger) and self.lane.ready():
-            self._start(ledger, saves=True)
+    def finish(self, ledger: IncidentLedger) -> bool:
+        """Start the next visit that is needed before the exporter ends, unless one is running.
+
+        Returns whether there is anything left to do. A visit that fails now is not repeated.
+        """
+        self._ends = True
+        if not self._writes or self._gave_up:
+            return False
+        if self.lane.busy_since is not None:
+            return True
+        left = not self._loaded or ledger.changed or self._unsynced
+        if left and not self.lane.ready():
+            return False
+        if left:
+            self._start(ledger, saves=self._saves(ledger))
+        return left
+
+    def log_lost(self, ledger: IncidentLedger) -> None:
+        """Log what is not on disk when the exporter ends, if anything."""
+        lost = [each for each in ledger.memory.incidents if each not in self._on_disk]
+        if not self._writes or not (lost or ledger.changed or self._writing):
+            return
+        last = ", ".join(
+            f"{each.kind} at {each.slot or each.uuid or 'an unknown slot'}" for each in lost[-_MOST_LISTED:]
+        )
+        cause = "the disk did not answer in time" if self._error is None else self._error.detail
+        facts = {"file": str(self._file.path), "lost": len(lost), "last": last or "none", "cause": cause}
+        log.warning("the incident history was not written before the end", extra={"fields": facts})
 
     def settled(self, now: float) -> bool:
         """Whether what was remembered is there by now, or will not be waited for any longer."""
@@ -113,21 +129,34 @@ class IncidentStore:
         self.boot = news.boot
         self._duration_seconds = news.duration_seconds
         if news.loaded is not None:
+            # If it was loaded again, another exporter may have written it: write what both have seen.
+            ledger.changed = ledger.changed or self._loaded or news.error is not None
             self._loaded = True
             ledger.add(news.loaded)
+            self._on_disk = frozenset(news.loaded.incidents)
+        elif news.written is not None:
+            self._unsynced = True
+            self._on_disk = frozenset(news.written.incidents)
+        elif news.synced:
+            self._unsynced = False
+        if self._writing and news.written is None:
+            ledger.changed = True
+        self._writing = False
+        self._generation = news.generation
         ledger.see_boot(news.boot.boot_id)
         self._log_turn(news.error)
         self._error = news.error
         if news.error is None:
-            self._last_success_at = self._machine.clock.now()
+            self._last_success_at = self._clock.now()
             return ()
-        ledger.changed = ledger.changed or self._loaded
-        self._save_at = self._visit_at = now + _RETRY_SECONDS
+        self._gave_up = self._ends
+        pause = _IN_USE_SECONDS if news.error.reason == IN_USE else _RETRY_SECONDS
+        self._save_at = self._visit_at = now + pause
         return (news.error.reason,)
 
     def health(self, now: float) -> tuple[CollectorHealth, ...]:
         """How it fares; empty where nothing is kept on disk."""
-        if self._path is None or not self._writes:
+        if not self._writes:
             return ()
         stuck = overdue(self.lane.busy_since, now, self._deadline_seconds)
         health = CollectorHealth(
@@ -140,55 +169,21 @@ class IncidentStore:
         return (health,)
 
     def _saves(self, ledger: IncidentLedger) -> bool:
-        return self._path is not None and self._writes and self._loaded and ledger.changed
+        return self._writes and self._loaded and ledger.changed
 
     def _start(self, ledger: IncidentLedger, *, saves: bool) -> None:
-        memory = ledger.memory if saves else None
+        memory: Memory | None = None
         if saves:
-            ledger.changed = False
-        loads = not self._loaded
-        self.lane.submit(lambda: self._visit(memory, loads=loads))
-
-    def _visit(self, memory: Memory | None, *, loads: bool) -> None:
-        began_at = self._machine.clock.now().monotonic
-        loaded: Memory | None = None
-        error: StateError | None = None
-        boot = read_boot(self._machine.procfs)
-        try:
-            if loads:
-                loaded, error = self._load()
-            elif memory is not None and self._path is not None:
-                write_memory(self._path, memory)
-        except StateError as failed:
-            error = failed
-        except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
-            error = StateError("exception", traceback.format_exc())
-        seconds = self._machine.clock.now().monotonic - began_at
-        self._report(IncidentNews(boot, loaded, memory is not None and error is None, error, seconds))
-
-    def _load(self) -> tuple[Memory, StateError | None]:
-        """What is remembered, and why less than all of it; raises where that may be mended."""
-        past = None if self._machine.incidents is None else read_memory(self._machine.incidents)
-        try:
-            memory = None if self._path is None else read_memory(self._path)
-        except StateError as failed:
-            if failed.reason not in _UNUSABLE or self._path is None:
-                raise
-            if self._writes:
-                aside = set_aside(self._path)
-                failed = StateError(failed.reason, f"{failed.detail}; it is now {aside}, and a new one is begun")
-            return past or Memory(), failed
-        return memory or past or Memory(), None
+            memory, self._writing, ledger.changed = ledger.memory, True, False
+        visit = Visit(not self._loaded, self._generation, memory, syncs=self._unsynced)
+        self.lane.submit(lambda: self._report(self._file.visit(visit)))
 
     def _log_turn(self, error: StateError | None) -> None:
         before = self._error
         if error is not None and (before is None or before.reason != error.reason):
             fields = {"error": error.reason, "cause": error.detail}
-            log.warning("incidents are remembered in memory only", extra={"fields": fields})
+            partly = error.reason in UNUSABLE
+            what = "not all of the incident history is usable" if partly else "incidents are remembered in memory only"
+            log.warning(what, extra={"fields": fields})
         elif error is None and before is not None:
             log.info("incidents are remembered on disk again")
-
-
-def path_in(directory: Path, *, simulated: bool = False) -> Path:
-    """Where the ledger is in a state directory."""
-    return directory / (SIMULATED_FILE_NAME if simulated else FILE_NAME)

@@ -25,10 +25,12 @@ from gpu_triage.machine import Machine, Moment, WallTimes
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.fleet import Fleet
 from gpu_triage.sampler.gpu import GpuRecord
-from gpu_triage.sampler.incident_store import IncidentNews, IncidentStore
+from gpu_triage.sampler.incident_file import IncidentNews
+from gpu_triage.sampler.incident_store import IncidentStore
 from gpu_triage.sampler.lanes import Lane, LaneMaker
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.sampler.resets import ResetWatch, Signs
+from gpu_triage.sampler.state_directory import StateDirectory
 from gpu_triage.sampler.xid import XidWatch
 from gpu_triage.subjects.contract import AnyGpuCollector
 from gpu_triage.subjects.exporter import CollectorHealth
@@ -71,12 +73,13 @@ class IncidentWatch:
         config: Config,
         make_lane: LaneMaker,
         report: Callable[[IncidentNews], None],
+        state: StateDirectory | None,
         *,
         writes: bool,
     ) -> None:
         self._machine = machine
         self._ledger = IncidentLedger()
-        self._file = IncidentStore(machine, config, make_lane, report, writes=writes)
+        self._file = IncidentStore(machine, config, make_lane, report, state, writes=writes)
         self._resets = ResetWatch()
         self._walls = WallTimes()
         self._lost_noted: dict[str, float] = {}
@@ -94,17 +97,36 @@ class IncidentWatch:
         """Start reading or writing the file if that is due."""
         self._file.submit(self._ledger, now)
 
-    def flush(self) -> None:
-        """Write the file before the end, if it is not up to date."""
-        self._file.flush(self._ledger)
+    @property
+    def in_use(self) -> bool | None:
+        """As IncidentStore."""
+        return self._file.in_use
+
+    def begin_to_save(self, seen: Seen) -> None:
+        """Note what was seen last, and start to write it, before the exporter ends."""
+        self.observe(seen, self._machine.clock.now())
+        self._file.finish(self._ledger)
+
+    def save(self, seen: Seen, drain: Callable[[], None], wait: Callable[[Callable[[], bool]], bool]) -> None:
+        """Write what is not on disk yet while there is time, and log what is missing there afterwards.
+
+        Args:
+            seen: the sampler's parts.
+            drain: takes in what came back from the disk.
+            wait: as in `Sampler.close`.
+        """
+        while self._file.finish(self._ledger) and wait(lambda: self.lane.busy_since is None):
+            drain()
+            # Now that the file has been read, note what waited for it.
+            self.observe(seen, self._machine.clock.now())
+        self._note_xids(seen.xid.take_counted(), self._machine.clock.now())
+        self._file.log_lost(self._ledger)
 
     def take(self, news: IncidentNews, now: float) -> tuple[str, ...]:
         """Take in how reading or writing ended; returns the names of what failed."""
         failures = self._file.take(news, self._ledger, now)
         if news.loaded is not None:
-            for incident in news.loaded.incidents:
-                if incident.kind == RESET and incident.boot and incident.boot == news.boot.boot_id:
-                    self._resets.remember(incident.uuid, incident.uptime_seconds)
+            self._remember_resets(news.loaded.incidents, news.boot.boot_id)
         return failures
 
     def health(self, now: float) -> tuple[CollectorHealth, ...]:
@@ -148,6 +170,14 @@ class IncidentWatch:
         slots = {record.pci_bus_id for record in known}
         unseen = [slot for slot in seen.xid.unassigned if slot not in slots]
         return (*(self._of_gpu(record, seen, now) for record in known), *(self._of_slot(slot, now) for slot in unseen))
+
+    def _remember_resets(self, remembered: Iterable[Incident], boot_id: str) -> None:
+        """Take in the resets of this boot, by the monotonic clock: the time of day may have jumped."""
+        now = self._machine.clock.now().monotonic
+        for incident in remembered:
+            of_this_boot = incident.kind == RESET and incident.boot and incident.boot == boot_id
+            if of_this_boot and incident.uptime_seconds <= now:
+                self._resets.remember(incident.uuid, incident.uptime_seconds)
 
     def _of_gpu(self, record: GpuRecord, seen: Seen, now: Moment) -> GpuIncidents:
         slot = record.pci_bus_id or ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +22,15 @@ _ANSWERS_WITHIN_SECONDS: Final = 0.25
 _ONE_BY_ONE_SECONDS: Final = 0.05
 """How long the GPUs of a round are read one after another: one takes a tenth of that on a host that is well."""
 
+_STOP_SECONDS: Final = 2.5
+"""From the request to stop to the end of sampling. The process as a whole ends within 3 s."""
+
 _CLOSE_WITHIN_SECONDS: Final = 0.5
+"""Of these, for the driver to answer, and again for NVML to shut down."""
+
+_LAST_WORDS_SECONDS: Final = 0.2
+"""After these, to log what could not be done."""
+
 _DEAD_AFTER_SECONDS: Final = 30.0
 
 
@@ -36,6 +45,7 @@ class Runner:
         self._interval_seconds = config.sample_fast_seconds
         self._woken = threading.Condition()
         self._stopping = threading.Event()
+        self._stop_by = math.inf
         self._turns = Turns()
         self._sampler: Sampler | None = None
         self._after_publish: Callable[[], None] = lambda: None
@@ -67,21 +77,28 @@ class Runner:
             return f"the sampler has published nothing for {silence:.0f} s"
         return self._sampler.trouble if self._sampler else None
 
+    @property
+    def seconds_left(self) -> float:
+        """Seconds until sampling must have ended; infinite before a stop is requested, 0 when they have passed."""
+        return max(0.0, self._stop_by - time.monotonic())
+
     def request_stop(self) -> None:
-        """Begin no further round; from any thread or signal handler."""
-        self._stopping.set()
+        """Run one last round and end; from any thread or signal handler."""
+        if not self._stopping.is_set():
+            self._stop_by = time.monotonic() + _STOP_SECONDS
+            self._stopping.set()
 
     def stop(self) -> None:
-        """End the sampling and shut NVML down, within a second and a half even when the driver hangs."""
+        """End sampling, shut NVML down and save the state, as far as the driver and the disk respond in time."""
         self.request_stop()
-        self._thread.join(_CLOSE_WITHIN_SECONDS)
-        if self._sampler is not None and not self._thread.is_alive():
-            self._sampler.close(lambda condition: self._wait_for(condition, _CLOSE_WITHIN_SECONDS))
+        self._thread.join(self.seconds_left + _LAST_WORDS_SECONDS)
+        if self._thread.is_alive():
+            log.warning("sampling did not end in time; the last incidents may not be on disk")
 
     def _wake(self) -> None:
         # Called by every lane that is done: only the last of them ends the wait, and a switch of threads costs more
         # than a look at all lanes.
-        if self._sampler is None or self._sampler.idle():
+        if self._sampler is None or self._stopping.is_set() or self._sampler.idle():
             with self._woken:
                 self._woken.notify_all()
 
@@ -94,22 +111,35 @@ class Runner:
         assert sampler is not None  # noqa: S101 - start() set it
         next_at = time.monotonic()
         while not self._stopping.is_set():
-            # One by one: what cannot be started must not keep what came back from being published.
-            for part in (sampler.step, self._wait, sampler.publish, self._after_publish):
-                try:
-                    part()
-                except Exception:
-                    # Nothing here may end the sampling; what went wrong is in the log, what is stale shows its age.
-                    log.exception("sampling failed")
+            self._round(sampler)
             if sampler.fatal is not None:
+                self.request_stop()
                 self._on_fatal(sampler.fatal)
-                return
             # Intervals that were missed are skipped, the beat is kept.
             next_at += self._interval_seconds
             late = time.monotonic() - next_at
             if late > 0:
                 next_at += late - late % self._interval_seconds
             self._stopping.wait(max(0.0, next_at - time.monotonic()))
+        if sampler.fatal is None:
+            # Whatever has happened since the last round is read and judged before the end.
+            self._round(sampler)
+        self._attempt(
+            lambda: sampler.close(lambda closed: self._wait_for(closed, min(_CLOSE_WITHIN_SECONDS, self.seconds_left))),
+            lambda: sampler.save(lambda saved: self._wait_for(saved, self.seconds_left)),
+        )
+
+    def _round(self, sampler: Sampler) -> None:
+        self._attempt(sampler.step, self._wait, sampler.publish, self._after_publish)
+
+    def _attempt(self, *parts: Callable[[], object]) -> None:
+        # One by one: what cannot be started must not keep what came back from being published.
+        for part in parts:
+            try:
+                part()
+            except Exception:
+                # Nothing here may end the sampling; what went wrong is in the log, what is stale shows its age.
+                log.exception("sampling failed")
 
     def _wait(self) -> None:
         """Wait for the answers of the round that was begun, for a while."""
@@ -117,7 +147,7 @@ class Runner:
         within = min(_ANSWERS_WITHIN_SECONDS, self._interval_seconds / 2)
 
         def over() -> bool:
-            return self._stopping.is_set() or sampler is None or sampler.idle()
+            return sampler is None or sampler.idle()
 
         if not self._wait_for(over, _ONE_BY_ONE_SECONDS):
             self._turns.let_all_go()

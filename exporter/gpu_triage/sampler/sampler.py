@@ -19,11 +19,12 @@ from gpu_triage.sampler.freshness import Freshness
 from gpu_triage.sampler.gpus import GpuNews, GpuRounds
 from gpu_triage.sampler.host import HostRounds
 from gpu_triage.sampler.host_readings import HostReadings
-from gpu_triage.sampler.incident_store import IncidentNews
+from gpu_triage.sampler.incident_file import IncidentNews
 from gpu_triage.sampler.incidents import IncidentWatch, Seen
 from gpu_triage.sampler.judging import JudgeRounds, StoreJudge
 from gpu_triage.sampler.lanes import NO_THREAD, Lane, LaneMaker, overdue
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
+from gpu_triage.sampler.state_directory import StateDirectory
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidNews, XidWatch
 from gpu_triage.subjects import baseline, exporter, flight_recorder, judgement
@@ -77,8 +78,10 @@ class Sampler:
         self._host_collectors = tuple(c for c in host_collectors if runs(c, config))
         enabled: tuple[AnyCollector, ...] = (*self._gpu_collectors, *self._host_collectors)
         self._xid = XidWatch(machine, config, make_lane, self._reports.put)
-        self._baseline = BaselineWatch(machine.clock, config, make_lane, self._reports.put)
-        self._incidents = IncidentWatch(machine, config, make_lane, self._reports.put, writes=writes_state)
+        folder = config.state_directory
+        self._state = None if folder is None else StateDirectory(folder, simulated=machine.simulated)
+        self._baseline = BaselineWatch(machine.clock, config, make_lane, self._reports.put, self._state)
+        self._incidents = IncidentWatch(machine, config, make_lane, self._reports.put, self._state, writes=writes_state)
         pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self._baseline.enabled
         self._judge = None if judge is None else JudgeRounds(judge, machine.clock, config.sample_medium_seconds)
         self._flight = flight
@@ -183,6 +186,7 @@ class Sampler:
             hanging=self._calls.hanging(calls),
             pushed=pushed,
             own=own,
+            state_in_use=self._incidents.in_use,
             published_at=now,
         )
         self._put_own(presence, self.presence, presence.render, now)
@@ -207,18 +211,19 @@ class Sampler:
     def idle(self) -> bool:
         """Whether every lane has finished what it was given."""
         # What lives outside the session and may take long is not waited for.
-        apart = (self._gpus.search_lane, self._incidents.lane)
+        apart = (self._gpus.search_lane, *self._disk_lanes)
         return all(lane.busy_since is None for lane in self._lanes if lane not in apart)
 
     def close(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
-        """End sampling and shut NVML down.
+        """End sampling, shut NVML down and start to write what `save` then waits for.
 
         Args:
             wait: waits until the given condition holds, at most as long as there is time; says whether it does.
         """
-        self._incidents.flush()
+        self._xid.give_up_waiting()
+        self._incidents.begin_to_save(self._seen)
         for lane in self._lanes:
-            if lane is not self._driver.lane:
+            if lane is not self._driver.lane and lane not in self._disk_lanes:
                 lane.close()
         if wait(self.idle) and self._driver.lane.ready():
             self._driver.lane.submit(self._end_session)
@@ -227,6 +232,20 @@ class Sampler:
             # Shutting NVML down under a call that hangs would hang as well.
             log.warning("the driver did not answer in time, NVML is left as it is")
         self._driver.lane.close()
+
+    def save(self, wait: Callable[[Callable[[], bool]], bool]) -> None:
+        """Finish writing to the state directory, and log what could not be written; to be called after `close`.
+
+        Args:
+            wait: as in `close`.
+        """
+        self._incidents.save(self._seen, self._drain, wait)
+        if not wait(lambda: self._baseline.lane.busy_since is None):
+            log.warning("the disk did not answer in time; the baseline may not be written")
+        elif self._state is not None and self._incidents.lane.busy_since is None:
+            self._state.release()
+        for lane in self._disk_lanes:
+            lane.close()
 
     def release(self) -> None:
         """Let go of every GPU, so that one can be reset or its driver unbound; from any thread or signal handler."""
@@ -248,8 +267,11 @@ class Sampler:
 
     @property
     def _lanes(self) -> tuple[Lane, ...]:
-        own = (self._gpus.search_lane, self._baseline.lane, self._incidents.lane)
-        return (*self._gpus.lanes, *self._host.lanes, *self._xid.lanes, *own)
+        return (*self._gpus.lanes, *self._host.lanes, *self._xid.lanes, self._gpus.search_lane, *self._disk_lanes)
+
+    @property
+    def _disk_lanes(self) -> tuple[Lane, ...]:
+        return (self._baseline.lane, self._incidents.lane)
 
     def _end_session(self) -> None:
         # An event set outlives no session; all lanes are idle, so this one may free it.

@@ -144,6 +144,7 @@ class Status:
         hanging: frozenset[str],
         pushed: tuple[CollectorHealth, ...],
         own: tuple[CollectorHealth, ...],
+        state_in_use: bool | None,
         published_at: Moment,
     ) -> ExporterReading:
         """This process, as the exporter collector renders it.
@@ -155,6 +156,7 @@ class Status:
             hanging: collectors that have a call out for longer than the deadline.
             pushed: of collectors that are not polled, and that there are only with GPUs.
             own: of those that there always are.
+            state_in_use: whether another exporter writes to the state directory; None where that is not known.
             published_at: when this is published.
         """
         listed = [self._health(collector) for collector in self._host_collectors]
@@ -173,6 +175,7 @@ class Status:
             scrapes=self.scrapes,
             gpus_released=driver.released,
             web_config=self.web_config,
+            state_in_use=state_in_use,
             published_at=published_at,
             calls=calls,
         )

@@ -241,6 +241,10 @@ class XidWatch:
         """The incidents that `reading` has counted since the last call, each with its card's UUID, if that is known."""
         return self._owners.take_counted()
 
+    def give_up_waiting(self) -> None:
+        """Count the Xids that wait for the kernel log to tell whether they are fatal; before the exporter ends."""
+        self._owners.release(math.inf)
+
     def _note_found(self, card: CardFound) -> None:
         self.found_at.pop(card.gpu, None)
         self.found_at[card.gpu] = card.at

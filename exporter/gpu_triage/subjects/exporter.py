@@ -126,6 +126,13 @@ GPU_EXPORTER_WEB_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
     "Unix time at which the TLS settings and passwords in force were loaded. Absent without a web configuration file.",
     source="--web.config.file",
 )
+GPU_EXPORTER_STATE_DIRECTORY_IN_USE = host_gauge(
+    "gpu_exporter_state_directory_in_use",
+    "1 while another exporter writes to --state.directory, so that this one writes nothing there and loses its "
+    "incident history when it stops, 0 while this one writes there. Absent without a state directory, and while "
+    "nothing can be written there for another reason.",
+    source="--state.directory",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,6 +190,7 @@ class ExporterReading:
         published_at: when this is published.
         calls: those that take long.
         web_config: how TLS and passwords were loaded; None where there is no file of them.
+        state_in_use: whether another exporter writes to the state directory; None where that is not known.
     """
 
     version: str
@@ -196,6 +204,7 @@ class ExporterReading:
     published_at: Moment
     calls: tuple[CallInFlight, ...] = ()
     web_config: WebConfigHealth | None = None
+    state_in_use: bool | None = None
 
 
 def render(reading: ExporterReading) -> Iterator[Sample]:
@@ -221,6 +230,8 @@ def render(reading: ExporterReading) -> Iterator[Sample]:
     yield GPU_EXPORTER_SCRAPES_TOTAL.sample(reading.scrapes)
     yield GPU_EXPORTER_GPUS_RELEASED.sample(reading.gpus_released)
     yield from samples(reading.web_config)
+    if reading.state_in_use is not None:
+        yield GPU_EXPORTER_STATE_DIRECTORY_IN_USE.sample(reading.state_in_use)
 
 
 def _stale_seconds(collector: CollectorHealth, reading: ExporterReading) -> float | None:

@@ -80,7 +80,7 @@ def codes(report: str) -> set[tuple[str | None, str]]:
 
 
 def names(directory: Path) -> list[str]:
-    return sorted(path.name for path in directory.iterdir())
+    return sorted(path.name for path in directory.iterdir() if path.name != ".lock")
 
 
 def test_a_fault_is_recorded_and_seen_again_when_it_is_played(

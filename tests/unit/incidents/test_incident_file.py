@@ -1,4 +1,4 @@
-"""The ledger's file: whatever is in it, reading gives a memory or a named error, and writing never spoils it."""
+"""The ledger's file: whatever is in it, reading gives what is right or a named error, and writing never spoils it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from hypothesis import strategies as st
 
 from gpu_triage.errors import DocumentError, StateError
 from gpu_triage.incidents.file import (
+    MOST_AHEAD_SECONDS,
     MOST_BYTES,
     VERSION,
+    Found,
+    copy_aside,
     decode,
     encode,
     read_memory,
@@ -24,6 +27,7 @@ from gpu_triage.incidents.file import (
     write_memory,
 )
 from gpu_triage.incidents.ledger import MOST_INCIDENTS, Board, Incident, Memory
+from gpu_triage.nvml.session import MAX_GPUS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,10 +37,20 @@ INCIDENT = Incident("79", "GPU-1", "1320", "0000:65:00.0", 1.7e9, 1.7e9 + 5, "bo
 MEMORY = Memory("boot", 8, {"GPU-1": Board("GPU-1", "1320", "0000:65:00.0", 1.7e9, "boot", 2.0, 0)}, (INCIDENT,))
 
 
+NOW = 1.7e9 + 3600
+LATEST = NOW + MOST_AHEAD_SECONDS
+
+
 def reason_of(content: bytes) -> str:
     with pytest.raises(DocumentError) as raised:
-        decode(content, "incidents.json")
+        decode(content, "incidents.json", LATEST)
     return raised.value.reason
+
+
+def read(path: Path) -> Memory | None:
+    found = read_memory(path, NOW)
+    assert found is None or found.refused == ()
+    return None if found is None else found.memory
 
 
 def changed(**fields: Any) -> bytes:
@@ -45,11 +59,11 @@ def changed(**fields: Any) -> bytes:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "incidents.json"
-    assert read_memory(path) is None
+    assert read(path) is None
     write_memory(path, MEMORY)
-    assert read_memory(path) == MEMORY
+    assert read(path) == MEMORY
     write_memory(path, Memory())
-    assert read_memory(path) == Memory()
+    assert read(path) == Memory()
     assert [entry.name for entry in tmp_path.iterdir()] == ["incidents.json"]
 
 
@@ -84,25 +98,107 @@ def test_a_truncated_file_is_malformed(kept: int) -> None:
         changed(most_gpus=1e300),
         changed(most_gpus=True),
         changed(boards={}),
-        changed(boards=[7]),
-        changed(boards=[{}]),
-        changed(boards=[asdict(Board(f"GPU-{number}")) for number in range(257)]),
-        changed(boards=[asdict(Board("GPU-1")) | {"uncorrected": -1}]),
-        changed(boards=[asdict(Board("GPU-1")) | {"recovery_action": 1.5}]),
+        changed(boards="all"),
         changed(incidents="all"),
-        changed(incidents=[asdict(INCIDENT)] * (MOST_INCIDENTS + 1)),
-        changed(incidents=[asdict(INCIDENT) | {"kind": "<script>"}]),
-        changed(incidents=[asdict(INCIDENT) | {"kind": None}]),
-        changed(incidents=[asdict(INCIDENT) | {"last_at": "now"}]),
-        changed(incidents=[asdict(INCIDENT) | {"last_at": 1e200}]),
-        changed(incidents=[asdict(INCIDENT) | {"last_at": 1.0}]),
-        changed(incidents=[asdict(INCIDENT) | {"uptime_seconds": float("nan")}]),
-        changed(incidents=[asdict(INCIDENT) | {"first_at": float("-inf")}]),
-        changed(incidents=[{key: value for key, value in asdict(INCIDENT).items() if key != "slot"}]),
+        changed(incidents={}),
+        changed(incidents=None),
     ],
 )
 def test_nothing_of_a_wrong_file_is_believed(content: bytes) -> None:
     assert reason_of(content) == "malformed"
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"kind": "<script>"}, "[0].kind: is '<script>'; write an Xid, lost, uncorrected or reset"),
+        ({"kind": None}, "[0].kind: has no value"),
+        ({"last_at": "now"}, "[0].last_at: is 'now'; write a number"),
+        ({"last_at": -1}, "[0].last_at: is -1; write a number from 0 to 1e+11"),
+        ({"last_at": 1e200}, "[0].last_at: is 1e+200; write a number from 0 to 1e+11"),
+        ({"last_at": True}, "[0].last_at: is True; write a number"),
+        ({"first_at": float("-inf")}, "[0].first_at: is -inf; write a number"),
+        ({"uptime_seconds": float("nan")}, "[0].uptime_seconds: is nan; write a number"),
+        ({"last_at": 1.0}, "[0].last_at: is before first_at"),
+        ({"last_at": 1e11}, "[0].last_at: is 5138-11-16T09:46:40Z, more than 24 hours in the future"),
+        ({"last_at": LATEST + 1}, "[0].last_at: is 2023-11-15T23:13:21Z, more than 24 hours in the future"),
+        ({"slot": None}, "[0].slot: has no value"),
+        ({"since": 7}, "[0].since: unknown key"),
+    ],
+)
+def test_one_wrong_incident_is_refused_by_its_name_and_the_others_are_kept(fields: dict[str, Any], told: str) -> None:
+    content = changed(incidents=[asdict(INCIDENT) | fields, asdict(INCIDENT)])
+    found = decode(content, "incidents.json", LATEST)
+    assert found.memory == MEMORY
+    (refused,) = found.refused
+    assert refused.startswith(f"incidents.json: incidents{told}")
+
+
+def test_an_entry_that_is_no_table_is_refused_alone() -> None:
+    found = decode(changed(incidents=[7, asdict(INCIDENT)], boards=[[], asdict(MEMORY.boards["GPU-1"])]), "f", LATEST)
+    assert found.memory == MEMORY
+    assert found.refused == tuple(
+        f"f: {where}: is not a table; write keys and values below it" for where in ("boards[0]", "incidents[0]")
+    )
+
+
+@pytest.mark.parametrize(
+    "fields", [{"uncorrected": -1}, {"recovery_action": 1.5}, {"first_seen_at": 1e11}, {"uuid": "a b"}]
+)
+def test_one_wrong_board_is_refused_and_the_others_are_kept(fields: dict[str, Any]) -> None:
+    other = asdict(MEMORY.boards["GPU-1"])
+    found = decode(changed(boards=[other | {"uuid": "GPU-2"} | fields, other]), "incidents.json", LATEST)
+    assert found.memory == MEMORY
+    (refused,) = found.refused
+    assert refused.startswith(f"incidents.json: boards[0].{next(iter(fields))}: is ")
+
+
+def test_of_too_many_entries_the_last_are_kept() -> None:
+    boards = [asdict(Board(f"GPU-{number}")) for number in range(MAX_GPUS + 1)]
+    incidents = [asdict(INCIDENT) | {"uptime_seconds": number} for number in range(MOST_INCIDENTS + 2)]
+    found = decode(changed(boards=boards, incidents=incidents), "f", LATEST)
+    assert next(iter(found.memory.boards)) == "GPU-1"
+    assert [each.uptime_seconds for each in found.memory.incidents] == list(range(2, MOST_INCIDENTS + 2))
+    assert found.refused == (
+        f"f: boards: has {MAX_GPUS + 1} entries, {MAX_GPUS} at most; the first 1 are not used",
+        f"f: incidents: has {MOST_INCIDENTS + 2} entries, {MOST_INCIDENTS} at most; the first 2 are not used",
+    )
+
+
+def test_a_clock_that_is_hours_ahead_or_years_behind_costs_no_incident(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.json"
+    write_memory(path, MEMORY)
+    written_at = INCIDENT.last_at + 60
+    os.utime(path, (written_at, written_at))
+    # The hardware clock kept local time when the incident was noted; the battery is empty at this start.
+    for now in (INCIDENT.last_at - 14 * 3600, 0.0, written_at):
+        found = read_memory(path, now)
+        assert found is not None
+        assert (found.memory, found.refused) == (MEMORY, ())
+    # Restored with times from an image.
+    os.utime(path, (0, 0))
+    found = read_memory(path, NOW)
+    assert found is not None
+    assert found.refused == ()
+
+
+NOT_NUMBERS: tuple[Any, ...] = (float("nan"), float("inf"), float("-inf"), "", "79", "x" * 200, None, True, [], {})
+MUTATIONS = st.sampled_from((*NOT_NUMBERS, -1, 0, 0.5, LATEST + 1, 1e11, 1e200, 2**70))
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(sorted(asdict(INCIDENT))), MUTATIONS), max_size=5))
+def test_of_a_damaged_file_every_whole_incident_is_kept_and_no_time_is_in_the_future(
+    damages: list[tuple[int, str, Any]],
+) -> None:
+    rows = [asdict(INCIDENT) | {"uuid": f"GPU-{number}"} for number in range(10)]
+    damaged = {number for number, _, _ in damages}
+    for number, field, value in damages:
+        rows[number][field] = value
+    found = decode(changed(incidents=rows), "incidents.json", LATEST)
+    kept = found.memory.incidents
+    assert {f"GPU-{number}" for number in range(10) if number not in damaged} <= {each.uuid for each in kept}
+    assert all(0 <= each.first_at <= each.last_at <= LATEST for each in kept)
+    assert len(kept) + len(found.refused) >= len(rows)
 
 
 @pytest.mark.parametrize("version", [0, VERSION + 1, "1" * 1000, None, [1]])
@@ -113,11 +209,11 @@ def test_a_file_of_another_version_is_named_as_such(version: object) -> None:
 @given(st.binary(max_size=400))
 def test_no_bytes_are_too_strange(content: bytes) -> None:
     with pytest.raises(DocumentError):
-        decode(content, "incidents.json")
+        decode(content, "incidents.json", LATEST)
 
 
 NAMES = st.from_regex(r"[A-Za-z0-9_.:-]{0,80}", fullmatch=True)
-TIMES = st.floats(0, 1e11)
+TIMES = st.floats(0, LATEST)
 
 
 @given(
@@ -135,7 +231,7 @@ TIMES = st.floats(0, 1e11)
 )
 def test_every_ledger_survives_the_file(incidents: list[Incident]) -> None:
     memory = Memory("boot", 8, {}, tuple(incidents))
-    assert decode(encode(memory), "incidents.json") == memory
+    assert decode(encode(memory), "incidents.json", LATEST) == Found(memory)
 
 
 def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path) -> None:
@@ -143,7 +239,7 @@ def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(StateError, match="larger than 1 MiB"):
-        read_memory(path)
+        read_memory(path, NOW)
 
 
 def test_a_pipe_or_a_folder_in_its_place_is_no_file(tmp_path: Path) -> None:
@@ -152,7 +248,7 @@ def test_a_pipe_or_a_folder_in_its_place_is_no_file(tmp_path: Path) -> None:
     folder.mkdir()
     for path in (pipe, folder):
         with pytest.raises(StateError) as raised:
-            read_memory(path)
+            read_memory(path, NOW)
         assert raised.value.reason == "not_a_file"
 
 
@@ -163,6 +259,13 @@ def test_a_wrong_file_is_set_aside_over_the_one_before(tmp_path: Path) -> None:
         aside = set_aside(path)
         assert aside.read_text() == content
     assert [entry.name for entry in tmp_path.iterdir()] == ["incidents.json.corrupt"]
+
+
+def test_of_a_file_that_is_partly_wrong_a_copy_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "incidents.json"
+    path.write_text("partly wrong")
+    assert copy_aside(path).read_text() == path.read_text() == "partly wrong"
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["incidents.json", "incidents.json.corrupt"]
 
 
 @contextmanager
@@ -181,7 +284,7 @@ def test_a_disk_that_takes_no_more_leaves_the_old_file(tmp_path: Path) -> None:
     with largest_file(100), pytest.raises(StateError) as raised:
         write_memory(path, Memory(incidents=(INCIDENT,) * 100))
     assert raised.value.reason == "io_error"
-    assert read_memory(path) == MEMORY
+    assert read(path) == MEMORY
     write_memory(path, Memory())
     assert [entry.name for entry in tmp_path.iterdir()] == ["incidents.json"]
 
@@ -192,10 +295,19 @@ def test_a_folder_that_is_not_there_is_named_with_the_next_step(tmp_path: Path) 
     assert raised.value.reason == "missing"
 
 
-def test_a_link_in_the_place_of_the_new_file_is_not_followed(tmp_path: Path) -> None:
-    victim = tmp_path / "victim"
+@pytest.mark.parametrize("plant", ["symlink", "hard link", "file of another user"])
+def test_nothing_in_the_place_of_the_new_file_is_written_to(tmp_path: Path, plant: str) -> None:
+    victim, planted = tmp_path / "victim", tmp_path / ".incidents.json.new"
     victim.write_text("precious")
-    (tmp_path / ".incidents.json.new").symlink_to(victim)
-    with pytest.raises(StateError):
-        write_memory(tmp_path / "incidents.json", MEMORY)
+    if plant == "symlink":
+        planted.symlink_to(victim)
+    elif plant == "hard link":
+        planted.hardlink_to(victim)
+    else:
+        planted.write_text("mine")
+        planted.chmod(0o666)
+    write_memory(tmp_path / "incidents.json", MEMORY)
     assert victim.read_text() == "precious"
+    assert read(tmp_path / "incidents.json") == MEMORY
+    assert (tmp_path / "incidents.json").stat().st_mode & 0o022 == 0
+    assert not planted.exists()

@@ -42,6 +42,12 @@ class _Rounds:
     def idle(self) -> bool:
         return all(lane.busy_since is None for lane in self._lanes)
 
+    def close(self, wait: object) -> None:
+        del wait
+
+    def save(self, wait: object) -> None:
+        del wait
+
 
 class Jobs:
     """Jobs that note how many of them run at once."""

@@ -15,15 +15,17 @@ from gpu_triage.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL, HOST_PRESS
 from gpu_triage.kernel.mounts import MISSING, SHOWS
 from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO
 from gpu_triage.registry import HOST_COLLECTORS
+from gpu_triage.sampler.state_directory import IN_USE
 from gpu_triage.subjects.exporter import (
     GPU_EXPORTER_CALL_INFLIGHT_SECONDS,
     GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
     GPU_EXPORTER_COLLECTOR_SUCCESS,
     GPU_EXPORTER_ERRORS_TOTAL,
+    GPU_EXPORTER_STATE_DIRECTORY_IN_USE,
 )
 from gpu_triage.xid.metrics import GPU_EXPORTER_XID_SOURCE_UP
 
-_FOUND: Final = frozenset({"lost", "reset_required"})  # errors that are findings already
+_FOUND: Final = frozenset({"lost", "reset_required", IN_USE})  # errors that are findings, or have a line of their own
 _READ_LOG: Final = "read the kernel log (dmesg | grep -i nvrm)"
 _OF_HOST: Final = frozenset(collector.name for collector in HOST_COLLECTORS)
 _NEXT_STEPS: Final = MappingProxyType(
@@ -59,6 +61,19 @@ def why_blocked(host: HostEvidence, error: str | None) -> str | None:
 
 def not_read(host: HostEvidence) -> Iterator[str]:
     """A line for each thing that was not read, with the next step."""
+    yield from _unheard(host)
+    yield from _not_mounted(host)
+    for collectors, errors in _failed(host).items():
+        yield f"{', '.join(collectors)}: {', '.join(errors)}; the log has the cause (check: --verbose)"
+    if nameless := [each for each in host.series(GPU_PROCESS_INFO) if not each.labels["process"]]:
+        yield f"{len(nameless)} processes by name: in a container, give it the host's PID namespace"
+    pressure_read = host.last(GPU_EXPORTER_COLLECTOR_SUCCESS, collector=HOST_PRESSURE.name) != 0
+    if pressure_read and not host.series(GPU_HOST_PRESSURE_SECONDS_TOTAL):
+        yield "pressure stall information: this kernel has none, so starvation shows in iowait, disks and CPUs only"
+
+
+def _unheard(host: HostEvidence) -> Iterator[str]:
+    """Sources of events, and the history of incidents."""
     sources = {each.labels["source"]: each.last for each in host.series(GPU_EXPORTER_XID_SOURCE_UP)}
     if sources.get("kmsg") == 0:
         yield (
@@ -67,6 +82,15 @@ def not_read(host: HostEvidence) -> Iterator[str]:
         )
     if host.answering and sources.get("nvml") == 0:
         yield "NVML's events: an Xid of now is seen in the kernel log only"
+    if host.last(GPU_EXPORTER_STATE_DIRECTORY_IN_USE) == 1:
+        yield (
+            "the state directory: another exporter writes there, so the incidents that this one sees are lost when it "
+            "stops; stop one of the two, or give it another --state.directory"
+        )
+
+
+def _not_mounted(host: HostEvidence) -> Iterator[str]:
+    """Files of the host that are not there, and reads that have not returned."""
     for degraded in host.labels_of(GPU_EXPORTER_DEGRADED_INFO, reason=MISSING):
         if (name := degraded["feature"]) in SHOWS:
             yield f"{SHOWS[name]}: nothing is mounted at --path.{name}; mount the host's {name} there"
@@ -74,13 +98,6 @@ def not_read(host: HostEvidence) -> Iterator[str]:
         name = call.labels["collector"]
         if name in _OF_HOST and host.last(GPU_EXPORTER_COLLECTOR_SUCCESS, collector=name) == 0:
             yield f"{name}: a read has not returned for {call.last:.0f} s"
-    for collectors, errors in _failed(host).items():
-        yield f"{', '.join(collectors)}: {', '.join(errors)}; the log has the cause (check: --verbose)"
-    if nameless := [each for each in host.series(GPU_PROCESS_INFO) if not each.labels["process"]]:
-        yield f"{len(nameless)} processes by name: in a container, give it the host's PID namespace"
-    pressure_read = host.last(GPU_EXPORTER_COLLECTOR_SUCCESS, collector=HOST_PRESSURE.name) != 0
-    if pressure_read and not host.series(GPU_HOST_PRESSURE_SECONDS_TOTAL):
-        yield "pressure stall information: this kernel has none, so starvation shows in iowait, disks and CPUs only"
 
 
 def _failed(host: HostEvidence) -> dict[tuple[str, ...], tuple[str, ...]]:

@@ -1,0 +1,112 @@
+"""A lock that one process at a time has: flock on a file, which the kernel releases when the process ends."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import platform
+import re
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from gpu_triage.errors import LockTaken
+
+log = logging.getLogger(__name__)
+
+_HOLDER: Final = re.compile(r"([0-9]{1,10}) ([A-Za-z0-9_.:-]{1,80})\n")
+_MOST_BYTES: Final = 100
+_NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+"""From a file system without locks, such as an NFS mount whose server runs no lock manager."""
+
+
+class ProcessLock:
+    """A lock on a file. Thread-safe; over NFS a call may block for as long as the server does.
+
+    On a file system without locks, every process acquires it, with a warning in the log.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._mutex = threading.Lock()
+        self._descriptor: int | None = None
+
+    def acquire(self, *, wait: bool = False) -> bool:
+        """Acquire the lock; returns False if this process has it already.
+
+        If the file was deleted or replaced in the meantime, alone or with its directory, the lock is acquired again.
+
+        Args:
+            wait: block until the process that has the lock releases it.
+
+        Raises:
+            LockTaken: another process has it.
+            OSError: the file cannot be opened. Symbolic links are not followed.
+        """
+        with self._mutex:
+            if self._descriptor is not None:
+                if self._is_in_place(self._descriptor):
+                    return False
+                self._close()
+            descriptor = self._open()
+            try:
+                self._lock(descriptor, wait=wait)
+            except BaseException:
+                os.close(descriptor)
+                raise
+            self._descriptor = descriptor
+            return True
+
+    def release(self) -> None:
+        """Release the lock if this process has it."""
+        with self._mutex:
+            self._close()
+
+    def _open(self) -> int:
+        flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        try:
+            return os.open(self._path, flags | os.O_RDWR | os.O_CREAT, 0o644)
+        except PermissionError:
+            # Created by an exporter that ran as another user. A file that can be read can be locked.
+            return os.open(self._path, flags | os.O_RDONLY)
+
+    def _lock(self, descriptor: int, *, wait: bool) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise LockTaken(_holder(descriptor)) from error
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            fields = {"file": str(self._path), "cause": error.strerror}
+            log.warning(
+                "the file system has no locks: only one exporter may use the directory", extra={"fields": fields}
+            )
+        if not self._is_in_place(descriptor):
+            raise LockTaken("another process has just replaced the lock file")
+        # For people, and for the message above. On a full disk, only this is missing.
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()} {platform.node()}\n".encode("ascii", "replace"), 0)
+
+    def _is_in_place(self, descriptor: int) -> bool:
+        try:
+            return os.path.samestat(os.fstat(descriptor), self._path.lstat())
+        except OSError:
+            return False
+
+    def _close(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _holder(descriptor: int) -> str:
+    """The process named in the lock file, whose content is not trusted."""
+    found: re.Match[str] | None = None
+    with suppress(OSError):
+        found = _HOLDER.fullmatch(os.pread(descriptor, _MOST_BYTES, 0).decode("ascii", "replace"))
+    return "another process has the lock" if found is None else f"its lock file names process {found[1]} on {found[2]}"

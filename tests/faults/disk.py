@@ -1,0 +1,76 @@
+"""A disk that a test makes slow, for a daemon on the compiled driver that keeps its state there."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.faults.stand_in import Daemon, up
+from tests.stand_in_library import compile_library
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+WAIT_SECONDS = 40.0
+
+
+class Disk:
+    """A disk on which each fsync takes as long as a test says.
+
+    Attributes:
+        state: the state directory on it.
+        recordings: the flight recorder's directory on it.
+    """
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.state = folder / "state"
+        self.recordings = folder / "recordings"
+        self.state.mkdir()
+        self._speed = folder / "slow-disk"
+        self.takes(0.0)
+        compile_library(Path(__file__).with_name("slow_disk.c"), folder, name="slow_disk.so")
+        monkeypatch.setenv("LD_PRELOAD", str(folder / "slow_disk.so"))
+        monkeypatch.setenv("SLOW_DISK", str(self._speed))
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Flags of an exporter that keeps its state here."""
+        return ("--state.directory", str(self.state))
+
+    def takes(self, seconds: float) -> None:
+        """Have each fsync take so much longer from now on."""
+        self._speed.write_text(str(seconds))
+
+    def memory(self) -> dict[str, Any]:
+        """What the incidents' file holds; empty while there is none."""
+        path = self.state / "incidents.json"
+        found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        return found
+
+    def incidents(self) -> set[tuple[str, str]]:
+        """Kind and slot of each incident on it."""
+        return {(each["kind"], each["slot"]) for each in self.memory().get("incidents", [])}
+
+    def partial(self) -> list[str]:
+        """Names of files that were not finished."""
+        return sorted(each.name for each in self.state.iterdir() if each.name.endswith(".new"))
+
+
+def slot(gpu: int) -> str:
+    return f"0000:{0x10 + gpu:02x}:00.0"
+
+
+def until(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit, "waited in vain"
+        time.sleep(0.01)
+
+
+def settled(daemon: Daemon, disk: Disk) -> None:
+    """Wait until all GPUs are sampled, and the incidents have a file."""
+    daemon.wait_for(lambda page: len(up(page)) == 4, WAIT_SECONDS)
+    until(disk.memory)

@@ -1,0 +1,177 @@
+"""Real daemons and the directory of their incidents: two of them, a full disk, a read-only one, and a kill."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.faults.disk import WAIT_SECONDS, Disk, settled, slot, until
+from tests.faults.stand_in import StandIn, up
+
+from gpu_triage.errors import StateError
+from gpu_triage.incidents.file import write_memory
+from gpu_triage.incidents.ledger import Memory
+from gpu_triage.sampler.state_directory import StateDirectory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NOBODY = 65534
+
+QUICK = ("--sample.slow", "5s")
+"""How often the state directory is looked at, where nothing is to be written."""
+
+IN_USE = "\ngpu_exporter_state_directory_in_use"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> StandIn:
+    """A host of four GPUs."""
+    return StandIn(tmp_path, gpus=4)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """Its disk."""
+    return Disk(tmp_path, monkeypatch)
+
+
+@contextmanager
+def mounted(folder: Path, options: str) -> Iterator[None]:
+    """An empty file system in memory over a folder."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting a file system takes root")
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_the_second_of_two_daemons_says_so_and_takes_over_at_the_end_of_the_first(
+    host: StandIn, disk: Disk, end: signal.Signals
+) -> None:
+    with ExitStack() as stack:
+        first = stack.enter_context(host.daemon(*disk.flags))
+        settled(first, disk)
+        second = stack.enter_context(host.daemon(*disk.flags, *QUICK, log_name="second-log"))
+        page = second.wait_for(lambda page: f"{IN_USE} 1" in page and len(up(page)) == 4, WAIT_SECONDS)
+        assert '\ngpu_exporter_errors_total{collector="incidents",error="in_use"}' in page
+        assert f"{IN_USE} 0" in first.get()
+        assert (
+            f"another exporter writes here (its lock file names process {first.process.pid} on "
+            in second.log.read_text()
+        )
+        until(lambda: "another exporter writes there" in second.get("/"))
+        assert "the state directory: another exporter writes there" in second.get("/api/v1/verdict")
+        host.set("gpu 1 xid 1 48")
+        until(lambda: disk.incidents() == {("48", slot(1))})
+        first.process.send_signal(end)
+        first.process.wait(WAIT_SECONDS)
+        host.set("gpu 2 xid 2 95")
+        second.wait_for(lambda page: f"{IN_USE} 0" in page, WAIT_SECONDS)
+        until(lambda: disk.incidents() == {("48", slot(1)), ("95", slot(2))})
+        assert "incidents are remembered on disk again" in second.log.read_text()
+
+
+def fill(path: Path) -> None:
+    """Write to a file until the disk is full."""
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(b"x" * 4096):
+            pass
+
+
+def test_a_full_disk_costs_neither_the_old_file_nor_the_sampling(host: StandIn, disk: Disk) -> None:
+    with mounted(disk.state, "size=256k"), host.daemon(*disk.flags, *QUICK) as daemon:
+        settled(daemon, disk)
+        fill(disk.state / "filler")
+        before = disk.memory()
+        host.set("gpu 1 xid 1 48")
+        page = daemon.wait_for(lambda page: 'collector="incidents",error="no_space"' in page, WAIT_SECONDS)
+        assert len(up(page)) == 4
+        assert disk.memory() == before
+        assert disk.partial() == []
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.wait(WAIT_SECONDS) == 0
+        (line,) = [line for line in daemon.log.read_text().splitlines() if "not written before the end" in line]
+        assert "No space left on device; free some space" in line
+        assert f"48 at {slot(1)}" in line, daemon.log.read_text()
+        assert disk.memory() == before
+
+
+def test_what_could_not_be_written_to_a_read_only_disk_is_tried_once_more_at_the_end(host: StandIn, disk: Disk) -> None:
+    with host.daemon(*disk.flags, *QUICK) as daemon:
+        settled(daemon, disk)
+        with mounted(disk.state, "ro"):
+            host.set("gpu 1 xid 1 48")
+            daemon.wait_for(lambda page: 'collector="incidents",error="read_only"' in page, WAIT_SECONDS)
+        assert disk.incidents() == set()
+        daemon.process.send_signal(signal.SIGTERM)
+        assert daemon.process.wait(WAIT_SECONDS) == 0
+    assert disk.incidents() == {("48", slot(1))}
+
+
+def test_a_kill_in_the_middle_of_a_write_costs_only_what_was_not_written(host: StandIn, disk: Disk) -> None:
+    with host.daemon(*disk.flags) as daemon:
+        settled(daemon, disk)
+        host.set("gpu 1 xid 1 48")
+        until(lambda: disk.incidents() == {("48", slot(1))})
+        disk.takes(5.0)
+        host.set("gpu 2 xid 2 95")
+        until(disk.partial)
+        daemon.process.send_signal(signal.SIGKILL)
+        daemon.process.wait(WAIT_SECONDS)
+    assert disk.incidents() == {("48", slot(1))}
+    assert disk.partial() != []
+    disk.takes(0.0)
+    with host.daemon(*disk.flags) as daemon:
+        page = daemon.wait_for(lambda page: "\ngpu_incidents_recent{" in page, WAIT_SECONDS)
+        assert 'kind="48"' in page
+        until(lambda: disk.partial() == [])
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user can reach, unlike those of pytest."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def test_an_exporter_that_runs_as_another_user_than_before_gets_the_lock_and_one_without_rights_is_told(
+    open_folder: Path,
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("acting as another user takes root")
+    folder = open_folder / "state"
+    folder.mkdir(mode=0o755)
+    first = StateDirectory(folder, simulated=False)
+    first.lock()
+    os.chown(folder, NOBODY, NOBODY)
+    os.seteuid(NOBODY)
+    try:
+        second = StateDirectory(folder, simulated=False)
+        with pytest.raises(StateError, match="another exporter writes here"):
+            second.lock()
+        first.release()
+        assert second.lock() == 1
+        write_memory(second.path("incidents"), Memory())
+        folder.chmod(0o555)
+        with pytest.raises(StateError, match="let the exporter's user write there") as raised:
+            write_memory(second.path("incidents"), Memory("boot"))
+        assert raised.value.reason == "no_permission"
+        folder.chmod(0o755)
+        assert second.lock() == 1
+        write_memory(second.path("incidents"), Memory("boot"))
+    finally:
+        os.seteuid(0)

@@ -1,0 +1,155 @@
+"""A real daemon is told to stop while its disk is slow or dead: what it saw is on disk, and it ends within 3 s."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.faults.disk import WAIT_SECONDS, Disk, settled, slot, until
+from tests.faults.stand_in import Daemon, StandIn, up
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STOP_SECONDS = 3.0
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> StandIn:
+    """A host of four GPUs."""
+    return StandIn(tmp_path, gpus=4)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """Its disk."""
+    return Disk(tmp_path, monkeypatch)
+
+
+def stopped(daemon: Daemon) -> float:
+    """How long it took to end with code 0 after SIGTERM."""
+    began = time.monotonic()
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.wait(WAIT_SECONDS) == 0, daemon.log.read_text()
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize(("seconds", "code"), [(0.05, 48), (0.5, 48), (1.5, 48), (0.5, 145)])
+def test_an_xid_of_the_moment_before_the_end_is_on_a_slow_disk(
+    host: StandIn, disk: Disk, seconds: float, code: int
+) -> None:
+    with host.daemon(*disk.flags) as daemon:
+        settled(daemon, disk)
+        disk.takes(1.0)
+        host.set(f"gpu 1 xid 1 {code}")
+        time.sleep(seconds)
+        took = stopped(daemon)
+    assert disk.incidents() == {(str(code), slot(1))}
+    assert disk.partial() == []
+    assert took < STOP_SECONDS
+
+
+def test_an_xid_while_an_older_one_is_being_written_is_on_a_slow_disk(host: StandIn, disk: Disk) -> None:
+    with host.daemon(*disk.flags) as daemon:
+        settled(daemon, disk)
+        disk.takes(1.0)
+        host.set("gpu 1 xid 1 48")
+        until(disk.partial)
+        host.set("gpu 2 xid 2 95")
+        took = stopped(daemon)
+    assert disk.incidents() == {("48", slot(1)), ("95", slot(2))}
+    assert disk.partial() == []
+    assert took < STOP_SECONDS
+
+
+def test_an_xid_at_the_very_start_is_on_a_slow_disk(host: StandIn, disk: Disk) -> None:
+    disk.takes(0.7)
+    with host.daemon(*disk.flags) as daemon:
+        daemon.wait_for(lambda page: len(up(page)) == 4, WAIT_SECONDS)
+        host.set("gpu 1 xid 1 48")
+        time.sleep(0.3)
+        took = stopped(daemon)
+    assert disk.incidents() == {("48", slot(1))}
+    assert took < STOP_SECONDS
+
+
+def test_a_dead_disk_delays_the_end_by_three_seconds_at_most_and_the_log_says_what_is_lost(
+    host: StandIn, disk: Disk
+) -> None:
+    with host.daemon(*disk.flags) as daemon:
+        settled(daemon, disk)
+        disk.takes(10.0)
+        host.set("gpu 1 xid 1 48")
+        time.sleep(0.5)
+        took = stopped(daemon)
+        log = daemon.log.read_text()
+    assert took < STOP_SECONDS
+    (line,) = [line for line in log.splitlines() if "the incident history was not written" in line]
+    assert str(disk.state / "incidents.json") in line
+    assert f"48 at {slot(1)}" in line
+    assert disk.incidents() == set()
+
+
+def test_what_an_interrupted_write_left_is_removed_at_the_next_start(host: StandIn, disk: Disk) -> None:
+    (disk.state / ".incidents.json.new").write_text("half of i")
+    (disk.state / ".baseline.json.new").write_text("half of i")
+    with host.daemon(*disk.flags) as daemon:
+        daemon.wait_for(lambda page: len(up(page)) == 4, WAIT_SECONDS)
+        until(lambda: disk.partial() == [])
+
+
+def test_a_driver_that_hangs_keeps_no_incident_from_the_disk(host: StandIn, disk: Disk) -> None:
+    with host.daemon(*disk.flags) as daemon:
+        settled(daemon, disk)
+        disk.takes(1.0)
+        host.set("gpu 1 xid 1 48", "gpu 3 hang nvmlDeviceGetPowerUsage")
+        time.sleep(1.5)
+        took = stopped(daemon)
+    assert disk.incidents() == {("48", slot(1))}
+    assert took < STOP_SECONDS
+
+
+def test_a_second_signal_changes_nothing(host: StandIn, disk: Disk) -> None:
+    with host.daemon(*disk.flags) as daemon:
+        settled(daemon, disk)
+        disk.takes(1.0)
+        host.set("gpu 1 xid 1 48")
+        time.sleep(0.5)
+        daemon.process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        took = stopped(daemon)
+        log = daemon.log.read_text()
+    assert disk.incidents() == {("48", slot(1))}
+    assert took < STOP_SECONDS
+    assert log.count("msg=stopping") + log.count(" stopping") == 1, log
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5])
+def test_a_recording_asked_for_at_the_very_end_is_finished(host: StandIn, disk: Disk, seconds: float) -> None:
+    with host.daemon(*disk.flags, "--flight-recorder.directory", str(disk.recordings)) as daemon:
+        settled(daemon, disk)
+        disk.takes(seconds)
+        host.set("gpu 1 xid 1 48")
+        time.sleep(0.1)
+        took = stopped(daemon)
+        log = daemon.log.read_text()
+    assert took < STOP_SECONDS
+    assert "recorded the last minutes" in log
+    (recording,) = disk.recordings.glob("*.tar.gz")
+    assert "gpu-1" in recording.name
+    assert [each.name for each in disk.recordings.iterdir() if each.name.startswith(".partial")] == []
+
+
+def test_a_recording_that_takes_longer_than_the_exporter_has_is_finished_without_it(host: StandIn, disk: Disk) -> None:
+    with host.daemon(*disk.flags, "--flight-recorder.directory", str(disk.recordings)) as daemon:
+        settled(daemon, disk)
+        disk.takes(5.0)
+        host.set("gpu 1 xid 1 48")
+        time.sleep(0.1)
+        took = stopped(daemon)
+        log = daemon.log.read_text()
+    assert took < STOP_SECONDS
+    assert "a recording is still being written" in log
+    until(lambda: list(disk.recordings.glob("*.tar.gz")))

@@ -1,0 +1,132 @@
+"""The state directory has one writer at a time, whatever lies in it and whatever happens to it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpu_triage.errors import LockTaken, StateError
+from gpu_triage.process_lock import ProcessLock
+from gpu_triage.sampler.state_directory import StateDirectory
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from gpu_triage.process_lock import ProcessLock
+lock = ProcessLock(Path(sys.argv[1]))
+print(lock.acquire(), flush=True)
+time.sleep(60)
+"""
+
+
+def directory(path: Path, *, simulated: bool = False) -> StateDirectory:
+    return StateDirectory(path, simulated=simulated)
+
+
+def refusal(state: StateDirectory) -> StateError:
+    with pytest.raises(StateError) as raised:
+        state.lock()
+    return raised.value
+
+
+def test_one_exporter_holds_it_and_the_next_is_told_which(tmp_path: Path) -> None:
+    first, second = directory(tmp_path), directory(tmp_path)
+    assert [first.lock(), first.lock()] == [1, 1]
+    error = refusal(second)
+    assert error.reason == "in_use"
+    assert f"{tmp_path}: another exporter writes here (its lock file names process {os.getpid()} on " in error.detail
+    first.release()
+    assert second.lock() == 1
+    assert refusal(first).reason == "in_use"
+
+
+def test_a_simulated_host_keeps_its_own_files_and_takes_nothing_from_a_real_one(tmp_path: Path) -> None:
+    real, simulated = directory(tmp_path), directory(tmp_path, simulated=True)
+    real.lock()
+    assert simulated.lock() == 1
+    assert (real.path("baseline"), simulated.path("baseline")) == (
+        tmp_path / "baseline.json",
+        tmp_path / "baseline-simulated.json",
+    )
+
+
+@pytest.mark.parametrize("name", ["directory", "lock"])
+def test_what_is_replaced_is_locked_again_and_must_be_read_again(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    state = directory(folder)
+    assert state.lock() == 1
+    if name == "directory":
+        folder.rename(tmp_path / "moved")
+        assert refusal(state).reason == "missing"
+        folder.mkdir()
+    else:
+        (folder / ".lock").unlink()
+    assert state.lock() == 2
+    assert refusal(directory(folder)).reason == "in_use"
+
+
+def test_what_interrupted_writes_left_is_removed_once_it_is_held_and_not_before(tmp_path: Path) -> None:
+    first, second = directory(tmp_path), directory(tmp_path)
+    first.lock()
+    left = [tmp_path / f".{name}.new" for name in ("incidents.json", "incidents.json.corrupt", "baseline.json")]
+    for each in left:
+        each.write_text("half")
+    (tmp_path / ".others.new").write_text("somebody else's")
+    refusal(second)
+    assert all(each.exists() for each in left)
+    first.release()
+    second.lock()
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".lock", ".others.new"]
+
+
+def test_a_link_in_the_place_of_the_lock_is_neither_followed_nor_written_to(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / ".lock").symlink_to(victim)
+    error = refusal(directory(tmp_path))
+    assert error.reason == "not_a_file"
+    assert f"{tmp_path / '.lock'}: cannot be locked" in error.detail
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder"])
+def test_what_is_no_file_in_the_place_of_the_lock_does_not_hold_it_up(tmp_path: Path, kind: str) -> None:
+    if kind == "fifo":
+        os.mkfifo(tmp_path / ".lock")
+        assert directory(tmp_path).lock() == 1
+    else:
+        (tmp_path / ".lock").mkdir()
+        assert refusal(directory(tmp_path)).reason == "not_a_file"
+
+
+def test_what_a_lock_file_says_is_shown_only_where_it_names_a_process(tmp_path: Path) -> None:
+    first = directory(tmp_path)
+    first.lock()
+    (tmp_path / ".lock").write_text("<script>\x1b[31m" * 100)
+    assert "(another process has the lock)" in refusal(directory(tmp_path)).detail
+
+
+def test_the_lock_of_a_process_that_was_killed_is_free(tmp_path: Path) -> None:
+    path = tmp_path / ".lock"
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(path)], stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    try:
+        assert holder.stdout.readline() == b"True\n"
+        with pytest.raises(LockTaken, match=f"names process {holder.pid} on "):
+            ProcessLock(path).acquire()
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        holder.stdout.close()
+    lock = ProcessLock(path)
+    assert [lock.acquire(), lock.acquire()] == [True, False]
+    lock.release()
