@@ -1,4 +1,4 @@
-"""What a signal that kills a process leaves in the log: NVML is a library in this process, and its crash is ours.
+"""What a process writes before a signal kills it: NVML runs inside this process, and its crash ends the exporter.
 
 If a library is truncated while it is in use, the kernel sends SIGBUS, and no Python code can run any more to say why.
 Python's `faulthandler` still writes where each thread was: names of files and functions, and line numbers. It writes

@@ -145,7 +145,7 @@ class HostRounds:
         """
         for one in self._rounds:
             if one.lane.busy_since is None and one.lane.refused_since is None:
-                continue  # what ended just now tells so itself
+                continue  # a round that has just ended reports its own outcome
             for collector in one.collectors:
                 ends_by = self._ends_by.get(collector.name)
                 if ends_by is None or now.monotonic <= ends_by:
