@@ -141,7 +141,7 @@ def parse_driver_message(text: str) -> DriverMessage | None:
     return None
 
 
-def versions_of(client: str | None, module: str | None) -> str:
+def _versions(client: str | None, module: str | None) -> str:
     """The versions of a mismatch, for people, as far as both are known."""
     parts = ((client, "client"), (module, "kernel module"))
     return ", ".join(f"{whose} {version}" for version, whose in parts if version)
@@ -166,8 +166,8 @@ def _of_detail(trouble: Trouble) -> Callable[[re.Match[str]], DriverMessage]:
 
 def _patterns() -> Iterator[tuple[re.Pattern[str], Callable[[re.Match[str]], DriverMessage]]]:
     yield _INIT_FAILED, _of_gpu(Trouble.GPU_INIT_FAILED)
-    yield _MISMATCH, lambda match: DriverMessage(Trouble.DRIVER_MISMATCH, detail=versions_of(match[1], match[2]))
-    yield _OTHER_HALF, lambda match: DriverMessage(Trouble.DRIVER_MISMATCH, detail=versions_of(None, match[1]))
+    yield _MISMATCH, lambda match: DriverMessage(Trouble.DRIVER_MISMATCH, detail=_versions(match[1], match[2]))
+    yield _OTHER_HALF, lambda match: DriverMessage(Trouble.DRIVER_MISMATCH, detail=_versions(None, match[1]))
     yield _OFF_THE_BUS, _of_gpu(Trouble.GPU_LOST_AT_PROBE)
     yield _UNSUPPORTED, _of_gpu(Trouble.GPU_UNSUPPORTED)
     yield _BOUND, _of_gpu(Trouble.GPU_BOUND_ELSEWHERE)

@@ -181,12 +181,11 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
 
 
 def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerdict:
-    summary = area.summary if _says(area.area, host, files) else None
-    parts = [] if summary is None else [summary]
-    if not host.answering or not parts:
-        # Without GPUs the summary of a live host says only what it did not find.
-        read = list(summaries(area.area, files, found=bool(area.findings)))
-        parts = read or ([] if area.area is Area.DRIVER and not host.gpus else parts)
+    # Without GPUs the summary of a live host says only what it did not find.
+    says = _says(area.area, host, files) and (host.gpus or area.area is not Area.DRIVER)
+    parts = [area.summary] if says and area.summary is not None else []
+    if not parts:
+        parts += summaries(area.area, files, found=bool(area.findings))
     # Of a part of nvidia-smi's output, as -d ECC prints it, this is all there is.
     parts += _OF_THE_MOMENT[area.area](host) if area.area in _OF_THE_MOMENT else ()
     return replace(area, summary="; ".join(parts) or None)

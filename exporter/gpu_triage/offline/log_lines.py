@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from gpu_triage.host import device_messages, driver_messages, kernel_messages
 from gpu_triage.offline.times import date_time, written
 
-LONGEST_TEXT: Final = 400
+_LONGEST_TEXT: Final = 400
 FORMS: Final = (
     "`dmesg` (also `-T`, `-H`, `-x`, `--time-format iso`, in any language), `journalctl -k` (also `-o json`, "
     "`-o short-iso`, `-o verbose`), `kern.log`, `messages`, `/dev/kmsg`, `talosctl dmesg`, RFC 5424, JSON of Vector "
@@ -76,7 +76,7 @@ def said_by_kernel(line: str) -> Said | None:
     prefix = line[max(0, found.start() - _LONGEST_PREFIX) : found.start()]
     if not _is_kernels(prefix):
         return None
-    text = line[found.start() : found.start() + LONGEST_TEXT]
+    text = line[found.start() : found.start() + _LONGEST_TEXT]
     return Said(prefix, text.replace(_NEWLINE, "\n") if _NEWLINE in text else text)
 
 
@@ -114,7 +114,7 @@ def _of_json(line: str) -> Said | None:
     if not text or not writers <= {"kernel"}:
         return None
     if _MESSAGE.match(text):
-        return Said(prefix, text[:LONGEST_TEXT])
+        return Said(prefix, text[:_LONGEST_TEXT])
     said = None if writers or text.startswith("{") else said_by_kernel(text)
     return None if said is None else Said(said.prefix or prefix, said.text)
 

@@ -13,9 +13,10 @@ from tests.rig import scenario_with
 
 from gpu_triage.diagnosis.findings.verdicts import Verdict
 from gpu_triage.diagnosis.judges.kernel import judge_kernel
-from gpu_triage.gpu.presence import GPU_DRIVER_ERROR_INFO
+from gpu_triage.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO
 from gpu_triage.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
 from gpu_triage.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS
+from gpu_triage.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.simulator import load_scenario
 
 if TYPE_CHECKING:
@@ -123,6 +124,18 @@ def test_the_versions_are_told_while_no_program_can_use_the_driver() -> None:
     assert found(unavailable, said("driver_version_mismatch", "client 1.2, kernel module 1.3", 90_000)) == {
         "driver.version_mismatch": "client 1.2, kernel module 1.3, last 25 h ago"
     }
+
+
+@pytest.mark.parametrize(("shown", "codes"), [(7, {"driver.init_failed"}), (8, set())])
+def test_why_a_gpu_failed_is_told_while_one_is_missing(shown: int, codes: set[str]) -> None:
+    counts = (GPU_DEVICES.sample(shown, "nvml"), GPU_DEVICES.sample(8, "pci"))
+    assert set(found(*counts, said("gpu_init_failed", "0000:01:00.0", 90_000))) == codes
+
+
+def test_a_gsp_that_timed_out_before_a_gpu_was_reset_is_over() -> None:
+    reset = GPU_RESET_TIMESTAMP_SECONDS.sample(WALL - 30, "6", "GPU-6")
+    assert found(reset, said("gsp_timeout", "GPU 6", 60)) == {}
+    assert set(found(reset, said("gsp_timeout", "GPU 6", 20))) == {"gpu.gsp_timeout"}
 
 
 def test_why_a_gpu_failed_is_not_told_of_one_that_answers(tmp_path: Path) -> None:

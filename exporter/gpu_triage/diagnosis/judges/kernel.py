@@ -10,9 +10,11 @@ from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.host import HostEvidence
 from gpu_triage.diagnosis.findings.finding import Finding, of_host, of_slot
+from gpu_triage.gpu.presence import GPU_DEVICES
 from gpu_triage.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
 from gpu_triage.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS
 from gpu_triage.host.kernel_messages import Trouble
+from gpu_triage.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 
 _SHOWN: Final = 3
 _RECENT: Final = thresholds.KERNEL_RECENT_SECONDS
@@ -29,6 +31,7 @@ class Told(NamedTuple):
         seconds: for how long a message counts.
         least: so many subjects there must be.
         unnamed: what to call a subject that the message does not name.
+        until_reset: whether it is over once a GPU was reset.
     """
 
     code: str
@@ -36,10 +39,17 @@ class Told(NamedTuple):
     seconds: float
     least: int = 1
     unnamed: str = "an unnamed part"
+    until_reset: bool = False
 
 
 TOLD: Final = (
-    Told("gpu.gsp_timeout", {Trouble.GSP_TIMEOUT: "the GSP of {} does not answer"}, _OPEN, unnamed="a GPU"),
+    Told(
+        "gpu.gsp_timeout",
+        {Trouble.GSP_TIMEOUT: "the GSP of {} does not answer"},
+        _OPEN,
+        unnamed="a GPU",
+        until_reset=True,
+    ),
     Told("fabric.version_mismatch", {Trouble.SWITCH_MISMATCH: "{}"}, _OPEN),
     Told("pcie.dpc", {Trouble.PCIE_DPC: "port {} shut its link"}, _RECENT),
     Told(
@@ -96,12 +106,13 @@ _OF_GPU: Final = (
 
 def judge_kernel(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """One finding for each kind of trouble, with whom or what the kernel names."""
+    reset_at = max((each.last for each in host.series(GPU_RESET_TIMESTAMP_SECONDS)), default=0.0)
     for told in TOLD:
         said = [
             f"{words.format(each.labels['subject'] or told.unnamed)}, last {host.when(each.last)}"
             for kind, words in told.kinds.items()
             for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value)
-            if host.at.wall - each.last <= told.seconds
+            if host.at.wall - each.last <= told.seconds and not (told.until_reset and each.last < reset_at)
         ]
         if len(said) >= told.least:
             yield of_host(told.code, first_of(said))
@@ -119,7 +130,9 @@ def judge_kernel(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Find
 
 def _driver(host: HostEvidence) -> Iterator[Finding]:
     """What the driver says of GPUs that do not answer, and of programs of another version while none does."""
-    if host.released:
+    shown, on_bus = (host.last(GPU_DEVICES, source=source) or 0 for source in ("nvml", "pci"))
+    if host.released or (host.driver_error is None and shown >= on_bus > 0):
+        # All that the driver may have are there: another one was given away since, or taken out.
         return
     answering = {gpu.pci_bus_id for gpu in host.answering}
     for code, kind, words in _OF_GPU:
