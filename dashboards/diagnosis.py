@@ -188,7 +188,7 @@ def _work() -> tuple[PanelBuilder, ...]:
             "Step rate of each job",
             "Step rate as each job reports it. Find the moment at which it drops, and see which colour above changes "
             "just before. A job at its usual pace is not slow, whatever else shows.",
-            [Query(host("instance_job_name:gpu_job_steps:rate5m"), host_legend("{{job_name}}"))],
+            [Query(host("instance_job_name:gpu_job_steps:rate5m"), host_legend("{{job_name}} ({{owner}})"))],
             unit="ops",
             size=size,
         ),

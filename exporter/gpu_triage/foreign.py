@@ -27,24 +27,8 @@ class _Families(NamedTuple):
 
 def encode(families: tuple[Metric, ...], *, openmetrics: bool) -> bytes:
     """Families in OpenMetrics, without its last line, or in the text format."""
-    bare = {family.name for family in families if _is_bare_counter(family)}
-    families = tuple(_of_unknown_type(family) if family.name in bare else family for family in families)
     if openmetrics:
         encoded: bytes = generate_openmetrics(_Families(families), escaping=_ESCAPING)  # type: ignore[no-untyped-call] # not annotated there
         return encoded.removesuffix(_END)
     text: bytes = generate_text(_Families(families), escaping=_ESCAPING)
-    for name in bare:
-        text = text.replace(f"\n# TYPE {name} untyped\n".encode(), f"\n# TYPE {name} counter\n".encode(), 1)
     return text
-
-
-def _is_bare_counter(family: Metric) -> bool:
-    """Whether it is a counter without ``_total``, which the text format allows and OpenMetrics does not."""
-    return family.type == "counter" and any(sample.name == family.name for sample in family.samples)
-
-
-def _of_unknown_type(family: Metric) -> Metric:
-    """The family as one whose name is left alone: prometheus_client puts ``_total`` behind that of every counter."""
-    unknown = Metric(family.name, family.documentation, "unknown")
-    unknown.samples = family.samples
-    return unknown

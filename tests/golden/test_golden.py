@@ -70,13 +70,13 @@ CONFIG = Config(
 )
 
 JOBS = {
-    "bert.prom": """# HELP gpu_job_steps_total Optimiser steps.
+    "4242/bert.prom": """# HELP gpu_job_steps_total Optimiser steps.
 # TYPE gpu_job_steps_total counter
 gpu_job_steps_total{job_name="bert"} 1200
 """,
-    "broken.prom": "gpu_up 1\n",
+    "4243/broken.prom": "gpu_up 1\n",
 }
-"""What jobs wrote into the folder that is republished."""
+"""What jobs wrote into the folder that is republished, each below its own."""
 
 OF_THIS_PROCESS = re.compile(r"^(# \w+ )?(process_\w+|python_\w+)\b.*\n", re.MULTILINE)
 BUILD = re.compile(r'(python_version|revision|version)="[^"]*"')
@@ -128,6 +128,7 @@ def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder that is republished."""
     folder = tmp_path_factory.mktemp("jobs")
     for file, text in JOBS.items():
+        (folder / file).parent.mkdir()
         (folder / file).write_text(text)
         os.utime(folder / file, (START_OF_TIME, START_OF_TIME))
     return folder

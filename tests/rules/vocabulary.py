@@ -28,11 +28,11 @@ ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
     "up": (Kind.GAUGE, ()),
     "process_start_time_seconds": (Kind.GAUGE, ()),
     "ALERTS": (Kind.GAUGE, ("alertname", "alertstate", "severity", "action", "gpu", "uuid")),
-    "gpu_job_steps_total": (Kind.COUNTER, ("job_name",)),
-    "gpu_job_samples_total": (Kind.COUNTER, ("job_name",)),
-    "gpu_job_step_seconds_bucket": (Kind.COUNTER, ("job_name", "le")),
-    "gpu_job_step_seconds_sum": (Kind.COUNTER, ("job_name",)),
-    "gpu_job_step_seconds_count": (Kind.COUNTER, ("job_name",)),
+    "gpu_job_steps_total": (Kind.COUNTER, ("job_name", "owner")),
+    "gpu_job_samples_total": (Kind.COUNTER, ("job_name", "owner")),
+    "gpu_job_step_seconds_bucket": (Kind.COUNTER, ("job_name", "owner", "le")),
+    "gpu_job_step_seconds_sum": (Kind.COUNTER, ("job_name", "owner")),
+    "gpu_job_step_seconds_count": (Kind.COUNTER, ("job_name", "owner")),
     "kube_pod_labels": (Kind.INFO, ("namespace", "pod", "label_team")),
 }
 """Series that are neither the exporter's nor recorded: of Prometheus, of jobs' files, of kube-state-metrics."""

@@ -99,13 +99,3 @@ def test_series_that_are_gone_are_not_kept() -> None:
     assert len(encoder._parts) == 2
     assert encoder.encode(()) == b""
     assert encoder._parts == []
-
-
-def test_a_counter_without_total_has_one_name_in_both_formats() -> None:
-    counter, gauge = Metric("job_steps", "Steps.", "counter"), Metric("job_x", "y\n# TYPE job_steps untyped", "gauge")
-    counter.add_sample("job_steps", {}, 5.0)
-    gauge.add_sample("job_x", {}, 1.0)
-    before = b"# HELP job_x y\\n# TYPE job_steps untyped\n# TYPE job_x gauge\njob_x 1.0\n# HELP job_steps Steps.\n"
-    families = (gauge, counter)
-    assert encode(families, openmetrics=False) == before + b"# TYPE job_steps counter\njob_steps 5.0\n"
-    assert encode(families, openmetrics=True) == before + b"# TYPE job_steps unknown\njob_steps 5.0\n"

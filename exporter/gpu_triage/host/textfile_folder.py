@@ -24,13 +24,24 @@ class LinkOutside(OSError):
 class Folder:
     """A folder whose files are opened one step at a time, so that nobody can move one out of it in between."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, descriptor: int | None = None) -> None:
+        """Open a folder, or take one that is open already."""
+        self._path = path
         self._bases = tuple(dict.fromkeys(f"{base}/" for base in (path, os.path.realpath(path))))
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if descriptor is None else descriptor
+        self._descriptor = opened
 
     def close(self) -> None:
         """Free the descriptor."""
         os.close(self._descriptor)
+
+    def folder(self, name: str) -> Folder:
+        """A folder in it.
+
+        Raises:
+            OSError: it cannot be opened, or is a link.
+        """
+        return Folder(self._path / name, os.open(name, _FOLDER, dir_fd=self._descriptor))
 
     def open(self, name: str) -> int:
         """Descriptor of what has this name, for reading; links are followed as long as they stay in the folder.

@@ -1,31 +1,35 @@
-"""Reads the files that jobs write, within bounds; only what changed is parsed again."""
+"""Reads the files that jobs write, within limits; only what changed is parsed again."""
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from gpu_triage.errors import HostReadFailed
+from gpu_triage.host import textfile_limits as limits
 from gpu_triage.host.textfile import TextFile, TextFilesReading
-from gpu_triage.host.textfile_families import Content, Refused, merge, parse
+from gpu_triage.host.textfile_families import merge
 from gpu_triage.host.textfile_folder import Folder, LinkOutside
-from gpu_triage.kernel.files import read_names
+from gpu_triage.host.textfile_format import Refused, Text, parse
+from gpu_triage.host.textfile_owners import JobFile, fairly, find_files
+from gpu_triage.log import fields
+from gpu_triage.processes.facts import read_user_names
 from gpu_triage.subjects.rounds import HostRound
 
-MAX_FILES: Final = 100
-MAX_BYTES: Final = 1 << 20
-MAX_SERIES: Final = 5000
-"""Bounds on what jobs may publish: files in the directory, bytes and series of one file."""
+_MOST_LOGGED: Final = 1000
+"""Rejections in the life of a process; jobs must not be able to fill the log."""
 
-MAX_TOTAL_BYTES: Final = 4 << 20
-MAX_TOTAL_SERIES: Final = 10_000
-"""Bounds on all files together: a series takes 1.5 KiB of memory, and 10 µs whenever a page is encoded."""
+_LONGEST_NAME: Final = 200
+"""Characters of a file's path in a label; three bytes each at most, below the limit of the chart's scrape."""
 
 _Identity = tuple[int, int, int, int]
-_Answer = Content | str
+_Answer = Text | str
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +38,9 @@ class _Known:
 
     Attributes:
         identity: of the file as it was read.
-        size: bytes that it takes of the room for all; 0 where it was not parsed and never will be.
-        series: lines that are series, likewise; 0 before it was read.
-        answer: what can be used of it, or the reason against it; None where there was no room to parse it.
+        size: bytes that it takes of the room for all; 0 where it is never parsed.
+        series: lines that are series, likewise.
+        answer: what it says, or the reason against it; None where it is yet to be parsed.
     """
 
     identity: _Identity
@@ -44,19 +48,40 @@ class _Known:
     series: int
     answer: _Answer | None
 
+    @property
+    def cost(self) -> float:
+        """Share of the room for all that it takes."""
+        return max(self.size / limits.MAX_TOTAL_BYTES, self.series / limits.MAX_TOTAL_SERIES)
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """A file in this round.
+
+    Attributes:
+        descriptor: of the open file; None where it could not be opened.
+        modified_at: Unix time; None likewise.
+        known: its weight, and its answer if it has not changed since it was parsed.
+    """
+
+    file: JobFile
+    descriptor: int | None
+    modified_at: float | None
+    known: _Known
+
 
 @dataclass(slots=True)
 class _Room:
     """What all files together may still take."""
 
-    size: int = MAX_TOTAL_BYTES
-    series: int = MAX_TOTAL_SERIES
+    size: int = limits.MAX_TOTAL_BYTES
+    series: int = limits.MAX_TOTAL_SERIES
 
     def lacks(self, known: _Known) -> str | None:
         """Why a file does not fit; None where it does."""
         if known.size > self.size:
-            return "total_too_large"
-        return "total_too_many_series" if known.series > self.series else None
+            return limits.TOTAL_TOO_LARGE
+        return limits.TOTAL_TOO_MANY_SERIES if known.series > self.series else None
 
     def take(self, known: _Known) -> None:
         """Make a file count, whether or not it can be used: parsing it costs as much."""
@@ -69,9 +94,10 @@ class TextFilesReader:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._known: dict[str, _Known] = {}
+        self._known: dict[JobFile, _Known] = {}
         self._answers: tuple[_Answer, ...] = ()
         self._merged = merge(())
+        self._logged: set[tuple[str, str]] = set()
 
     def read(self, host: HostRound) -> TextFilesReading:
         """The files now.
@@ -79,49 +105,70 @@ class TextFilesReader:
         Raises:
             HostReadFailed: the directory is missing or cannot be read.
         """
-        names = read_names(self._directory)
-        if names is None:
-            raise HostReadFailed("missing", self._directory, "no such directory; jobs' metrics are not published")
-        wanted = sorted(name for name in names if name.endswith(".prom") and not name.startswith("."))
-        found = self._read_files(wanted[:MAX_FILES])
-        answers = tuple(answer for _, _, answer in found)
+        user_names = read_user_names(host.machine.procfs)
+        found = fairly(find_files(self._directory, user_names, host.failures), lambda file: file.owner, lambda _file: 1)
+        looks, answers = self._read_files(sorted(found[: limits.MAX_FILES], key=lambda file: file.path))
         if not _same(self._answers, answers):
             self._answers, self._merged = answers, merge(answers)
         files = tuple(
-            TextFile(os.fsencode(name).decode("utf-8", "replace"), modified_at, errors)
-            for (name, modified_at, _), errors in zip(found, self._merged.errors, strict=True)
+            TextFile(_shown(look.file), look.file.owner, look.modified_at, errors)
+            for look, errors in zip(looks, self._merged.errors, strict=True)
         )
         host.failures.extend(error for file in files for error in file.errors)
-        host.failures.extend(["too_many_files"] * bool(wanted[MAX_FILES:]))
+        if len(found) > limits.MAX_FILES:
+            host.failures.append(limits.TOO_MANY_FILES)
+        self._log(files)
         return TextFilesReading(files, self._merged.families)
 
-    def _read_files(self, names: list[str]) -> list[tuple[str, float | None, _Answer]]:
+    def _read_files(self, files: list[JobFile]) -> tuple[list[_Look], tuple[_Answer, ...]]:
+        """What was found of each file, and what it says or the reason against it."""
+        answers: dict[JobFile, _Answer] = {}
         room = _Room()
         before, self._known = self._known, {}
-        try:
-            folder = Folder(self._directory)
-        except OSError:
-            return [(name, None, "unreadable") for name in names]
-        try:
-            return [(name, *self._read_file(folder, name, before.get(name), room)) for name in names]
-        finally:
-            folder.close()
+        with ExitStack() as opened:
+            folders = _Folders(self._directory, opened)
+            looks = [_look(file, folders, before.get(file)) for file in files]
+            for look in fairly(looks, lambda look: look.file.owner, lambda look: look.known.cost):
+                self._known[look.file], answers[look.file] = _answered(look, room)
+        return looks, tuple(answers[file] for file in files)
 
-    def _read_file(self, folder: Folder, name: str, before: _Known | None, room: _Room) -> tuple[float | None, _Answer]:
-        try:
-            descriptor = folder.open(name)
-        except LinkOutside:
-            return None, "link_outside"
-        except OSError:
-            return None, "unreadable"
-        try:
-            status = os.fstat(descriptor)
-            known = self._known[name] = _look(descriptor, status, before, room)
-        except OSError:
-            return None, "unreadable"
-        finally:
-            os.close(descriptor)
-        return status.st_mtime, known.answer if known.answer is not None else room.lacks(known) or "total_too_large"
+    def _log(self, files: tuple[TextFile, ...]) -> None:
+        """Say once in the life of this process why a file is rejected; jobs must not be able to fill the log."""
+        for rejected, error in ((file, error) for file in files for error in file.errors):
+            if (rejected.name, error) not in self._logged and len(self._logged) < _MOST_LOGGED:
+                self._logged.add((rejected.name, error))
+                facts = fields(file=rejected.name, owner=rejected.owner, reason=error, remedy=limits.ERRORS[error])
+                log.warning("job's file rejected", extra=facts)
+
+
+class _Folders:
+    """The directory and its sub-folders, each opened once in a round."""
+
+    def __init__(self, directory: Path, opened: ExitStack) -> None:
+        self._opened = opened
+        self._directory = directory
+        self._folders: dict[str, Folder] = {}
+
+    def open(self, file: JobFile) -> int:
+        """Descriptor of a file.
+
+        Raises:
+            OSError: it cannot be opened.
+        """
+        descriptor = self._folder(file.folder).open(file.name)
+        self._opened.callback(os.close, descriptor)
+        return descriptor
+
+    def _folder(self, name: str) -> Folder:
+        if name not in self._folders:
+            folder = self._folder("").folder(name) if name else Folder(self._directory)
+            self._opened.callback(folder.close)
+            self._folders[name] = folder
+        return self._folders[name]
+
+
+def _shown(file: JobFile) -> str:
+    return os.fsencode(file.path).decode("utf-8", "replace")[:_LONGEST_NAME]
 
 
 def _same(before: tuple[_Answer, ...], now: tuple[_Answer, ...]) -> bool:
@@ -131,38 +178,65 @@ def _same(before: tuple[_Answer, ...], now: tuple[_Answer, ...]) -> bool:
     return same and len(before) == len(now)
 
 
-def _look(descriptor: int, status: os.stat_result, before: _Known | None, room: _Room) -> _Known:
-    """What is in a file, parsed if that is news and there is room."""
+def _look(file: JobFile, folders: _Folders, before: _Known | None) -> _Look:
+    """Open and weigh a file."""
+    nowhere = _Known((0, 0, 0, 0), 0, 0, limits.UNREADABLE)
+    try:
+        descriptor = folders.open(file)
+        status = os.fstat(descriptor)
+        return _Look(file, descriptor, status.st_mtime, _weighed(descriptor, status, before))
+    except LinkOutside:
+        return _Look(file, None, None, replace(nowhere, answer=limits.LINK_OUTSIDE))
+    except OSError:
+        return _Look(file, None, None, nowhere)
+
+
+def _weighed(descriptor: int, status: os.stat_result, before: _Known | None) -> _Known:
+    """What a file takes of the room for all; it is read if it changed, but not parsed, which takes far longer."""
     identity = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
     if not stat.S_ISREG(status.st_mode):
-        return _Known(identity, 0, 0, "not_a_file")
-    if status.st_size > MAX_BYTES:
-        return _Known(identity, 0, 0, "too_large")
-    known = before
-    if known is None or known.identity != identity:
-        known = _Known(identity, status.st_size, 0, None)
-    if room.lacks(known):
-        return replace(known, answer=None)
-    if known.answer is None:
-        known = _read(descriptor, identity, room)
-    if known.answer is not None:
-        room.take(known)
-    return known
+        return _Known(identity, 0, 0, limits.NOT_A_FILE)
+    if before is not None and before.identity == identity:
+        return before
+    content = _content(descriptor)
+    size, series = len(content), _series_in(content)
+    if size > limits.MAX_BYTES:
+        return _Known(identity, 0, 0, limits.TOO_LARGE)
+    if series > limits.MAX_SERIES:
+        return _Known(identity, 0, 0, limits.TOO_MANY_SERIES)
+    return _Known(identity, size, series, None)
 
 
-def _read(descriptor: int, identity: _Identity, room: _Room) -> _Known:
-    with open(descriptor, "rb", closefd=False) as file:
-        content = file.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        return _Known(identity, 0, 0, "too_large")
-    # Counted before parsing, which takes a hundred times as long and all the memory.
-    series = sum(1 for line in content.split(b"\n") if line.strip() and not line.lstrip().startswith(b"#"))
-    if series > MAX_SERIES:
-        return _Known(identity, 0, 0, "too_many_series")
-    known = _Known(identity, len(content), series, None)
-    if room.lacks(known):
-        return known
+def _answered(look: _Look, room: _Room) -> tuple[_Known, _Answer]:
+    """The file with its answer, if there is room for it, and the answer or what there is no room for."""
+    known = look.known
+    lack = room.lacks(known)
+    if lack is not None:
+        return replace(known, answer=None), lack
+    answer = _parsed(look) if known.answer is None else known.answer
+    room.take(known)
+    return replace(known, answer=answer), answer
+
+
+def _parsed(look: _Look) -> _Answer:
     try:
-        return replace(known, answer=parse(content))
+        content = b"" if look.descriptor is None else _content(look.descriptor)
+        if (len(content), _series_in(content)) != (look.known.size, look.known.series):
+            return limits.UNREADABLE  # somebody writes to it
+        return parse(content, look.file.owner)
+    except OSError:
+        return limits.UNREADABLE
     except Refused as refused:
-        return replace(known, answer=str(refused))
+        return str(refused)
+
+
+def _content(descriptor: int) -> bytes:
+    with open(descriptor, "rb", closefd=False) as file:
+        file.seek(0)
+        return file.read(limits.MAX_BYTES + 1)
+
+
+def _series_in(content: bytes) -> int:
+    """How many lines can be series: those that do not start with ``#``."""
+    lines = content.count(b"\n") + (not content.endswith(b"\n"))
+    return lines - content.count(b"\n#") - content.startswith(b"#")

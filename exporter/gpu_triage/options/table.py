@@ -132,7 +132,7 @@ _LEADING = (
     Option(
         "collector.textfile.directory",
         values.NEW_PATH,
-        "Folder of *.prom files that jobs write and the exporter republishes.",
+        "Folder in which jobs write *.prom files with metrics named gpu_job_*, which the exporter republishes.",
     ),
 )
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,14 +13,19 @@ from tests.rig import rig
 from gpu_triage.config import Config
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.host.textfile import TextFilesReading
-from gpu_triage.host.textfile_reader import (
+from gpu_triage.host.textfile_limits import (
+    ERRORS,
     MAX_BYTES,
     MAX_FILES,
+    MAX_HELP_BYTES,
+    MAX_LABELS,
+    MAX_NAME_BYTES,
     MAX_SERIES,
     MAX_TOTAL_BYTES,
     MAX_TOTAL_SERIES,
-    TextFilesReader,
+    MAX_VALUE_BYTES,
 )
+from gpu_triage.host.textfile_reader import TextFilesReader
 from gpu_triage.machine import RealClock, real_machine
 from gpu_triage.simulator import load_scenario
 from gpu_triage.subjects.rounds import HostRound
@@ -59,7 +65,8 @@ def test_step_time_stands_beside_the_hardware(tmp_path: Path) -> None:
         assert running.value("gpu_exporter_textfile_mtime_seconds", file="bert.prom") == pytest.approx(modified_at)
         assert running.value("gpu_exporter_collector_success", collector="textfile") == 1
         openmetrics = running.exposition.page("application/openmetrics-text", (), gzipped=False).body.decode()
-        assert 'gpu_job_steps_total{job_name="bert"} 1200.0' in openmetrics
+        owner = running.series("gpu_job_steps_total")[0][0]["owner"]
+        assert f'gpu_job_steps_total{{job_name="bert",owner="{owner}"}} 1200.0' in openmetrics
 
 
 def test_without_a_directory_nothing_is_read_or_listed() -> None:
@@ -95,11 +102,11 @@ def test_a_file_replaced_is_read_anew_and_one_removed_is_gone(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b"gpu_up 1\n", "reserved_name"),
-        (b'gpu_up{gpu="0",uuid="x"} 1\n', "reserved_name"),
-        (b"gpu_exporter_build_info 1\n", "reserved_name"),
-        (b"# TYPE gpu_energy_joules histogram\ngpu_energy_joules_sum 1\n", "reserved_name"),
-        (b"process_resident_memory_bytes 1\n", "reserved_name"),
+        (b"gpu_up 1\n", "name_not_allowed"),
+        (b'gpu_up{gpu="0",uuid="x"} 1\n', "name_not_allowed"),
+        (b"gpu_exporter_build_info 1\n", "name_not_allowed"),
+        (b"# TYPE gpu_energy_joules histogram\ngpu_energy_joules_sum 1\n", "name_not_allowed"),
+        (b"process_resident_memory_bytes 1\n", "name_not_allowed"),
         (b"gpu_job_x{\n", "malformed"),
         (b"gpu_job_x one\n", "malformed"),
         (b"\xff\xfe\x00", "malformed"),
@@ -107,7 +114,7 @@ def test_a_file_replaced_is_read_anew_and_one_removed_is_gone(tmp_path: Path) ->
         (b'gpu_job_x{__name__="gpu_up"} 1\n', "malformed"),
         (b"gpu_job_x 1 1700000000000\n", "timestamp"),
         (b"gpu_job_x 1\ngpu_job_x 2\n", "duplicate_series"),
-        (b"#" * (MAX_BYTES + 1), "too_large"),
+        (b"#\n" * (MAX_BYTES // 2 + 1), "too_large"),
         (b"".join(b'gpu_job_x{n="%d"} 1\n' % n for n in range(MAX_SERIES + 1)), "too_many_series"),
     ],
 )
@@ -131,13 +138,12 @@ def test_pipes_and_folders_are_not_read(tmp_path: Path) -> None:
     assert errors(reading) == {"folder.prom": "not_a_file", "pipe.prom": "not_a_file"}
 
 
-def test_two_files_share_a_family_but_not_a_series_and_not_two_types(tmp_path: Path) -> None:
+def test_two_files_of_an_owner_share_a_family_but_not_a_series(tmp_path: Path) -> None:
     (tmp_path / "a.prom").write_bytes(b'# TYPE gpu_job_x gauge\ngpu_job_x{job_name="a"} 1\n')
     (tmp_path / "b.prom").write_bytes(b'# TYPE gpu_job_x gauge\ngpu_job_x{job_name="b"} 2\n')
     (tmp_path / "c.prom").write_bytes(b'# TYPE gpu_job_x gauge\ngpu_job_x{job_name="a"} 3\n')
-    (tmp_path / "d.prom").write_bytes(b'# TYPE gpu_job_x counter\ngpu_job_x_total{job_name="d"} 4\n')
     reading = read(tmp_path)
-    assert errors(reading) == {"a.prom": None, "b.prom": None, "c.prom": "duplicate_series", "d.prom": "type_conflict"}
+    assert errors(reading) == {"a.prom": None, "b.prom": None, "c.prom": "duplicate_series"}
     (family,) = reading.families
     assert [sample.value for sample in family.samples] == [1.0, 2.0]
 
@@ -182,11 +188,13 @@ def test_a_small_file_is_republished_after_one_that_is_left_out(tmp_path: Path) 
     assert errors(read(tmp_path)) == expected
 
 
-def test_bytes_are_bounded_together_before_anything_is_read(tmp_path: Path) -> None:
-    size = MAX_BYTES - 100
-    for number in range(5):
-        (tmp_path / f"{number}.prom").write_bytes(b"#" + b" " * size + b'\ngpu_job_x{n="%d"} 1\n' % number)
-    assert errors(read(tmp_path)) == {**{f"{n}.prom": None for n in range(4)}, "4.prom": "total_too_large"}
+def test_bytes_are_bounded_together(tmp_path: Path) -> None:
+    comment, fitting = b"#" + b" " * 1000 + b"\n", MAX_TOTAL_BYTES // MAX_BYTES
+    for number in range(fitting + 1):
+        content = comment * (MAX_BYTES // len(comment) - 1) + b'gpu_job_x{n="%d"} 1\n' % number
+        (tmp_path / f"{number}.prom").write_bytes(content)
+    expected = {f"{number}.prom": None for number in range(fitting)}
+    assert errors(read(tmp_path)) == {**expected, f"{fitting}.prom": "total_too_large"}
 
 
 def test_files_that_cannot_be_used_take_of_the_room_too(tmp_path: Path) -> None:
@@ -215,15 +223,55 @@ def test_a_file_as_a_directory_is_said_to_be_missing(tmp_path: Path) -> None:
         read(tmp_path / "nowhere")
 
 
+def test_why_a_file_is_rejected_is_logged_once_and_says_where_it_belongs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "node.prom").write_bytes(b"node_load1 1\n")
+    (tmp_path / "other.prom").write_bytes(b"gpu_job_x{\n")
+    reader = TextFilesReader(tmp_path)
+    for _ in range(3):
+        read(tmp_path, reader)
+    logged = [record.__dict__["fields"] for record in caplog.records if record.msg == "job's file rejected"]
+    assert [(facts["file"], facts["reason"]) for facts in logged] == [
+        ("node.prom", "name_not_allowed"),
+        ("other.prom", "malformed"),
+    ]
+    assert logged[0]["remedy"] == ERRORS["name_not_allowed"]
+    assert "node_exporter's textfile collector" in ERRORS["name_not_allowed"]
+
+
+def test_jobs_cannot_fill_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    reader = TextFilesReader(tmp_path)
+    for number in range(12):
+        for file in range(MAX_FILES):
+            (tmp_path / f"{number}-{file}.prom").write_bytes(b"up 0\n")
+        read(tmp_path, reader)
+        for path in tmp_path.iterdir():
+            path.unlink()
+    assert len(caplog.records) == 1000
+
+
+def test_every_error_and_limit_is_documented(repository: Path) -> None:
+    page = (repository / "docs/textfile.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    assert set(re.findall(r"`(\w+)`", "".join(rows))) == {"error", *ERRORS}
+    for number in (MAX_LABELS, MAX_NAME_BYTES, MAX_VALUE_BYTES, MAX_HELP_BYTES, MAX_FILES):
+        assert re.search(rf"\b{number}\b", page)
+    for number in (MAX_SERIES, MAX_TOTAL_SERIES):
+        assert f"{number:,} series" in page
+    for size in (MAX_BYTES, MAX_TOTAL_BYTES):
+        assert f"{size >> 20} MiB" in page
+
+
 def contents() -> Iterator[st.SearchStrategy[bytes]]:
     yield st.binary(max_size=200)
     yield st.text(alphabet='gpu_jobx{}"=,#\\\n 1.eE+-NaTYPEHL', max_size=200).map(str.encode)
 
 
 @given(content=st.one_of(*contents()))
-def test_no_content_raises_or_takes_a_name_of_ours(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+def test_no_content_raises_or_takes_another_name(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     directory = tmp_path_factory.mktemp("jobs")
     (directory / "any.prom").write_bytes(content)
     for family in read(directory).families:
         for sample in family.samples:
-            assert sample.name.startswith("gpu_job_") or not sample.name.startswith(("gpu_", "process_", "python_"))
+            assert sample.name.startswith("gpu_job_")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpu_triage.host.textfile import TextFilesReading
-from gpu_triage.host.textfile_reader import MAX_BYTES, TextFilesReader
+from gpu_triage.host.textfile_limits import MAX_BYTES
+from gpu_triage.host.textfile_reader import TextFilesReader
 from gpu_triage.machine import RealClock, real_machine
 from gpu_triage.subjects.rounds import HostRound
 
@@ -31,9 +32,9 @@ def kubernetes(folder: Path, version: str, text: str) -> None:
 def test_a_config_map_is_read_and_read_anew_when_it_changes(tmp_path: Path) -> None:
     host = host_round()
     reader = TextFilesReader(tmp_path)
-    kubernetes(tmp_path, "2026_01", "job_x 1\n")
+    kubernetes(tmp_path, "2026_01", "gpu_job_x 1\n")
     (first,) = reader.read(host).families
-    kubernetes(tmp_path, "2026_02", "job_x 2\n")
+    kubernetes(tmp_path, "2026_02", "gpu_job_x 2\n")
     (second,) = reader.read(host).families
     assert [sample.value for family in (first, second) for sample in family.samples] == [1.0, 2.0]
     assert host.failures == []
@@ -43,8 +44,8 @@ def test_links_within_the_folder_are_followed_and_those_out_of_it_are_not(tmp_pa
     folder, outside = tmp_path / "jobs", tmp_path / "outside"
     (folder / "sub").mkdir(parents=True)
     outside.mkdir()
-    (outside / "secret.prom").write_text("job_secret 1\n")
-    (folder / "sub" / "a").write_text("job_a 1\n")
+    (outside / "secret.prom").write_text("gpu_job_secret 1\n")
+    (folder / "sub" / "a").write_text("gpu_job_a 1\n")
     links = {
         "relative.prom": "sub/a",
         "absolute.prom": str(folder / "sub" / "a"),
@@ -75,11 +76,11 @@ def test_links_within_the_folder_are_followed_and_those_out_of_it_are_not(tmp_pa
         "itself.prom": ("unreadable",),
         "device.prom": ("link_outside",),
     }
-    assert [family.name for family in reading.families] == ["job_a"]
+    assert [family.name for family in reading.families] == ["gpu_job_a"]
 
 
 def test_opening_files_leaves_no_descriptor_behind(tmp_path: Path) -> None:
-    kubernetes(tmp_path, "2026_01", "job_x 1\n")
+    kubernetes(tmp_path, "2026_01", "gpu_job_x 1\n")
     (tmp_path / "out.prom").symlink_to("/etc/passwd")
     (tmp_path / "large.prom").write_bytes(b"#" * (MAX_BYTES + 1))
     read(tmp_path)

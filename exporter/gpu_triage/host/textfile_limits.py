@@ -1,0 +1,78 @@
+"""What jobs' files may hold, and why one is rejected: the one home of the limits, which docs/textfile.md lists."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PREFIXES: Final = ("gpu_job_",)
+"""What the names of jobs' metrics start with. No metric of the exporter and no recorded series starts so."""
+
+OWNER: Final = "owner"
+"""The label that each series of a job gets."""
+
+MAX_LABELS: Final = 20
+MAX_NAME_BYTES: Final = 100
+MAX_VALUE_BYTES: Final = 200
+"""Limits of one series, below those of the chart's scrape: Prometheus drops a whole page for one label too many."""
+
+MAX_HELP_BYTES: Final = 500
+MAX_LINE_BYTES: Final = 16 << 10
+"""Limits of one line. Whatever keeps the other limits is shorter; a longer one would only take long to parse."""
+
+MAX_FILES: Final = 100
+MAX_BYTES: Final = 1 << 20
+MAX_SERIES: Final = 5000
+"""Limits of the number of files, and of one file."""
+
+MAX_TOTAL_BYTES: Final = 2 << 20
+MAX_TOTAL_SERIES: Final = 10_000
+"""Limits of all files together: a series takes 2 KiB of memory, with 20 labels 5 KiB, and 20 µs when it is encoded."""
+
+MALFORMED: Final = "malformed"
+TIMESTAMP: Final = "timestamp"
+DUPLICATE_SERIES: Final = "duplicate_series"
+NAME_NOT_ALLOWED: Final = "name_not_allowed"
+LABEL_NOT_ALLOWED: Final = "label_not_allowed"
+TOO_MANY_LABELS: Final = "too_many_labels"
+NAME_TOO_LONG: Final = "name_too_long"
+VALUE_TOO_LONG: Final = "value_too_long"
+HELP_TOO_LONG: Final = "help_too_long"
+LINE_TOO_LONG: Final = "line_too_long"
+TOO_LARGE: Final = "too_large"
+TOO_MANY_SERIES: Final = "too_many_series"
+TOTAL_TOO_LARGE: Final = "total_too_large"
+TOTAL_TOO_MANY_SERIES: Final = "total_too_many_series"
+TOO_MANY_FILES: Final = "too_many_files"
+FOLDER_NAME: Final = "folder_name"
+NOT_A_FILE: Final = "not_a_file"
+UNREADABLE: Final = "unreadable"
+LINK_OUTSIDE: Final = "link_outside"
+
+ERRORS: Final = {
+    MALFORMED: "write Prometheus's text format",
+    TIMESTAMP: "remove the timestamps: Prometheus would ingest the sample at that time, on every scrape",
+    DUPLICATE_SERIES: "write each series once, over all files of one owner",
+    NAME_NOT_ALLOWED: (
+        f"start every metric name with {' or '.join(PREFIXES)} and use no colon; for all other metrics use "
+        "node_exporter's textfile collector"
+    ),
+    LABEL_NOT_ALLOWED: (
+        "remove labels that claim a target, GPU, pod, user or job, such as instance, gpu, pod, user and job_id; the "
+        f"exporter adds the label {OWNER}"
+    ),
+    TOO_MANY_LABELS: f"use at most {MAX_LABELS} labels for each series",
+    NAME_TOO_LONG: f"use at most {MAX_NAME_BYTES} characters for the name of a metric or label",
+    VALUE_TOO_LONG: f"use at most {MAX_VALUE_BYTES} bytes for a label value",
+    HELP_TOO_LONG: f"use at most {MAX_HELP_BYTES} bytes for a HELP text",
+    LINE_TOO_LONG: f"use at most {MAX_LINE_BYTES} bytes for a line",
+    TOO_LARGE: f"write at most {MAX_BYTES >> 20} MiB into a file",
+    TOO_MANY_SERIES: f"write at most {MAX_SERIES} series into a file",
+    TOTAL_TOO_LARGE: f"write less or delete old files: all together may have {MAX_TOTAL_BYTES >> 20} MiB",
+    TOTAL_TOO_MANY_SERIES: f"write less or delete old files: all together may have {MAX_TOTAL_SERIES} series",
+    TOO_MANY_FILES: f"delete old files: at most {MAX_FILES} are read",
+    FOLDER_NAME: f"give the sub-folder a printable name of at most {MAX_VALUE_BYTES} bytes",
+    NOT_A_FILE: "write a regular file",
+    UNREADABLE: "let the exporter read the file, and rename it into place once it is complete",
+    LINK_OUTSIDE: "link only to files in the same folder",
+}
+"""Why a file is rejected, with what its author can do about it."""

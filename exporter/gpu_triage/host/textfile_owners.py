@@ -1,0 +1,103 @@
+"""Whose the files of jobs are, which follows from where they lie, and in which order they get room."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import itemgetter
+from pathlib import Path
+from typing import Final, NamedTuple, TypeVar
+
+from gpu_triage.errors import HostReadFailed
+from gpu_triage.host.textfile_limits import FOLDER_NAME, MAX_VALUE_BYTES
+from gpu_triage.kernel.files import names_in, read_names
+
+_SUFFIX: Final = ".prom"
+_OTHERS_CAN_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+
+_T = TypeVar("_T")
+
+
+class JobFile(NamedTuple):
+    """One file below the directory.
+
+    Attributes:
+        owner: the user who put it there, or the sub-folder that it is in.
+        folder: that sub-folder; "" for the directory itself.
+        name: in the folder.
+    """
+
+    owner: str
+    folder: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        """Where it is, below the directory."""
+        return f"{self.folder}/{self.name}" if self.folder else self.name
+
+
+def find_files(directory: Path, user_names: Mapping[int, str], failures: list[str]) -> Iterator[JobFile]:
+    """The ``*.prom`` files in a directory and its sub-folders; names that start with a dot are ignored.
+
+    A sub-folder that the directory's owner made, or that nobody else could make, was made for a job and owns its files.
+    All other files and sub-folders belong to the user who made them. So does a link: who links to another user's file
+    only republishes it as their own.
+
+    Args:
+        directory: where jobs write.
+        user_names: by user id; users without one go by their number.
+        failures: takes FOLDER_NAME for each sub-folder that is passed over.
+
+    Raises:
+        HostReadFailed: the directory is missing or cannot be read.
+    """
+    names = read_names(directory)
+    if names is None:
+        raise HostReadFailed("missing", directory, "no such directory; jobs' metrics are not published")
+    above = _status(directory / ".")
+    for name in names:
+        status = None if name.startswith(".") else _status(directory / name)
+        if above is None or status is None:
+            continue
+        user = user_names.get(status.st_uid, str(status.st_uid))[:MAX_VALUE_BYTES]
+        if name.endswith(_SUFFIX):
+            yield JobFile(user, "", name)
+        elif stat.S_ISDIR(status.st_mode):
+            of_a_job = status.st_uid == above.st_uid or not above.st_mode & _OTHERS_CAN_WRITE
+            inside = [each for each in names_in(directory / name) if _is_wanted(each)]
+            if inside and of_a_job and not _can_be_label(name):
+                failures.append(FOLDER_NAME)
+                continue
+            for each in inside:
+                yield JobFile(name if of_a_job else user, name, each)
+
+
+def fairly(items: Iterable[_T], owner_of: Callable[[_T], str], cost_of: Callable[[_T], float]) -> list[_T]:
+    """Items ordered by what their owner has taken up to and including each.
+
+    Whoever fills a space in this order gives each of n owners an n-th of it, and shares out what some leave unused.
+    """
+    taken: dict[str, float] = defaultdict(float)
+    placed: list[tuple[float, _T]] = []
+    for item in items:
+        taken[owner_of(item)] += cost_of(item)
+        placed.append((taken[owner_of(item)], item))
+    return [item for _, item in sorted(placed, key=itemgetter(0))]
+
+
+def _is_wanted(name: str) -> bool:
+    return name.endswith(_SUFFIX) and not name.startswith(".")
+
+
+def _can_be_label(name: str) -> bool:
+    return name.isprintable() and len(os.fsencode(name)) <= MAX_VALUE_BYTES
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except OSError:
+        return None  # gone meanwhile

@@ -1,0 +1,130 @@
+"""A real Prometheus with the chart's limits keeps scraping, whatever the files of jobs hold."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+from tests.e2e.processes import Exporter, exporter, prometheus, wait_for
+
+if TYPE_CHECKING:
+    from tests.conftest import RequiresTool
+
+LIMITS = ("sampleLimit", "labelLimit", "labelNameLengthLimit", "labelValueLengthLimit", "bodySizeLimit")
+
+CONFIG = """
+global:
+  scrape_interval: 1s
+scrape_configs:
+  - job_name: openmetrics
+    {limits}
+    static_configs:
+      - targets: ["{address}"]
+        labels: {target}
+  - job_name: text
+    {limits}
+    static_configs:
+      - targets: ["{text_address}"]
+        labels: {target}
+"""
+
+TARGET = {name: f"the-{name}" for name in ("namespace", "service", "endpoint", "pod", "container")}
+"""What the Prometheus operator adds at most."""
+
+GOOD = '# TYPE gpu_job_steps_total counter\ngpu_job_steps_total{job_name="bert"} 1200\n'
+
+HOSTILE = {
+    "labels": "gpu_job_x{" + ",".join(f'l{number}="v"' for number in range(40)) + "} 1\n",
+    "value": f'gpu_job_x{{a="{"v" * 2048}"}} 1\n',
+    "label-name": f'gpu_job_x{{{"n" * 250}="v"}} 1\n',
+    "metric-name": f"gpu_job_{'n' * 2000} 1\n",
+    "mute": 'instance_gpu:gpu_busy:ratio5m{gpu="0"} 0\n',
+    "up": "up 0\n",
+    "alerts": 'ALERTS{alertname="GpuLost",alertstate="firing",severity="critical"} 1\n',
+    "scrape": "scrape_samples_scraped 0\n",
+    "node": "node_load1 0\n",
+    "dcgm": 'DCGM_FI_DEV_GPU_UTIL{gpu="0"} 0\n',
+    "target": 'gpu_job_x{instance="other",job="other"} 1\n',
+    "timestamp": "gpu_job_x 1 1000\n",
+    "end": "gpu_job_end 1\n# EOF\ngpu_job_end_after 1\n",
+    "type": "# TYPE gpu_job_steps_total histogram\ngpu_job_steps_total_sum 1\n",
+    "type-of-suffix": "# TYPE gpu_job_steps gauge\ngpu_job_steps 1\n",
+    "histogram": '# TYPE gpu_job_h histogram\ngpu_job_h_bucket{le="x"} 1\ngpu_job_h_sum NaN\n',
+    "summary": '# TYPE gpu_job_s summary\ngpu_job_s{quantile="x"} 1\ngpu_job_s_count -1\n',
+    "quote-in-help": '# HELP gpu_job_help " \\\\ \\n # EOF\ngpu_job_help 1\n',
+    "series": "".join(f'gpu_job_many{{n="{number}"}} 1\n' for number in range(5000)),
+    "more-series": "".join(f'gpu_job_more{{n="{number}"}} 1\n' for number in range(5000)),
+    "counts": "".join(f"# TYPE gpu_job_c{number} histogram\ngpu_job_c{number}_count 1\n" for number in range(5000)),
+    **{
+        f"character-{ord(character):x}": f'# HELP gpu_job_x a{character}b\ngpu_job_x{{a="{character}"}} 1\n'
+        for character in (*map(chr, range(32)), "\x7f", "\x85", "\u2028", "\ufeff", "\uffff", "\U0010ffff")
+        if character != "\n"
+    },
+    "not-utf-8": "gpu_job_x{a='\udcff'} 1\n",
+}
+
+
+@contextmanager
+def text_only(running: Exporter) -> Iterator[str]:
+    """The address at which an exporter's page is served in the text format, as to an older Prometheus."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            _, headers, body = running.get("/metrics")
+            self.send_response(200)
+            self.send_header("Content-Type", headers["content-type"])
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_arguments: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def limits(repository: Path) -> str:
+    """The chart's limits, as keys of a scrape configuration."""
+    values = yaml.safe_load((repository / "helm/gpu-triage-exporter/values.yaml").read_text())["scrape"]
+    names = {name: "".join(f"_{c.lower()}" if c.isupper() else c for c in name) for name in LIMITS}
+    return "\n    ".join(f"{names[name]}: {values[name]}" for name in LIMITS)
+
+
+@pytest.mark.timeout(300)
+def test_prometheus_scrapes_on_whatever_a_jobs_file_holds(
+    tmp_path: Path, repository: Path, requires_tool: RequiresTool
+) -> None:
+    program = requires_tool("prometheus")
+    jobs = tmp_path / "jobs"
+    jobs.mkdir(mode=0o755)
+    for name, text in {"victim": GOOD, **HOSTILE}.items():
+        (jobs / name).mkdir()
+        (jobs / name / "job.prom").write_bytes(text.encode("utf-8", "surrogateescape"))
+    flags = ("--simulate", "dual-a10", "--collector.textfile.directory", str(jobs))
+    with exporter(tmp_path, *flags) as running, text_only(running) as text_address:
+        config = CONFIG.format(
+            limits=limits(repository), address=running.address, text_address=text_address, target=TARGET
+        )
+        with prometheus(program, tmp_path, config) as query:
+            wait_for(lambda: len(query('count_over_time(up{job!=""}[1m]) >= 5')) == 2)
+            assert query.last_errors() == {"openmetrics": "", "text": ""}
+            assert len(query("min_over_time(up[1m]) == 1")) == 2
+            assert len(query('gpu_job_steps_total{job_name="bert",owner="victim"} == 1200')) == 2
+            assert len(query('count by (job) ({__name__=~"gpu_job_.*"}) > 5000')) == 2
+            foreign = '{__name__=~".+",__name__!~"gpu_.*|process_.*|python_.*|up|scrape_.*"}'
+            assert query(foreign) == []
+            assert query("scrape_samples_scraped == 0") == []
+            assert query('{__name__=~".+",instance="other"}') == []
