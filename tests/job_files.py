@@ -1,0 +1,43 @@
+"""Files of jobs in a folder, and what the exporter makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpu_triage.host.textfile_reader import TextFilesReader
+from gpu_triage.machine import RealClock, real_machine
+from gpu_triage.subjects.rounds import HostRound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from prometheus_client.samples import Sample
+
+    from gpu_triage.host.textfile import TextFilesReading
+
+TARGET_LABELS = ("instance", "job", "namespace", "service", "endpoint", "pod", "container")
+"""What the Prometheus operator adds to each series of a scrape."""
+
+
+def read(directory: Path) -> TextFilesReading:
+    machine = real_machine(Path("/sys"), Path("/proc"), None)
+    return TextFilesReader(directory).read(HostRound(machine, RealClock().now()))
+
+
+def errors(reading: TextFilesReading) -> dict[str, tuple[str, ...]]:
+    return {file.name: file.errors for file in reading.files}
+
+
+def samples(reading: TextFilesReading) -> list[Sample]:
+    return [sample for family in reading.families for sample in family.samples]
+
+
+def write(directory: Path, files: Mapping[str, str]) -> None:
+    """Files as jobs leave them; those in a sub-folder belong to it."""
+    directory.mkdir(exist_ok=True)
+    directory.chmod(0o755)
+    for name, text in files.items():
+        path = directory / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
