@@ -30,6 +30,7 @@ from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.selection import refuse_unknown_metrics
 from gpu_triage.web.crowd import Limits
 from gpu_triage.web.front import Front
+from gpu_triage.web.hosts import AllowedHosts
 from gpu_triage.web.listen import browser_url
 from gpu_triage.web.security import SecuritySource
 from gpu_triage.web.server import WebServer
@@ -266,6 +267,7 @@ class _Daemon:
             self._front.application(),
             None if config.web_systemd_socket else config.web_listen_addresses,
             security=SecuritySource(config.web_config_file, self._web_config_loaded),
+            hosts=AllowedHosts(config.web_allowed_hosts),
             limits=Limits(unread=config.web_max_requests),
         )
         self._fatal: str | None = None

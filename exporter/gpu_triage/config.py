@@ -50,6 +50,7 @@ class Config:
 
     web_listen_addresses: tuple[str, ...] = (":9836",)
     web_systemd_socket: bool = False
+    web_allowed_hosts: tuple[str, ...] = ()
     web_config_file: str | None = None
     web_telemetry_path: str = "/metrics"
     web_max_requests: int = 40

@@ -59,7 +59,7 @@ MATRIX: dict[str, dict[str, Any]] = {
         ],
         "extraVolumes": [{"name": "scratch", "emptyDir": {}}],
         "extraVolumeMounts": [{"name": "scratch", "mountPath": "/scratch", "readOnly": True}],
-        "web": {"port": 9999, "telemetryPath": "/gpu/metrics", **WEB},
+        "web": {"port": 9999, "telemetryPath": "/gpu/metrics", "allowedHosts": [".example.com"], **WEB},
         "priorityClassName": "system-node-critical",
         "hostNetwork": True,
         "podAnnotations": {"example.org/a": "1"},

@@ -102,6 +102,12 @@ def test_the_program_accepts_the_flags(values: dict[str, Any], tmp_path: Path) -
     assert config.simulate == values.get("simulate")
 
 
+def test_allowed_hosts_become_flags_beside_the_name_that_the_charts_own_test_uses(tmp_path: Path) -> None:
+    config = _accepted(_flags(render({"web": {"allowedHosts": ["GPU-1.example.com", ".example.org"]}}), tmp_path))
+    assert config.web_allowed_hosts == ("gpu-gpu-triage-exporter", "gpu-1.example.com", ".example.org")
+    assert "--web.allowed-hosts" not in str(render({}).container["args"])
+
+
 def test_without_an_image_the_chart_says_how_to_build_one() -> None:
     with pytest.raises(helm_python.HelmError, match=r"image\.repository is not set.*docker build --tag .*docker push"):
         render({"image": {"repository": ""}})

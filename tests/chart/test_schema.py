@@ -32,6 +32,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a relative path": ({"textfile": {"hostPath": "jobs"}}, "hostPath"),
     "a relative folder of state": ({"state": {"hostPath": "state"}}, "hostPath"),
     "a path kept by the program": ({"web": {"telemetryPath": "metrics"}}, "telemetryPath"),
+    "a host name with a port": ({"web": {"allowedHosts": ["gpu-1:9836"]}}, "allowedHosts"),
     "a port out of range": ({"web": {"port": 0}}, "port"),
     "a log level that is none": ({"log": {"level": "trace"}}, "level"),
     "a flag without dashes": ({"extraArgs": ["sample.fast=1s"]}, "extraArgs"),

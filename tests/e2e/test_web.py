@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.certificates import Authority
-from tests.e2e.processes import end, prometheus, wait_for
+from tests.e2e.processes import end, exporter, prometheus, wait_for
 
 from gpu_triage.web.passwords import hashed
 
@@ -122,6 +122,14 @@ def test_curl_needs_certificate_and_password(tmp_path: Path, guarded: str, requi
     assert status() == "000"
     assert status(*client) == "401"
     assert status(*client, "--user", "prometheus:scrape") == "200"
+
+
+def test_the_daemon_answers_to_its_own_names_only(tmp_path: Path) -> None:
+    with exporter(tmp_path, "--simulate", "dual-a10", "--web.allowed-hosts", "gpu-1") as running:
+        asked = {host: running.get("/metrics", Host=host)[0] for host in ("gpu-1:9836", "attacker.example")}
+        assert asked == {"gpu-1:9836": 200, "attacker.example": 421}
+        assert running.get("/-/healthy")[0] == 200
+        assert "host=attacker.example" in running.log.read_text()
 
 
 @pytest.mark.parametrize("signalled", [True, False], ids=["stopped", "killed before"])

@@ -36,6 +36,13 @@ _LEADING = (
         field="web_listen_addresses",
         many=True,
     ),
+    Option(
+        "web.allowed-hosts",
+        values.HOST_NAME,
+        "Host name that requests may be addressed to, or .example.com for a whole domain; can be repeated. Requests to "
+        "other names get a 421. IP addresses and localhost are always allowed; without this option, every name is.",
+        many=True,
+    ),
     Option("web.telemetry-path", values.URL_PATH, "URL path the metrics are served under."),
     Option(
         "web.max-requests",

@@ -26,6 +26,7 @@ _URL_PATH = re.compile(r"(?:/[A-Za-z0-9._~-]+)+")
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^\[\]:/]*)):(?P<port>[0-9]{1,5})")
 _METRIC_PATTERN = re.compile(r"[a-z0-9_*?\[\]]+")
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,253}")
+_ALLOWED_HOST = re.compile(r"(?=.{1,254}\Z)\.?[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]+)*")
 _MAX_PORT = 65535
 _UNIX = "unix:"
 _LONGEST_UNIX_PATH = 107
@@ -245,6 +246,20 @@ def _parse_listen_address(text: str) -> str:
 
 
 LISTEN_ADDRESS = TextType("ADDRESS", _parse_listen_address)
+
+
+def _parse_host_name(text: str) -> str:
+    if not _ALLOWED_HOST.fullmatch(text):
+        raise ValueError(
+            f"{quoted(text)} is no host name; write one without a port, such as gpu-1.example.com or .example.com"
+        )
+    if not text.strip("0123456789."):
+        raise ValueError(f"{quoted(text)} is an address, which is always allowed; write names only")
+    return text.lower()
+
+
+HOST_NAME = TextType("NAME", _parse_host_name)
+"""In lower case; a domain with all names below it starts with a dot."""
 
 
 def _parse_scenario(text: str) -> str:

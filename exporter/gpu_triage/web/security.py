@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import ssl
 
     from gpu_triage.web.app import WebApp
+    from gpu_triage.web.hosts import AllowedHosts
     from gpu_triage.web.passwords import PasswordChecks
 
 RELOAD_SECONDS = 5.0
@@ -155,17 +156,20 @@ def _refuse_weakening(path: str, before: WebConfig, after: WebConfig) -> None:
 
 
 class Gate:
-    """Stands before the application: asks for passwords, on every path alike, and adds the operator's headers."""
+    """Stands before the application: checks Host and password, on every path alike, and adds the operator's headers."""
 
-    def __init__(self, app: WebApp, security: SecuritySource) -> None:
+    def __init__(self, app: WebApp, security: SecuritySource, hosts: AllowedHosts) -> None:
         self._app = app
         self._security = security
+        self._hosts = hosts
         self._checks: PasswordChecks | None = None
 
     async def respond(self, request: Request) -> Answer:
         """The answer to one request, with the operator's headers in place of the application's."""
         config = self._security.current.config
-        refusal = await self._refusal(request, config.users) if config.users else None
+        refusal = self._hosts.refusal(request)
+        if refusal is None and config.users:
+            refusal = await self._refusal(request, config.users)
         answer = refusal or await self._app.respond(request)
         return replace(answer, headers=answer.headers + config.headers) if config.headers else answer
 

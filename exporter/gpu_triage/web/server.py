@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from gpu_triage.web.connection import Connection, Responder
 from gpu_triage.web.crowd import Crowd, Limits
+from gpu_triage.web.hosts import AllowedHosts
 from gpu_triage.web.listen import close_listener, inherited_listeners, listener_url, open_listeners
+from gpu_triage.web.refusals import RefusalLog
 from gpu_triage.web.security import RELOAD_SECONDS, Gate, SecuritySource
 
 if TYPE_CHECKING:
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from gpu_triage.web.app import WebApp
-    from gpu_triage.web.tls_transport import RefusalLog
 
 _AT_A_TIME = 64
 """Connections accepted in one turn of the loop. Among hundreds of busy clients a turn takes long: with fewer, the
@@ -46,6 +47,7 @@ class WebServer:
         listen_addresses: ``:port``, ``host:port``, ``[v6]:port`` or ``unix:/path``; see `open_listeners`. None takes
             the sockets that systemd opened.
         security: TLS, passwords and headers; None for plain HTTP to everyone.
+        hosts: the names by which clients may call it; None for any.
         limits: what clients may take.
         wall: seconds since the Unix epoch, for the Date header.
         reload_seconds: how often the files behind `security` are looked at.
@@ -57,6 +59,7 @@ class WebServer:
         listen_addresses: Sequence[str] | None,
         *,
         security: SecuritySource | None = None,
+        hosts: AllowedHosts | None = None,
         limits: Limits | None = None,
         wall: Callable[[], float] = time.time,
         reload_seconds: float = RELOAD_SECONDS,
@@ -64,10 +67,11 @@ class WebServer:
         self._app = app
         self._addresses = None if listen_addresses is None else tuple(listen_addresses)
         self._security = security or SecuritySource()
+        self._hosts = hosts or AllowedHosts()
         self._reload_seconds = reload_seconds
         self._limits = limits or Limits()
         self._wall = wall
-        self._refusals: RefusalLog | None = None
+        self._refusals = RefusalLog("TLS connection refused")
         self._listeners: list[socket.socket] = []
         self._arriving: set[asyncio.Task[object]] = set()
         self._stopping = False
@@ -114,7 +118,7 @@ class WebServer:
         if self._stopping:
             stop.set()
         crowd = Crowd(self._limits, self._wall, tls=self._security.current.context is not None)
-        respond = Gate(self._app, self._security).respond
+        respond = Gate(self._app, self._security, self._hosts).respond
         accepting = [loop.create_task(self._accept(listener, crowd, respond)) for listener in self._listeners]
         self._security.watch(lambda: loop.call_soon_threadsafe(crowd.recycle), self._reload_seconds)
         # On the loop: a signal handler must not touch locks that this thread may hold.
@@ -159,7 +163,6 @@ class WebServer:
         if security.context is None or security.config.tls is None:
             return connection
         # Only for those who serve HTTPS: OpenSSL takes 4 MiB.
-        from gpu_triage.web.tls_transport import RefusalLog, TlsTransport  # noqa: PLC0415
+        from gpu_triage.web.tls_transport import TlsTransport  # noqa: PLC0415
 
-        self._refusals = self._refusals or RefusalLog()
         return TlsTransport(connection, security.context, security.config.tls, self._refusals)

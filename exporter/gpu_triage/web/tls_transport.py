@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
-from gpu_triage.log import fields
 from gpu_triage.web.connection import Connection
+from gpu_triage.web.refusals import RefusalLog
 from gpu_triage.web.tls import admits
 from gpu_triage.web.tls_section import TlsSection
 
@@ -27,9 +26,6 @@ _PLAIN_HTTP = (
     b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\nconnection: close\r\n\r\n"
     b"this port speaks HTTPS: write https:// in place of http://\n"
 )
-
-QUIET_SECONDS = 600.0
-"""After a line, how long its cause is only counted."""
 
 _NOT_ALLOWED = "the client's certificate has none of the names in client_allowed_sans"
 _UNTRUSTED = "the client does not accept this server's certificate; give it the ca_file of the authority that signed it"
@@ -49,31 +45,7 @@ _CAUSES = {
     "SSLV3_ALERT_CERTIFICATE_EXPIRED": _UNTRUSTED,
 }
 """By OpenSSL's reason; what is not here, such as bytes that are not TLS, is no configuration to mend."""
-
 logger = logging.getLogger(__name__)
-
-
-class RefusalLog:
-    """Logs why handshakes fail: each cause when it first occurs, and again after `QUIET_SECONDS` if it still does.
-
-    Args:
-        now: monotonic seconds.
-    """
-
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
-        self._quiet_until: dict[str, float] = {}
-        self._unlogged: Counter[str] = Counter()
-
-    def note(self, cause: str, address: str) -> None:
-        """Take down one refused client."""
-        if self._now() < self._quiet_until.get(cause, 0.0):
-            self._unlogged[cause] += 1
-            return
-        self._quiet_until[cause] = self._now() + QUIET_SECONDS
-        logger.warning(
-            "TLS connection refused", extra=fields(cause=cause, client=address, since_last=self._unlogged.pop(cause, 0))
-        )
 
 
 class TlsTransport(asyncio.Transport, asyncio.Protocol):

@@ -4,6 +4,11 @@
 - serve
 - {{ printf "--web.listen-address=:%v" (int $v.web.port) }}
 - {{ printf "--web.telemetry-path=%s" $v.web.telemetryPath }}
+{{- with $v.web.allowedHosts }}
+{{- range prepend . (include "gpu-triage.fullname" $) }}
+- {{ printf "--web.allowed-hosts=%s" . | quote }}
+{{- end }}
+{{- end }}
 - {{ printf "--log.level=%s" $v.log.level }}
 - {{ printf "--log.format=%s" $v.log.format }}
 {{- if not $v.simulate }}

@@ -68,6 +68,7 @@ def test_config_cannot_be_changed_through_any_door() -> None:
 
 GOOD: tuple[tuple[str, str, str, object], ...] = (
     ("web.listen-address", "127.0.0.1:0", "web_listen_addresses", ("127.0.0.1:0",)),
+    ("web.allowed-hosts", "GPU-1.example.com", "web_allowed_hosts", ("gpu-1.example.com",)),
     ("web.telemetry-path", "/gpu/metrics", "web_telemetry_path", "/gpu/metrics"),
     ("web.max-requests", "1000", "web_max_requests", 1000),
     ("web.enable-lifecycle", "true", "web_enable_lifecycle", True),
@@ -140,6 +141,13 @@ BAD = (
     ("web.listen-address", "[10.0.0.1]:9836", "write host:port, :port or [v6]:port"),
     ("web.listen-address", "300.0.0.1:9836", "write host:port, :port or [v6]:port"),
     ("web.listen-address", "http://host:9836", "write host:port, :port or [v6]:port"),
+    ("web.allowed-hosts", "*", "such as gpu-1.example.com or .example.com"),
+    ("web.allowed-hosts", "gpu-1:9836", "write one without a port"),
+    ("web.allowed-hosts", "http://gpu-1", "write one without a port"),
+    ("web.allowed-hosts", ".", "such as gpu-1.example.com or .example.com"),
+    ("web.allowed-hosts", "a..b", "such as gpu-1.example.com or .example.com"),
+    ("web.allowed-hosts", "[::1]", "write one without a port"),
+    ("web.allowed-hosts", "10.0.0.1", "always allowed; write names only"),
     ("web.telemetry-path", "metrics", "starts with /"),
     ("web.telemetry-path", "/", "write a path below it, such as /metrics"),
     ("web.telemetry-path", "/-/ready", "write another path, such as /metrics"),

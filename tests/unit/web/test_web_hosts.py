@@ -98,7 +98,10 @@ HOSTS = {
     "a path": ("gpu-1/x", BAD_REQUEST),
     "a URL": ("http://gpu-1", BAD_REQUEST),
     "half a bracket": ("[::1", BAD_REQUEST),
-    "no IPv6": ("[gpu-1]", BAD_REQUEST),
+    "a name in brackets": ("[gpu-1]", BAD_REQUEST),
+    "IPv4 in brackets": ("[127.0.0.1]", BAD_REQUEST),
+    "brackets": ("[]", BAD_REQUEST),
+    "no IPv6": ("[::gpu]", BAD_REQUEST),
     "a port that is no number": ("gpu-1:http", BAD_REQUEST),
     "other letters": ("gpü-1", BAD_REQUEST),
 }
@@ -152,7 +155,7 @@ def test_without_names_every_host_is_answered() -> None:
 
 def test_the_names_hold_over_tls_too_and_before_the_password(tmp_path: Path) -> None:
     (tmp_path / "web.yml").write_text(Authority(tmp_path).server() + PASSWORDS)
-    trusting = trusting_context(tmp_path / "ca.pem")
+    trusting = trusting_context(tmp_path)
     password = f"Authorization: {basic('prometheus', 'scrape')}"
     with serving(*NAMES, security=SecuritySource(str(tmp_path / "web.yml"))) as port:
         assert status(ask(port, get("gpu-1:9836", "/metrics", password), trusting)) == OK
@@ -162,7 +165,7 @@ def test_the_names_hold_over_tls_too_and_before_the_password(tmp_path: Path) -> 
 
 
 def test_a_refusal_is_logged_with_the_name_once_and_not_again_for_ten_minutes(
-    plain: int, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     with serving("gpu-1") as port:
         for number in range(5):

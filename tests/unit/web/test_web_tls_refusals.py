@@ -14,7 +14,7 @@ from tests.certificates import Authority, trusting_context
 from tests.guarded_server import MTLS, REQUEST, Running, serving
 
 from gpu_triage.web.crowd import Limits
-from gpu_triage.web.tls_transport import QUIET_SECONDS, RefusalLog
+from gpu_triage.web.refusals import QUIET_SECONDS, RefusalLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,7 +151,7 @@ def send_on(client: socket.socket) -> None:
 
 def test_a_cause_is_logged_again_after_a_quiet_time_with_the_number_of_clients_between(caplog: Logged) -> None:
     now = 0.0
-    noted = RefusalLog(lambda: now)
+    noted = RefusalLog("TLS connection refused", lambda: now)
     for _ in range(3):
         noted.note("no certificate", "10.0.0.1")
     noted.note("plain HTTP", "10.0.0.2")
