@@ -59,7 +59,12 @@ def smi_gpu(place: int = 0, facts: Mapping[str, str] | None = None, processes: I
         "state": "P0",
         "busy": "97 %",
         "reasons": "Clocks Event Reasons",
+        "clock": "1980 MHz",
+        "idle": "Not Active",
+        "sw cap": "Not Active",
         "hw thermal": "Not Active",
+        "brake": "Not Active",
+        "sw thermal": "Not Active",
         "hw thermal us": "0 us",
         "uncorrectable": "0",
         "correctable": "0",
@@ -74,6 +79,7 @@ def smi_gpu(place: int = 0, facts: Mapping[str, str] | None = None, processes: I
         "persistence": "Enabled",
         **(facts or {}),
     }
+    slowed = "Active" if "Active" in (said["hw thermal"], said["brake"]) else "Not Active"
     listed = "".join(
         f"        GPU instance ID                   : N/A\n        Process ID                        : {pid}\n"
         f"            Type                          : C\n            Name                          : {name}\n"
@@ -106,12 +112,12 @@ def smi_gpu(place: int = 0, facts: Mapping[str, str] | None = None, processes: I
     Fan Speed                                          : N/A
     Performance State                                  : {said["state"]}
     {said["reasons"]}
-        Idle                                           : Not Active
-        SW Power Cap                                   : Not Active
-        HW Slowdown                                    : {said["hw thermal"]}
+        Idle                                           : {said["idle"]}
+        SW Power Cap                                   : {said["sw cap"]}
+        HW Slowdown                                    : {said.get("hw slowdown", slowed)}
             HW Thermal Slowdown                        : {said["hw thermal"]}
-            HW Power Brake Slowdown                    : Not Active
-        SW Thermal Slowdown                            : Not Active
+            HW Power Brake Slowdown                    : {said["brake"]}
+        SW Thermal Slowdown                            : {said["sw thermal"]}
     {said["reasons"]} Counters
         SW Power Capping                               : 0 us
         SW Thermal Slowdown                            : 0 us
@@ -160,8 +166,8 @@ def smi_gpu(place: int = 0, facts: Mapping[str, str] | None = None, processes: I
         Current Power Limit                            : {said["limit"]}
         Default Power Limit                            : {said["default limit"]}
     Clocks
-        Graphics                                       : 1980 MHz
-        SM                                             : 1980 MHz
+        Graphics                                       : {said["clock"]}
+        SM                                             : {said["clock"]}
         Memory                                         : 2619 MHz
     Max Clocks
         SM                                             : 1980 MHz

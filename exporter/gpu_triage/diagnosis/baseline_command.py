@@ -131,7 +131,7 @@ def _refuse_findings(checking: CommandWiring[Machine], config: Config, simulate_
     with ExitStack() as stack:
         machine = checking.open_machine(config, stack, scenario_time(simulate_at, config))
         report = measure(machine, config, _CHECK_SECONDS).report
-    critical = [f for f in report.findings if f.check.severity is Severity.CRITICAL]
+    critical = [f for f in report.findings if f.severity is Severity.CRITICAL]
     if critical:
         found = "; ".join(f"{f.check.code} {f.subject}, {f.measured}" for f in critical)
         what = (

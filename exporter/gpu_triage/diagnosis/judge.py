@@ -165,7 +165,7 @@ def _reading(report: Report) -> JudgementReading:
     for finding in sorted(report.findings, key=lambda each: each.since or 0.0):
         labels = None if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
         check = finding.check
-        facts = PresentFinding(labels, check.code, check.severity.value, check.action.value, finding.since or 0.0)
+        facts = PresentFinding(labels, check.code, finding.severity.value, check.action.value, finding.since or 0.0)
         present.setdefault((labels, check.code), facts)
     gpus = tuple(
         JudgedGpu(GpuLabels(gpu.gpu, gpu.uuid), gpu.bottleneck.name, gpu.seconds, _state(gpu.verdict))

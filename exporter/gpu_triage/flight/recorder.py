@@ -249,6 +249,6 @@ class FlightRecorder:
 
 def _causes(judgement: Judgement) -> Iterator[Cause]:
     for finding in judgement.report.findings:
-        if finding.check.severity is Severity.CRITICAL:
+        if finding.severity is Severity.CRITICAL:
             labels = THE_HOST if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
             yield Cause(finding.subject, finding.check.code, labels)

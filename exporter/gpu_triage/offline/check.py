@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from gpu_triage.config import Config
+from gpu_triage.diagnosis.evidence.held import AT_THAT_MOMENT, active_reasons
 from gpu_triage.diagnosis.evidence.host import HostEvidence
 from gpu_triage.diagnosis.findings.table import Area
 from gpu_triage.diagnosis.findings.verdicts import verdict_on
@@ -23,7 +24,6 @@ from gpu_triage.gpu.nvlink import GPU_NVLINK_UP
 from gpu_triage.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH
 from gpu_triage.gpu.pcie_limits import GPU_PCIE_LINK_SLOT_MAX_WIDTH
 from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
-from gpu_triage.gpu.throttle import GPU_THROTTLE_ACTIVE
 from gpu_triage.offline.evidence import FilesOfHost, evidence_of
 from gpu_triage.offline.kernel import Room
 from gpu_triage.offline.lines import pieces
@@ -45,7 +45,6 @@ _NOT_FOUND: Final = (
     "kernel log with messages about GPUs (dmesg, journalctl -k, kern.log) or lspci -vvv"
 )
 _OF_HEALTH: Final = (GPU_ECC_VOLATILE_ERRORS_TOTAL, GPU_ECC_MODE, GPU_REMAPPED_ROWS, GPU_RECOVERY_ACTION)
-_NOT_HELD: Final = frozenset({"idle", "sync_boost", "display_clocks"})
 _MOST_READ: Final = 2000
 _MOST_NAMED: Final = 12
 """Files that the report names one by one; of a folder, those that hold something come first."""
@@ -169,7 +168,7 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
         blocked = _NOT_FOUND if nothing else None
         if files.nobody_there and not any(area.findings for area in areas):
             blocked = "nvidia-smi found no device; set --expect.gpu-count 0 if that is right"
-    severities = [finding.check.severity for area in areas for finding in area.findings]
+    severities = [finding.severity for area in areas for finding in area.findings]
     return replace(
         report,
         areas=areas,
@@ -193,14 +192,12 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerd
 
 def _held(host: HostEvidence) -> Iterator[str]:
     """What held the clocks of each GPU at the last moment; for how long, two moments tell."""
-    for gpu in host.answering:
-        active = [
-            each.labels["reason"]
-            for each in gpu.series(GPU_THROTTLE_ACTIVE)
-            if each.last and each.labels["reason"] not in _NOT_HELD
-        ]
+    reasons = {gpu.gpu: active for gpu in host.answering if (active := active_reasons(gpu)) is not None}
+    if reasons and not any(reasons.values()):
+        yield f"no throttle reason active {AT_THAT_MOMENT}"
+    for gpu, active in reasons.items():
         if active:
-            yield f"GPU {gpu.gpu} held by {', '.join(active)} at that moment"
+            yield f"GPU {gpu} held by {', '.join(active)} {AT_THAT_MOMENT}"
 
 
 def _errors(host: HostEvidence) -> Iterator[str]:

@@ -112,7 +112,7 @@ def _fix_first(report: Report, compared: Placement | None) -> tuple[Finding, ...
         for finding in report.findings
         if finding.subject in subjects
         and finding.check.area in _RELEVANT
-        and (finding.check.severity is not Severity.INFO or finding.check.topic in FEED)
+        and (finding.severity is not Severity.INFO or finding.check.topic in FEED)
     )
 
 
@@ -121,9 +121,7 @@ def _unfit(report: Report) -> tuple[Finding, ...]:
     return tuple(
         finding
         for finding in report.findings
-        if finding.subject == "host"
-        and finding.check.severity is Severity.CRITICAL
-        and finding.check.code not in _ABOUT_GPUS
+        if finding.subject == "host" and finding.severity is Severity.CRITICAL and finding.check.code not in _ABOUT_GPUS
     )
 
 
@@ -141,7 +139,7 @@ def _left_out(
         if gpu.gpu in names:
             continue
         if gpu.gpu in drained:
-            critical = (f for f in report.findings if f.gpu == gpu.gpu and f.check.severity is Severity.CRITICAL)
+            critical = (f for f in report.findings if f.gpu == gpu.gpu and f.severity is Severity.CRITICAL)
             reason = next((f"to be drained: {f.check.code}, {f.measured}" for f in critical), "to be drained")
         elif not gpu.up:
             reason = "does not answer"

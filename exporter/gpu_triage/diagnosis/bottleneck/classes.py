@@ -21,6 +21,7 @@ from gpu_triage.diagnosis.evidence.faults import (
     uncorrected_errors,
 )
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.diagnosis.evidence.held import uncounted, uncounted_slowdown
 from gpu_triage.diagnosis.evidence.host import HostEvidence
 from gpu_triage.gpu.gpm import GPU_SM_ACTIVE_RATIO
 from gpu_triage.gpu.memory_repair import GPU_ROW_REMAP_FAILURE
@@ -91,14 +92,15 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     yield "sick", _sick(gpu)
     heat = max(gpu.throttled("hw_thermal"), gpu.throttled("sw_thermal"))
     hot = gpu.loaded and heat > thresholds.THERMAL_SHARE * ease("thermal")
-    yield "thermal", f"throttled for heat {heat:.0%} of the time" if hot else None
+    hot_now = uncounted(gpu, "hw_thermal") or uncounted(gpu, "sw_thermal")
+    yield "thermal", f"throttled for heat {heat:.0%} of the time" if hot else hot_now
     brake = max(gpu.throttled("hw_power_brake"), gpu.unexplained_slowdown)
     braked = brake > thresholds.POWER_BRAKE_SHARE * ease("power_brake")
-    yield "power_brake", f"braked {brake:.0%} of the time" if braked else None
+    braked_now = uncounted(gpu, "hw_power_brake") or uncounted_slowdown(gpu)
+    yield "power_brake", f"braked {brake:.0%} of the time" if braked else braked_now
     # Under load for as long as the link was short: a GPU that comes to rest lets its link slow down.
     yield "pcie_link", (narrow_link(gpu) or slow_link(gpu)) if gpu.recent.loaded else None
-    capped = gpu.capped and gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE * ease("power_cap")
-    yield "power_cap", f"at a lowered power limit {gpu.capped_share:.0%} of the time" if capped else None
+    yield "power_cap", _capped(gpu, ease("power_cap"))
     # Of a GPU that waits or rests, its clocks are not the bottleneck, and must not hide what is.
     yield "clock_cap", limited_clock(gpu) if gpu.loaded and not case.waiting else None
     yield "hung", _hung(case)
@@ -130,6 +132,15 @@ def _sick(gpu: GpuEvidence) -> str | None:
     if recovery_action(gpu) not in (0, DRAIN_AND_RESET):
         return "the driver asks for a recovery action"
     return fabric_trouble(gpu)
+
+
+def _capped(gpu: GpuEvidence, ease: float) -> str | None:
+    if not gpu.capped:
+        return None
+    if gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE * ease:
+        return f"at a lowered power limit {gpu.capped_share:.0%} of the time"
+    held = uncounted(gpu, "sw_power_cap")
+    return None if held is None else f"at a lowered power limit{held.removeprefix('sw_power_cap')}"
 
 
 def _hung(case: Case) -> str | None:

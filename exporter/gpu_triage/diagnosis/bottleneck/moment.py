@@ -6,20 +6,26 @@ from typing import Final
 
 from gpu_triage.diagnosis.bottleneck.classes import Bottleneck
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.diagnosis.evidence.held import AT_THAT_MOMENT, active_reasons
 
-_TOLD_BY_MOMENTS: Final = frozenset({"sick", "thermal", "power_brake", "pcie_link", "power_cap", "clock_cap", "idle"})
+_TOLD_BY_MOMENTS: Final = frozenset({"sick", "thermal", "power_brake", "pcie_link", "power_cap", "clock_cap"})
 """Classes that rest on states, or on the driver's own counters of time in two moments."""
 
 NOT_IN_A_MOMENT: Final = frozenset({"work.low_power", "work.held_idle", "work.hung", "clock.straggler"})
 """Findings that rest on what a GPU did for some time."""
 
+USE_UNKNOWN: Final = "its processes are in no file"
+"""What is unseen of a GPU of which files show neither processes nor utilization."""
+
 
 def in_a_moment(bottleneck: Bottleneck, gpu: GpuEvidence) -> Bottleneck:
     """The bottleneck as far as moments tell it; any other is unattributed."""
-    if bottleneck.name == "idle" and not gpu.processes_known:
-        return Bottleneck("unattributed", "nothing holds it back that was seen", "its processes are in no file")
-    if bottleneck.name in _TOLD_BY_MOMENTS:
+    if bottleneck.name in _TOLD_BY_MOMENTS or (bottleneck.name == "idle" and gpu.processes_known):
         return bottleneck
-    share = gpu.over(0.0).busy_share
-    busy = "a compute process" if share is None else f"{share:.0%} busy at that moment"
-    return Bottleneck("unattributed", busy, "for how much of the time is in no file")
+    reasons, share = active_reasons(gpu), gpu.over(0.0).busy_share
+    held = f"held by {', '.join(reasons)} {AT_THAT_MOMENT}" if reasons else ""
+    if bottleneck.name == "idle" or (share is None and not gpu.processes_known):
+        nothing, unread = f"no throttle reason active {AT_THAT_MOMENT}", "its throttle reasons are in no file"
+        return Bottleneck("unattributed", unread if reasons is None else held or nothing, USE_UNKNOWN)
+    busy = "a compute process" if share is None else f"{share:.0%} busy {AT_THAT_MOMENT}"
+    return Bottleneck("unattributed", f"{busy}, {held}" if held else busy, "for how much of the time is in no file")

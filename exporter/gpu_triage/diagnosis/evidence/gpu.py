@@ -121,9 +121,13 @@ class GpuEvidence(Evidence):
     @cached_property
     def loaded(self) -> bool:
         """Under load, as the playbook says it; a GPU that tells no P-state is taken at its busy share."""
+        return self.awake and (self.busy_share or 0.0) >= thresholds.LOADED_SHARE
+
+    @cached_property
+    def awake(self) -> bool:
+        """Whether it was in a P-state of load, or does not report any."""
         state = self.one(GPU_PERFORMANCE_STATE)
-        awake = state is None or state.low <= thresholds.LOADED_P_STATE
-        return awake and (self.busy_share or 0.0) >= thresholds.LOADED_SHARE
+        return state is None or state.low <= thresholds.LOADED_P_STATE
 
     @cached_property
     def works(self) -> bool:

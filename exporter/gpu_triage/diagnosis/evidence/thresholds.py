@@ -26,6 +26,8 @@ WAITING_BELOW_SHARE: Final = 0.7
 STILL_WAITING_SHARE: Final = 0.75  # up to which a GPU in a class of starvation waits
 WORKED_SECONDS: Final = 3600.0
 
+SLOWED_CLOCK_RATIO: Final = 0.8  # slowed down: an SM clock below this share of its highest
+STOPPED_COUNTER_SHARE: Final = 0.5  # a reason was active for this share of RECENT_SECONDS, and its counter stood still
 THERMAL_SHARE: Final = 0.10  # class thermal, and hw_thermal as an alert: throttled for more than this under load
 SW_THERMAL_SHARE: Final = 0.25  # sw_thermal as an alert
 NEAR_SLOWDOWN_CELSIUS: Final = 5.0  # near slowdown: fewer degrees left than this

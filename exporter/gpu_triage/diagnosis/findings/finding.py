@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gpu_triage.baseline.link_advice import Advice
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
-from gpu_triage.diagnosis.findings.table import BY_CODE, Check
+from gpu_triage.diagnosis.findings.table import BY_CODE, Check, Severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,13 @@ class Finding:
     explained_by: str = ""  # code of the finding about the same GPU that it follows from; "" mostly
     since: float | None = None  # Unix seconds at which it began, as far as was seen; None after one look
     cause_advice: Advice | None = None  # advice on its cause, if the cause is known; else None
+    momentary: bool = False  # seen in single samples, without a share of time: a warning at most
+
+    @property
+    def severity(self) -> Severity:
+        """How urgent: that of its check, unless single samples are all there is."""
+        severity = self.check.severity
+        return Severity.WARNING if self.momentary and severity is Severity.CRITICAL else severity
 
     @property
     def advice(self) -> Advice:
@@ -35,9 +42,11 @@ class Finding:
         return f"GPU at {self.pci_bus_id}" if self.pci_bus_id else "host"
 
 
-def of_gpu(code: str, gpu: GpuEvidence, measured: str, cause_advice: Advice | None = None) -> Finding:
+def of_gpu(
+    code: str, gpu: GpuEvidence, measured: str, cause_advice: Advice | None = None, *, momentary: bool = False
+) -> Finding:
     """A finding about one GPU."""
-    return Finding(BY_CODE[code], measured, gpu.gpu, gpu.uuid, cause_advice=cause_advice)
+    return Finding(BY_CODE[code], measured, gpu.gpu, gpu.uuid, cause_advice=cause_advice, momentary=momentary)
 
 
 def of_slot(code: str, pci_bus_id: str, measured: str) -> Finding:

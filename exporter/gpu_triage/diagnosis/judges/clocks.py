@@ -9,6 +9,7 @@ from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.faults import limited_clock
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.diagnosis.evidence.held import uncounted, uncounted_slowdown
 from gpu_triage.diagnosis.evidence.host import HostEvidence
 from gpu_triage.diagnosis.findings.finding import Finding, of_gpu
 from gpu_triage.gpu.clocks import GPU_CLOCK_HERTZ
@@ -36,9 +37,17 @@ def _heat(gpu: GpuEvidence) -> Iterator[Finding]:
         yield of_gpu("thermal.hw", gpu, f"hw_thermal {hardware:.0%} of the time{_heat_and_clock(gpu)}")
     if loaded and software > thresholds.SW_THERMAL_SHARE:
         yield of_gpu("thermal.sw", gpu, f"sw_thermal {software:.0%} of the time{_heat_and_clock(gpu)}")
+    yield from _uncounted("thermal.hw", gpu, uncounted(gpu, "hw_thermal"))
+    yield from _uncounted("thermal.sw", gpu, uncounted(gpu, "sw_thermal"))
     near = _near_slowdown(gpu)
     if near is not None:
         yield of_gpu("thermal.margin", gpu, near)
+
+
+def _uncounted(code: str, gpu: GpuEvidence, held: str | None) -> Iterator[Finding]:
+    """A slowdown that no counter shows."""
+    if held is not None:
+        yield of_gpu(code, gpu, f"{held}{_heat_and_clock(gpu)}", momentary=True)
 
 
 def _heat_and_clock(gpu: GpuEvidence) -> str:
@@ -68,12 +77,16 @@ def _power(gpu: GpuEvidence) -> Iterator[Finding]:
         yield of_gpu("power.brake", gpu, f"hw_power_brake {brake:.0%} of the time")
     if slowdown > thresholds.POWER_BRAKE_SHARE:
         yield of_gpu("power.hw_slowdown", gpu, f"hw_slowdown {slowdown:.0%} of the time, without heat or brake")
+    yield from _uncounted("power.brake", gpu, uncounted(gpu, "hw_power_brake"))
+    yield from _uncounted("power.hw_slowdown", gpu, uncounted_slowdown(gpu))
     if gpu.capped:
         limit, default = gpu.last(GPU_POWER_LIMIT_WATTS), gpu.last(GPU_POWER_DEFAULT_LIMIT_WATTS)
-        share = gpu.capped_share
-        code = "power.cap" if share > thresholds.POWER_CAP_SHARE else "power.limit"
+        share, held = gpu.capped_share, uncounted(gpu, "sw_power_cap")
+        code = "power.cap" if share > thresholds.POWER_CAP_SHARE or held else "power.limit"
         # A single look tells no share of time.
         at_it = f"; at it {share:.0%} of the time" if gpu.seconds > 0 else ""
+        if held:
+            at_it = f"; it holds the clocks{held.removeprefix('sw_power_cap')}"
         yield of_gpu(code, gpu, f"limit {limit:.0f} W, default {default:.0f} W{at_it}")
 
 

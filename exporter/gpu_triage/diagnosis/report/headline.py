@@ -6,10 +6,13 @@ from collections import defaultdict
 from types import MappingProxyType
 from typing import Final
 
+from gpu_triage.diagnosis.bottleneck.moment import USE_UNKNOWN
 from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.report.report import Report
 from gpu_triage.diagnosis.report.summaries import ranges
-from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
+
+_USE_UNKNOWN: Final = "of unknown use"
+"""No class: files show neither processes nor utilization."""
 
 STATES: Final = MappingProxyType(
     {
@@ -29,6 +32,7 @@ STATES: Final = MappingProxyType(
         "compute": "busy",
         "unattributed": "in use without a known bottleneck",
         "idle": "idle",
+        _USE_UNKNOWN: "of unknown use",
     }
 )
 """What a GPU of each class is, in words that follow its number: "2 sick, 1 throttled by heat"."""
@@ -48,8 +52,8 @@ def headline(report: Report) -> str:
         return f"{report.verdict.words}. No GPU's state in these files{_worst(report)}"
     indices: dict[str, list[str]] = defaultdict(list)
     for gpu in report.gpus:
-        indices[gpu.bottleneck.name].append(gpu.gpu)
-    states = ", ".join(_state(name, indices[name], count) for name in BOTTLENECK_CLASSES if name in indices)
+        indices[_USE_UNKNOWN if gpu.bottleneck.unseen == USE_UNKNOWN else gpu.bottleneck.name].append(gpu.gpu)
+    states = ", ".join(_state(name, indices[name], count) for name in STATES if name in indices)
     return f"{report.verdict.words}. {count or 'no'} GPU{'s' * (count != 1)}{states and ': '}{states}{_worst(report)}"
 
 
@@ -72,7 +76,7 @@ def listed(indices: list[str]) -> str:
 
 def _worst(report: Report) -> str:
     for severity, name in _NAMED.items():
-        codes = list(dict.fromkeys(f.check.code for f in report.findings if f.check.severity is severity))
+        codes = list(dict.fromkeys(f.check.code for f in report.findings if f.severity is severity))
         if codes:
             more = len(codes) - _MOST_CODES
             return f"; {name}: {', '.join(codes[:_MOST_CODES])}" + (f" and {more} more" if more > 0 else "")

@@ -26,4 +26,4 @@ def _records(report: Report) -> Iterator[tuple[str, ...]]:
         check = finding.check
         slot = finding.pci_bus_id or slots.get((finding.gpu or "", finding.uuid), "")
         subject = (finding.gpu or "", slot)
-        yield ("finding", *subject, check.severity.value, check.code, check.action.value, finding.measured)
+        yield ("finding", *subject, finding.severity.value, check.code, check.action.value, finding.measured)

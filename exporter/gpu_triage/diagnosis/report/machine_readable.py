@@ -80,7 +80,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "code": check.code,
         "topic": check.topic,
         "area": check.area.value,
-        "severity": check.severity.value,
+        "severity": finding.severity.value,
         "action": check.action.value,
         "alert": check.alert,
         "runbook": check.runbook or None,
@@ -121,10 +121,10 @@ def _add_findings(case: ET.Element, findings: list[Finding], fail_on: Severity) 
         check = finding.check
         more = f" More: gpu-triage explain {check.code}" if check.runbook else ""
         words = f"{check.code}: {finding.measured}. {finding.advice.meaning} {finding.advice.decision}{more}"
-        if check.severity.rank >= fail_on.rank:
+        if finding.severity.rank >= fail_on.rank:
             failure = ET.SubElement(case, "failure", type=check.code, message=printable(finding.measured))
             failure.text = printable(words)
         else:
-            lesser.append(f"{check.severity.value} {words}")
+            lesser.append(f"{finding.severity.value} {words}")
     if lesser:
         ET.SubElement(case, "system-out").text = "\n".join(map(printable, lesser))

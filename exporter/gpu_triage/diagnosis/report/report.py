@@ -82,7 +82,7 @@ class Report:
 
     def exit_code(self, fail_on: Severity) -> int:
         """Of a look that found this, as the table of verdicts has it."""
-        severities = [finding.check.severity for finding in self.findings]
+        severities = [finding.severity for finding in self.findings]
         return exit_code(severities, fail_on, blocked=self.blocked is not None)
 
 
@@ -120,7 +120,7 @@ def report_of(
             _gpu(gpu, bottlenecks[gpu], memories[gpu], found, continuous=subject.continuous) for gpu in host.gpus
         ),
         verdict=verdict_on(
-            (finding.check.severity for finding in found),
+            (finding.severity for finding in found),
             was_read=blocked is None and (not host.gpus or host.was_read),
         ),
         not_read=tuple(not_read(host)),
@@ -130,14 +130,14 @@ def report_of(
 
 def _area(area: Area, summary: str | None, found: list[Finding]) -> AreaVerdict:
     own = tuple(finding for finding in found if finding.check.area is area)
-    severities = (finding.check.severity for finding in own)
+    severities = (finding.severity for finding in own)
     return AreaVerdict(area, max(severities, key=lambda severity: severity.rank, default=None), summary, own)
 
 
 def _gpu(
     gpu: GpuEvidence, bottleneck: Bottleneck, memory: GpuMemory, found: list[Finding], *, continuous: bool
 ) -> GpuVerdict:
-    own = [finding.check for finding in found if finding.gpu == gpu.gpu and finding.uuid == gpu.uuid]
+    own = [finding for finding in found if finding.gpu == gpu.gpu and finding.uuid == gpu.uuid]
     return GpuVerdict(
         gpu=gpu.gpu,
         uuid=gpu.uuid,
@@ -147,8 +147,8 @@ def _gpu(
         since=memory.since(gpu.at) if continuous else None,
         seconds=dict(memory.seconds),
         strip=memory.strip(gpu.at.monotonic),
-        verdict=verdict_on((check.severity for check in own), was_read=gpu.was_read),
-        codes=tuple(dict.fromkeys(check.code for check in own)),
+        verdict=verdict_on((each.severity for each in own), was_read=gpu.was_read),
+        codes=tuple(dict.fromkeys(each.check.code for each in own)),
         holders=holders_of(gpu),
         readings=readings_of(gpu),
     )

@@ -125,7 +125,7 @@ def _area(area: AreaVerdict, not_read: str, owners: Mapping[tuple[str, str], str
 
 def _finding(finding: Finding, owners: str) -> Iterator[Line]:
     check = finding.check
-    severity = click.style(check.severity.value, fg=SEVERITY_COLOURS[check.severity])
+    severity = click.style(finding.severity.value, fg=SEVERITY_COLOURS[finding.severity])
     because = f" (follows from {finding.explained_by})" if finding.explained_by else ""
     start = f"    {severity} {click.style(check.code, bold=True)}  "
     yield Line(start, f"{finding.subject}: {finding.measured}{because}", indent=8)

@@ -187,7 +187,7 @@ def _summary(report: Report) -> str:
 
 
 def _counted(report: Report) -> str:
-    counts = {s: sum(1 for f in report.findings if f.check.severity is s) for s in reversed(Severity)}
+    counts = {s: sum(1 for f in report.findings if f.severity is s) for s in reversed(Severity)}
     return ", ".join(f"{count} {severity.value}" for severity, count in counts.items() if count) or "no findings"
 
 

@@ -41,12 +41,12 @@ def first_steps(report: Report) -> str:
     Of the worst findings those that follow from no other, two decisions at most: more are no first step.
     """
     causes = [(number, f) for number, f in enumerate(report.findings) if not f.explained_by]
-    worst = max((f.check.severity for _, f in causes), key=lambda severity: severity.rank, default=Severity.INFO)
+    worst = max((f.severity for _, f in causes), key=lambda severity: severity.rank, default=Severity.INFO)
     if worst is Severity.INFO:
         return ""
     steps: dict[str, list[str]] = {}
     for number, finding in causes:
-        if finding.check.severity is worst:
+        if finding.severity is worst:
             whom = f'<a href="#finding-{number}">{safe(finding.subject)}</a>'
             steps.setdefault(finding.advice.decision, []).append(whom)
     lines = (f"<li>{', '.join(whom)}: {safe(decision)}</li>" for decision, whom in [*steps.items()][:_MOST_STEPS])
@@ -83,10 +83,10 @@ def recordings_of(host: HostEvidence) -> Mapping[GpuLabels, str]:
 
 def _item(number: int, finding: Finding, now: float, recordings: Mapping[GpuLabels, str]) -> str:
     check = finding.check
-    tone = OF_SEVERITY[check.severity]
+    tone = OF_SEVERITY[finding.severity]
     follows = f" · follows from <code>{safe(finding.explained_by)}</code>" if finding.explained_by else ""
     recorded = ""
-    if check.severity is Severity.CRITICAL:
+    if finding.severity is Severity.CRITICAL:
         subject = THE_HOST if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
         recorded = recordings.get(subject, "")
     recording = f' · recorded as <code class="recording">{safe(recorded)}</code>' if recorded else ""
@@ -95,8 +95,8 @@ def _item(number: int, finding: Finding, now: float, recordings: Mapping[GpuLabe
     return (
         f'<li id="finding-{number}" class="{tone}" data-code="{safe(check.code)}" '
         f'data-subject="{safe(finding.subject)}" '
-        f'data-severity="{safe(check.severity.value)}">\n'
-        f"<p>{chip(check.severity.value, tone)} <strong>{safe(finding.subject)}</strong> "
+        f'data-severity="{safe(finding.severity.value)}">\n'
+        f"<p>{chip(finding.severity.value, tone)} <strong>{safe(finding.subject)}</strong> "
         f"{lasting(finding.since, now)}</p>\n"
         f'<p class="measured">{safe(finding.measured)}</p>\n'
         f"<p>{safe(finding.advice.meaning)} <strong>{safe(finding.advice.decision)}</strong></p>\n"
