@@ -16,7 +16,8 @@ from gpu_triage.diagnosis.evidence.host import length_of_time
 from gpu_triage.diagnosis.findings.table import BY_CODE, Severity
 from gpu_triage.diagnosis.findings.verdicts import COLOURS, Verdict
 from gpu_triage.diagnosis.judges.repeat_offenders import kind_in_words
-from gpu_triage.diagnosis.report.headline import counted, listed
+from gpu_triage.diagnosis.report.headline import counted
+from gpu_triage.diagnosis.report.summaries import ranges
 from gpu_triage.diagnosis.report.text import SEVERITY_COLOURS, Line, printable, wrapped
 from gpu_triage.fleet.view import Fleet, FleetFinding, FleetHost, Offender, shared
 from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
@@ -120,7 +121,7 @@ def _state(host: FleetHost) -> str:
 
 def _finding(finding: FleetFinding, gpus: tuple[str, ...], now: float) -> Iterator[Line]:
     severity = click.style(printable(finding.severity), fg=_COLOURS.get(finding.severity))
-    subject = f"GPU {listed(list(gpus))}" if gpus else "host"
+    subject = f"GPU {ranges(gpus)}" if gpus else "host"
     lasting = length_of_time(max(0.0, now - finding.since))
     start = f"    {severity} {click.style(printable(finding.code), bold=True)}  "
     yield Line(start, f"{subject}, for {lasting}", indent=8)

@@ -93,3 +93,25 @@ def far_end_named(inquiry: Inquiry, link: int) -> bool:
     del inquiry.failures[before:]
     # An address of all zeros is a struct that nobody filled, one of all ones a bus that does not answer.
     return info is not None and info.bus < _BUSES and any((info.domain, info.bus, info.device))
+
+
+VGPU_MODE: Final[int] = pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
+"""What nvmlDeviceGetVirtualizationMode answers in a virtual machine that has a part of a GPU."""
+
+
+def licensed_features(inquiry: Inquiry) -> dict[str, bool]:
+    """Whether each vGPU product that is enabled is licensed, by its name (nvmlDeviceGetGridLicensableFeatures).
+
+    Empty where the driver has no licensing. Every product counts where none is called enabled.
+    """
+    answer = inquiry.ask("nvmlDeviceGetGridLicensableFeatures")
+    if answer is None or not answer.isGridLicenseSupported:
+        return {}
+    count = inquiry.within(answer.licensableFeaturesCount, 0, pynvml.NVML_GRID_LICENSE_FEATURE_MAX_COUNT)
+    features = answer.gridLicensableFeatures[: count or 0]
+    enabled = [feature for feature in features if feature.featureEnabled] or features
+    return {_text(feature.productName): bool(feature.featureState) for feature in enabled}
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace").strip()

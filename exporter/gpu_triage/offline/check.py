@@ -34,10 +34,12 @@ from gpu_triage.offline.lspci import ports_of
 from gpu_triage.offline.progress import Progress
 from gpu_triage.offline.redact import redacted
 from gpu_triage.offline.replayed import check_recording
+from gpu_triage.offline.roster import Roster
 from gpu_triage.offline.scan import BUG_REPORT, Content, Scanner
-from gpu_triage.offline.snapshot import Snapshot, labels_of, snapshots
+from gpu_triage.offline.snapshot import Snapshot, snapshots
 from gpu_triage.offline.sources import STANDARD_INPUT, Source, documents, is_recording, sources
 from gpu_triage.offline.times import date_time, written
+from gpu_triage.offline.unread import unread_of
 from gpu_triage.processes.on_gpu import GPU_PROCESSES
 
 _NOT_FOUND: Final = (
@@ -85,9 +87,9 @@ def _check(request: FilesRequest, config: Config) -> Report:
     if not named:
         raise ConfigError("--from: there is no file in this folder that can be read; name the files")
     contents = _read(named, request)
-    read = snapshots(contents, with_names=not request.redact)
+    read, roster = snapshots(contents, with_names=not request.redact)
     modified_at = max((source.modified_at for source in named if source.modified_at is not None), default=time.time())
-    files = _files_of_host(contents, read, modified_at)
+    files = _files_of_host(contents, read, roster, modified_at)
     now = _now(files, contents, modified_at)
     evidence = evidence_of(files, config, now)
     found = tuple(logged_findings(files, with_names=not request.redact))
@@ -117,20 +119,21 @@ def _read(named: Sequence[Source], request: FilesRequest) -> list[Content]:
     return contents
 
 
-def _files_of_host(contents: Sequence[Content], read: tuple[Snapshot, ...], modified_at: float) -> FilesOfHost:
+def _files_of_host(
+    contents: Sequence[Content], read: tuple[Snapshot, ...], roster: Roster, modified_at: float
+) -> FilesOfHost:
     devices = {bus_id: device for content in contents for bus_id, device in content.devices.items()}
     lost = {each.bus_id: each.error for content in contents for each in content.lost if each.bus_id}
     unplaced = {each.number: each.error for content in contents for each in content.lost if not each.bus_id}
     shows_gpus = bool(read and read[-1].gpus)
     return FilesOfHost(
         snapshots=read,
-        labels=labels_of(read, lost, devices),
+        labels=roster.labels(lost, devices, {key for each in read for key in each.gpus}),
         lost=lost,
         unplaced=unplaced,
         corrupted=frozenset(bus_id for content in contents for bus_id in content.corrupted),
         devices=devices,
         ports=ports_of(devices),
-        links={uuid: each for content in contents for uuid, each in content.links.items() if each},
         log=_log(contents, read, modified_at),
         driver_error=None if shows_gpus else next((each.driver_error for each in contents if each.driver_error), None),
         driver_version=next((each.driver_version for each in contents if each.driver_version), ""),
@@ -174,7 +177,7 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
         areas=areas,
         blocked=blocked,
         verdict=verdict_on(severities, was_read=blocked is None and host.was_read),
-        not_read=tuple(_not_said(host, files)) if not nothing else (),
+        not_read=() if nothing else (*_not_said(host, files), *unread_of(contents, _last(files), files.labels)),
         files=tuple(_file(each) for each in _named(contents)),
     )
 
@@ -255,23 +258,14 @@ def _not_said(host: HostEvidence, files: FilesOfHost) -> Iterator[str]:
     if host.answering and not host.series(GPU_PCIE_LINK_SLOT_MAX_WIDTH):
         yield "what the slot above each GPU can do: attach lspci -vvv, taken as root"
     if len(host.answering) > 1:
-        if not files.links:
+        if not any(gpu.links for each in files.snapshots for gpu in each.gpus.values()):
             yield "whether NVLinks are up: attach nvidia-smi nvlink --status"
-        yield "P2P and topology between GPUs: run gpu-triage check on the host"
+        yield "P2P between GPUs: run gpu-triage check on the host"
     yield "CPU, memory, disk and network of the host while the job ran: run gpu-triage check on the host"
-    if files.snapshots:
-        yield from _not_told(files.snapshots[-1], files)
 
 
-def _not_told(last: Snapshot, files: FilesOfHost) -> Iterator[str]:
-    """What nvidia-smi itself could not tell."""
-    if last.attached > len(last.gpus):
-        yield f"anything of other GPUs: nvidia-smi counts {last.attached}, and the file shows {len(last.gpus)}"
-    for gpu in last.gpus:
-        if gpu.failed:
-            labels = files.labels.get(gpu.bus_id)
-            what = ", ".join(path.rpartition("/")[2].replace("_", " ") for path in gpu.failed[:4])
-            yield f"of GPU {labels.gpu if labels else '?'}, what its driver could not tell either: {what}"
+def _last(files: FilesOfHost) -> Snapshot | None:
+    return files.snapshots[-1] if files.snapshots else None
 
 
 def _named(contents: Sequence[Content]) -> Sequence[Content]:
@@ -287,7 +281,7 @@ def _file(content: Content) -> FileRead:
     kinds = content.kinds
     if content.is_bug_report:
         kinds = (BUG_REPORT.kind, *kinds)
-    found = [at for report in (*content.reports, *content.tables) if (at := date_time(report.timestamp)) is not None]
+    found = [at for report in content.reports if (at := date_time(report.timestamp)) is not None]
     at = content.written_at if content.written_at is not None else max(found, default=None)
     note = content.damage or ("" if content.lines else "empty")
     return FileRead(content.name, kinds, "" if at is None else written(at), note)

@@ -10,13 +10,13 @@ from gpu_triage.config import Config
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.history import MetricHistory
 from gpu_triage.diagnosis.evidence.host import HostEvidence
-from gpu_triage.gpu import identity, nvlink, pcie_limits
+from gpu_triage.gpu import identity, nvlink, pcie_limits, topology
 from gpu_triage.gpu.activity import ActivityReading
 from gpu_triage.gpu.media import MediaReading
 from gpu_triage.gpu.pcie_limits import LinkExpectation
 from gpu_triage.gpu.presence import GpuPresence, PresenceReading
 from gpu_triage.gpu.presence import render as render_presence
-from gpu_triage.gpu.topology import TopologyReading
+from gpu_triage.gpu.topology import LEVELS, PeerReading, TopologyReading
 from gpu_triage.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.machine import Moment
 from gpu_triage.nvml.session import DriverVersions
@@ -26,7 +26,7 @@ from gpu_triage.offline.logs import Events, LogReading, when
 from gpu_triage.offline.lspci import LENT, PciDevice, port_above
 from gpu_triage.offline.nvlink import Links, reading_of
 from gpu_triage.offline.smi_gpu import SmiGpu
-from gpu_triage.offline.snapshot import Snapshot, key_of
+from gpu_triage.offline.snapshot import Snapshot
 from gpu_triage.processes import on_gpu
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.subjects.contract import GpuLabels
@@ -53,7 +53,6 @@ class FilesOfHost:
         corrupted: bus ids of GPUs whose InfoROM is damaged, as nvidia-smi says.
         devices: what lspci lists.
         ports: those of them that are ports, as `ports_of` gives them.
-        links: whether NVLinks are up, by UUID of the GPU.
         log: the kernel logs as one; None without one.
         driver_error: why NVML could not be used at the last look; None where it could, or where nobody looked.
         driver_version: of the kernel module.
@@ -67,7 +66,6 @@ class FilesOfHost:
     corrupted: frozenset[str]
     devices: Mapping[str, PciDevice]
     ports: Mapping[str, PciDevice]
-    links: Mapping[str, Links]
     log: LogReading | None
     driver_error: str | None
     driver_version: str
@@ -86,8 +84,9 @@ def evidence_of(files: FilesOfHost, config: Config, now: float) -> HostEvidence:
     store, history = OutcomeStore([_COLLECTOR]), MetricHistory(max(1.0, times[-1] - times[0]))
     for at, snapshot in zip(times, files.snapshots or (None,), strict=True):
         history_at = Moment(at, at)
-        groups = dict(_groups(files, snapshot, config, is_last=snapshot is None or snapshot is files.snapshots[-1]))
-        for subject in {outcome.subject for outcome in store.of(_COLLECTOR)} - set(groups):
+        groups = dict(_groups(files, snapshot, config))
+        kept = set(groups) | set(() if snapshot is None else snapshot.carried)
+        for subject in {outcome.subject for outcome in store.of(_COLLECTOR)} - kept:
             store.withdraw(_COLLECTOR, subject)
         for subject, made in groups.items():
             outcome = Outcome(
@@ -105,11 +104,9 @@ def evidence_of(files: FilesOfHost, config: Config, now: float) -> HostEvidence:
     return replace(found, at=Moment(times[-1], now), told_times=told)
 
 
-def _groups(
-    files: FilesOfHost, snapshot: Snapshot | None, config: Config, *, is_last: bool
-) -> Iterator[tuple[str, tuple[Sample, ...]]]:
-    """Samples by subject at one moment: each GPU's, and the host's."""
-    shown = {} if snapshot is None else {key_of(gpu, place): gpu for place, gpu in enumerate(snapshot.gpus)}
+def _groups(files: FilesOfHost, snapshot: Snapshot | None, config: Config) -> Iterator[tuple[str, tuple[Sample, ...]]]:
+    """Samples by subject at one moment: the host's, and those of each GPU that was seen then."""
+    shown = {} if snapshot is None else snapshot.gpus
     presences = []
     for key, labels in files.labels.items():
         gpu, device = shown.get(key), files.devices.get(key)
@@ -117,22 +114,41 @@ def _groups(
         if device is not None and device.is_dead:
             error = "lost"
         if gpu is None and error is None:
+            if snapshot is None or snapshot.attached != len(shown):
+                continue  # what is cut off from an output is not gone from the host
             error = "missing"
         name = device.model if gpu is None and device is not None else gpu.identity.name if gpu is not None else ""
         presences.append(GpuPresence(labels, name, error is None, error))
-        if gpu is not None:
+        if gpu is not None and snapshot is not None and key not in snapshot.carried:
             # Utilisation is of one moment: two of them would pass for a share of the time between.
+            is_last = gpu is files.snapshots[-1].gpus.get(key)
             readings = gpu.readings if is_last else [each for each in gpu.readings if not isinstance(each, _OF_MOMENT)]
             made = _of_gpu(gpu, labels, readings if error is None else (), _expectation(gpu, files, config))
-            node = None if device is None or error is not None else device.numa_node
-            nvlinks = nvlink.render(reading_of(gpu.uuid, files.links, _alike(gpu, shown.values())), labels)
-            yield key, (*made, *samples(TopologyReading(node, ()), labels), *(nvlinks if error is None else ()))
+            place = _place(gpu, labels, device, files.labels) if error is None else ()
+            nvlinks = nvlink.render(reading_of(gpu.links, _links_alike(gpu, shown.values())), labels)
+            yield key, (*made, *place, *(nvlinks if error is None else ()))
     yield "host", tuple(render_presence(_presence(files, snapshot, tuple(presences), config)))
 
 
-def _alike(gpu: SmiGpu, shown: Iterable[SmiGpu]) -> frozenset[str]:
-    """UUIDs of the other GPUs of its model."""
-    return frozenset(each.uuid for each in shown if each.identity.name == gpu.identity.name) - {gpu.uuid}
+def _links_alike(gpu: SmiGpu, shown: Iterable[SmiGpu]) -> Iterator[Links]:
+    """The links of the other GPUs of its model."""
+    return (each.links for each in shown if each is not gpu and each.identity.name == gpu.identity.name)
+
+
+def _place(gpu: SmiGpu, own: GpuLabels, device: PciDevice | None, labels: Mapping[str, GpuLabels]) -> Iterator[Sample]:
+    """Where a GPU is on the host, by lspci and ``nvidia-smi topo``."""
+    by_index = {each.gpu: each for each in labels.values()}
+    peers = tuple(
+        PeerReading(index, by_index[index].uuid, {"nvlink": "ok"} if level.startswith("NV") else {}, _level(level))
+        for index, level in gpu.peers.items()
+        if index in by_index and own.gpu.isdecimal()
+    )
+    node = gpu.numa_node if device is None or device.numa_node is None else device.numa_node
+    yield from topology.render(TopologyReading(node, peers), own)
+
+
+def _level(word: str) -> str | None:
+    return word.lower() if word.lower() in LEVELS.values() else None
 
 
 def _presence(
@@ -140,15 +156,15 @@ def _presence(
 ) -> PresenceReading:
     on_bus = [device for device in files.devices.values() if device.is_gpu and device.driver not in LENT]
     version = files.driver_version if snapshot is None else snapshot.driver or files.driver_version
-    counted = 0 if files.nobody_there else None
+    none = 0 if files.nobody_there else None
+    counted = none if snapshot is None else snapshot.attached
+    was_counted = counted is not None
     return PresenceReading(
         gpus=gpus,
-        nvml_count=counted if snapshot is None else snapshot.attached,
+        nvml_count=counted,
         # Without nvidia-smi's count there is nothing to hold it against.
-        pci_count=len(on_bus)
-        if files.devices and (snapshot is not None or files.driver_error or counted == 0)
-        else None,
-        expected_count=config.expect_gpu_count if snapshot is not None or counted == 0 else None,
+        pci_count=len(on_bus) if files.devices and (was_counted or files.driver_error) else None,
+        expected_count=config.expect_gpu_count if was_counted else None,
         most_since_boot=None,
         driver_up=None if snapshot is None and files.driver_error is None else files.driver_error is None,
         driver_error=files.driver_error,

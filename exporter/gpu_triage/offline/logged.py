@@ -53,7 +53,7 @@ def _answering(files: FilesOfHost) -> frozenset[str]:
     """Bus ids of the GPUs that nvidia-smi last showed well."""
     if not files.snapshots or files.driver_error is not None:
         return frozenset()
-    return frozenset(gpu.bus_id for gpu in files.snapshots[-1].gpus if gpu.error is None) - set(files.lost)
+    return frozenset(gpu.bus_id for gpu in files.snapshots[-1].gpus.values() if gpu.error is None) - set(files.lost)
 
 
 def _off_the_bus(log: LogReading) -> Iterator[Finding]:

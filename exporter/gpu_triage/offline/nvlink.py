@@ -1,71 +1,146 @@
-"""What ``nvidia-smi nvlink --status`` says of links."""
+"""What ``nvidia-smi -L`` and ``nvidia-smi nvlink`` print: the GPUs, and the state and the errors of their links."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
-from gpu_triage.gpu.nvlink import LinkReading, NvlinkReading
+from gpu_triage.gpu.nvlink import CRC, RECOVERY, REPLAY, LinkReading, NvlinkReading
 from gpu_triage.offline.about import About
+from gpu_triage.offline.smi_report import RawGpu, SmiReport
 
-_MOST_GPUS: Final = 256
+LIST: Final = About("nvidia-smi -L", "", "which GPUs the driver shows")
+
 _MOST_LINKS: Final = 64
-_GPU: Final = re.compile(r"GPU \d{1,3}: .{1,100} \(UUID: (GPU-[0-9a-f-]{36})\)")
-_LINK: Final = re.compile(r"\s*Link (\d{1,2}): (<inactive>|[\d.]{1,10} GB/s)\s*$")
+_GPU: Final = re.compile(r"\s*GPU (\d{1,3}): (.{1,100}?)(?: \(UUID: (GPU-[\w-]{1,80})\)?(?: \D.{1,100})?)?\s*$")
+_LINK: Final = re.compile(r"Link (\d{1,2}): (.{1,80})$")
+_STATE: Final = re.compile(r"(<inactive>|inactive)|[\d.]{1,10} GB/s")
+_ERRORS: Final = re.compile(r"(Replay|Recovery|CRC)(?: (?:Flit|Data))? Errors: (\d{1,18})$")
+_KINDS: Final = {"Replay": REPLAY, "Recovery": RECOVERY, "CRC": CRC}
+_NOTES: Final = ("nvlink", "mig ", "device does not")
+"""How lines begin, in lower case, that say something of a GPU without naming a link."""
 
-Links = Mapping[int, bool]
-"""Whether each link is up, by its number."""
+_PREFIX: Final = "nvlink/"
+UP: Final = "up"
 
 
 class NvlinkParser:
-    """Parses the output, line by line.
+    """Parses one or more of these outputs in a row, line by line."""
 
-    Attributes:
-        links: by UUID of the GPU.
-    """
-
-    ABOUT: Final = About("nvidia-smi nvlink", "`--status`", "whether each NVLink is up")
+    ABOUT: Final = About(
+        "nvidia-smi nvlink", "`--status` and `-e`", "whether each NVLink is up; its replays, recoveries and CRC errors"
+    )
 
     def __init__(self) -> None:
-        self.links: dict[str, dict[int, bool]] = {}
-        self._gpu: dict[int, bool] | None = None
+        self.report = SmiReport(LIST.kind)
+        self._gpus: dict[str, RawGpu] = {}
+        self._gpu: RawGpu | None = None
+        self._told: frozenset[str] = frozenset()
+        self._named: tuple[str, str] | None = None
 
-    def start(self, line: str) -> bool:
-        """Take in a line that may name a GPU; returns whether it does."""
-        found = _GPU.match(line)
-        if found is None or len(self.links) >= _MOST_GPUS:
-            return False
-        # The first word on a GPU stands: further commands list the same links with other things.
-        self._gpu = self.links.setdefault(found[1], {})
-        return True
+    @classmethod
+    def starting(cls, line: str) -> NvlinkParser | None:
+        """A parser that has taken in this line, if it names a GPU as these outputs do."""
+        parser = cls()
+        return parser if "UUID: GPU-" in line and parser._name(line) else None
 
     def feed(self, line: str) -> bool:
-        """Take in a line; False for one that is not of the GPU named last."""
-        if self._gpu is None or line[0] not in "\t ":
-            self._gpu = None
+        """Take in a line; False for one that is not of these outputs."""
+        text = line.strip()
+        if not text or self._name(line):
+            return True
+        link = _LINK.match(text)
+        if link is not None:
+            self._note(int(link[1]), link[2])
+            return True
+        return text.lower().removeprefix("nvml: ").startswith((*_NOTES, "unable to retrieve nvlink"))
+
+    def _name(self, line: str) -> bool:
+        found = _GPU.match(line)
+        if found is None:
             return False
-        link = _LINK.match(line) if "Link " in line else None
-        if link is not None and int(link[1]) < _MOST_LINKS:
-            self._gpu.setdefault(int(link[1]), link[2] != "<inactive>")
+        index, name, uuid = found.groups()
+        self._gpu = self._gpus.get(index)
+        if self._gpu is None and uuid is not None:
+            self._gpu = self._gpus[index] = self.report.add_gpu(index=index)
+            self._gpu.note("product name", name)
+            self._gpu.note("gpu uuid", uuid)
+        # Without a UUID, only the links that follow show that it is a GPU and no sentence.
+        self._named = None if self._gpu is not None else (index, name)
+        self._told = frozenset(self._gpu.facts if self._gpu is not None else ())
         return True
 
+    def _note(self, link: int, said: str) -> None:
+        state, errors = _STATE.fullmatch(said), _ERRORS.match(said)
+        if link >= _MOST_LINKS or (state is None and errors is None):
+            return
+        self.report.kind = self.ABOUT.kind
+        if self._gpu is None and self._named is not None:
+            self._gpu = self._gpus[self._named[0]] = self.report.add_gpu(index=self._named[0])
+            self._gpu.note("product name", self._named[1])
+        gpu, path = self._gpu, f"{_PREFIX}{link}/{UP if errors is None else _KINDS[errors[1]]}"
+        # The first word on a link stands: further commands list the same links with other things.
+        if gpu is None or path in self._told:
+            return
+        if state is not None:
+            gpu.note(path, "No" if state[1] else "Yes")
+        elif errors is not None:
+            # Older drivers count CRC errors of flits and of data apart.
+            gpu.facts[path] = str(int(gpu.facts.get(path, "0")) + int(errors[2]))
 
-def reading_of(uuid: str, links: Mapping[str, Links], alike: frozenset[str]) -> NvlinkReading:
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """What an output says of one link; None, and a kind that is missing, for what it does not say."""
+
+    is_up: bool | None
+    errors: Mapping[str, float]
+
+
+Links = Mapping[int, Link]
+"""By number."""
+
+
+def links_of(facts: Mapping[str, str]) -> Links:
+    """The links that a GPU's facts tell of."""
+    found: dict[int, dict[str, str]] = {}
+    for path, value in facts.items():
+        if path.startswith(_PREFIX):
+            number, _, what = path.removeprefix(_PREFIX).partition("/")
+            found.setdefault(int(number), {})[what] = value
+    return {
+        number: Link(
+            None if UP not in said else said[UP] == "Yes",
+            {kind: float(said[kind]) for kind in _KINDS.values() if kind in said},
+        )
+        for number, said in found.items()
+    }
+
+
+def reading_of(own: Links, others: Iterable[Links]) -> NvlinkReading:
     """The links of a GPU that lead somewhere: those that are up, and those that are up on all others alike.
 
     A link that is down on all of them has nothing at its other end on this board; so may one of a card with a bridge.
 
     Args:
-        uuid: of the GPU.
-        links: of all GPUs, by UUID.
-        alike: UUIDs of the other GPUs of its model.
+        own: of the GPU.
+        others: of the other GPUs of its model.
     """
-    own = links.get(uuid, {})
-    others = [links[other] for other in alike if any(links.get(other, {}).values())]
-    led = {
-        number: is_up
-        for number, is_up in own.items()
-        if is_up or (any(own.values()) and others and all(other.get(number) for other in others))
-    }
-    return NvlinkReading({number: LinkReading(is_up, {}, None, None) for number, is_up in led.items()}, {}, None, None)
+    peers = [links for links in others if any(link.is_up for link in links.values())]
+    linked = any(link.is_up for link in own.values())
+
+    def leads(number: int, link: Link) -> bool:
+        if link.is_up is not False:
+            return True
+        return linked and bool(peers) and all(number in links and bool(links[number].is_up) for links in peers)
+
+    led = {number: link for number, link in own.items() if leads(number, link)}
+    totals: dict[str, float] = {}
+    for link in led.values():
+        for kind, count in link.errors.items():
+            totals[kind] = totals.get(kind, 0.0) + count
+    return NvlinkReading(
+        {number: LinkReading(link.is_up, link.errors, None, None) for number, link in led.items()}, totals, None, None
+    )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpu_triage.offline import replayed, scan, sources
+from gpu_triage.offline import nvlink, replayed, scan, smi_csv, smi_monitors, sources
 from gpu_triage.offline.about import About
 from gpu_triage.offline.kernel import LogSection
 from gpu_triage.offline.lspci import LspciParser
-from gpu_triage.offline.nvlink import NvlinkParser
 from gpu_triage.offline.smi_table import SmiTableParser
 from gpu_triage.offline.smi_text import SmiTextParser
+from gpu_triage.offline.smi_topology import SmiTopologyParser
 from gpu_triage.offline.smi_xml import SmiXmlParser
 
 READERS: Final[tuple[About, ...]] = (
@@ -19,7 +19,13 @@ READERS: Final[tuple[About, ...]] = (
     SmiXmlParser.ABOUT,
     SmiTableParser.ABOUT,
     scan.FAILURES,
-    NvlinkParser.ABOUT,
+    smi_csv.QUERY,
+    smi_csv.APPS,
+    smi_monitors.DMON,
+    smi_monitors.PMON,
+    nvlink.LIST,
+    nvlink.NvlinkParser.ABOUT,
+    SmiTopologyParser.ABOUT,
     LogSection.ABOUT,
     LspciParser.ABOUT,
     sources.ARCHIVES,

@@ -16,9 +16,10 @@ from gpu_triage.offline.kernel import LogSection, Room
 from gpu_triage.offline.lines import Piece
 from gpu_triage.offline.log_lines import MARKERS
 from gpu_triage.offline.lspci import LspciParser, PciDevice
-from gpu_triage.offline.nvlink import NvlinkParser
+from gpu_triage.offline.pasted import cleaned
+from gpu_triage.offline.smi_outputs import SmiParser, begin, lacks_headings
+from gpu_triage.offline.smi_report import SmiReport
 from gpu_triage.offline.smi_table import SmiTableParser
-from gpu_triage.offline.smi_text import SmiReport, SmiTextParser
 from gpu_triage.offline.smi_xml import SmiXmlParser
 from gpu_triage.offline.times import date_time
 
@@ -39,6 +40,7 @@ _MOST_LOST: Final = 256
 _LONGEST: Final = 2000
 _LONGEST_JSON: Final = 1 << 16
 """Of a log's records, each one line with all that the journal or a shipper knows of it."""
+_LONGEST_ROW: Final = 160
 _BASE64_COLUMNS: Final = 76
 """Of base64's lines, which are most of a bug report."""
 
@@ -56,8 +58,6 @@ _LOST_GPU: Final = re.compile(
     rf"Unable to determine the device handle for GPU ?(?:(\d{{1,3}}): ?)?(?:{_BUS_ID}: )?(.{{1,80}})"
 )
 _BUS_IDS: Final = re.compile(_BUS_ID)
-_QUOTES: Final = re.compile(r"(?:> ?){1,8}")
-"""What a mail puts in front of the lines that it answers."""
 _NVML_ERRORS: Final = (
     ("Driver/library version mismatch", "version_mismatch"),
     ("Driver Not Loaded", "driver_not_loaded"),
@@ -95,6 +95,7 @@ class Content:
         driver_version: of the kernel module, from procfs.
         no_devices: whether nvidia-smi found none.
         corrupted: bus ids of GPUs whose InfoROM is damaged, as nvidia-smi says.
+        without_headings: a row of a query of nvidia-smi of which nobody knows what is what; "" without one.
     """
 
     name: str
@@ -103,24 +104,21 @@ class Content:
     is_bug_report: bool = False
     written_at: float | None = None
     reports: list[SmiReport] = field(default_factory=list)
-    tables: list[SmiReport] = field(default_factory=list)
     logs: list[LogSection] = field(default_factory=list)
     devices: dict[str, PciDevice] = field(default_factory=dict)
-    links: dict[str, dict[int, bool]] = field(default_factory=dict)
     lost: list[LostGpu] = field(default_factory=list)
     driver_error: str | None = None
     driver_version: str = ""
     no_devices: bool = False
     corrupted: set[str] = field(default_factory=set)
+    without_headings: str = ""
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """What it holds, for people; empty where nothing of it is known here."""
-        found = [report.kind for report in (*self.reports, *self.tables) if report.gpus or report.driver]
+        found = [report.kind for report in self.reports if report.gpus or report.driver]
         if self.driver_error is not None or self.no_devices or self.lost or self.corrupted:
             found.append(FAILURES.kind)
-        if any(self.links.values()):
-            found.append(NvlinkParser.ABOUT.kind)
         if self.devices:
             found.append(LspciParser.ABOUT.kind)
         if self.logs:
@@ -137,22 +135,16 @@ def _may_be_device(line: str) -> bool:
     return (line[2:3] == ":" and line[5:6] == ".") or (line[-1] != ":" and line[7:8] == ":" and line[10:11] == ".")
 
 
-_Parser = SmiTextParser | SmiXmlParser | SmiTableParser
-
-
 class Scanner:
     """Reads one file, line by line; what it keeps of logs takes of `room`, which several files share."""
 
     def __init__(self, name: str, room: Room | None = None) -> None:
         self.content = Content(name)
         self._room = room or Room()
-        self._parser: _Parser | None = None
+        self._parser: SmiParser | None = None
         self._lspci = LspciParser()
-        self._nvlink = NvlinkParser()
-        self._in_links = False
         self._in_listing = False
         self._log = LogSection(name, self._room)
-        self._indent = ""
         self._before = ""
         self._heads_section = False
         self._in_other_file = False
@@ -168,15 +160,14 @@ class Scanner:
             for line in piece.lines:
                 self._read_line(line)
         self._end_log("")
-        content.devices, content.links = self._lspci.devices, self._nvlink.links
+        content.devices = self._lspci.devices
         return content
 
     def _read_line(self, line: str) -> None:
         if len(line) > _LONGEST and not isinstance(self._parser, SmiXmlParser) and SmiXmlParser.START not in line:
             # No other output has longer ones.
             line = line[: _LONGEST_JSON if line[0] == "{" else _LONGEST]
-        if line[:1] == ">" and not isinstance(self._parser, SmiXmlParser):
-            line = _QUOTES.sub("", line, count=1)
+        line = cleaned(line)
         if line.startswith("WARNING: infoROM is corrupted") and len(self.content.corrupted) < _MOST_LOST:
             # It stands behind the output that it is about.
             self.content.corrupted.update(map(normalise_bus_id, _BUS_IDS.findall(line)))
@@ -191,10 +182,6 @@ class Scanner:
         if self._in_listing and first in "\t ":
             self._lspci.feed(line)
             return
-        if self._in_links:
-            self._in_links = self._nvlink.feed(line)
-            if self._in_links:
-                return
         if self._has_markers and any(marker in line for marker in MARKERS):
             if not self._in_other_file:
                 self._log.feed(line)
@@ -205,7 +192,10 @@ class Scanner:
 
     def _pass_by(self, line: str) -> None:
         """Take in a line that says nothing of the kernel's; most of most files are nobody's: as few looks as tell."""
-        if line[0] in _LOOKED_AT or "NV" in line or "nv" in line or _may_be_device(line):
+        parser = begin(line, self._before)
+        if parser is not None:
+            self._begin(parser)
+        elif line[0] in _LOOKED_AT or "NV" in line or "nv" in line or _may_be_device(line):
             self._look(line)
         elif self._in_listing:
             self._in_listing = False
@@ -216,11 +206,15 @@ class Scanner:
         assert self._parser is not None  # noqa: S101 - the caller looked
         if self._has_markers and line and line[0] not in " <|" and any(marker in line for marker in MARKERS):
             return False
-        if self._parser.feed(line.removeprefix(self._indent)):
+        if line and line[0] != " " and not isinstance(self._parser, SmiXmlParser):
+            other = begin(line, self._before)
+            if other is not None and type(other) is not type(self._parser):
+                self._begin(other)
+                return True
+        if self._parser.feed(line):
             return True
-        is_last = isinstance(self._parser, SmiXmlParser)
         self._parser = None
-        return is_last
+        return False
 
     def _look(self, line: str) -> None:
         """Find out whether something begins with a line."""
@@ -238,30 +232,18 @@ class Scanner:
             return
         if line[0] != " ":
             self._in_listing = False
-        if line[0] == "G" and self._nvlink.start(line):
-            self._in_links = True
-            return
-        if "NVSMI LOG" in line:
-            self._begin(SmiTextParser())
-            # Pasted as code, all of it stands further right.
-            self._indent = line[: len(line) - len(line.lstrip())]
-        elif SmiXmlParser.START in line:
-            self._begin(SmiXmlParser())
-            self._goes_on(line)
-        elif line.startswith(SmiTableParser.START):
-            at = self._before if date_time(self._before[:60]) is not None else ""
-            self._begin(SmiTableParser(at.strip()))
-            self._goes_on(line)
-        else:
-            self._note(line)
+        self._note(line)
 
-    def _begin(self, parser: _Parser) -> None:
-        reports = self.content.tables if isinstance(parser, SmiTableParser) else self.content.reports
-        if len(reports) >= _MOST_REPORTS:
+    def _begin(self, parser: SmiParser) -> None:
+        reports = self.content.reports
+        if reports and not reports[-1].gpus and not reports[-1].driver:
+            # What began like an output, and was none.
+            del reports[-1]
+        elif len(reports) >= _MOST_REPORTS:
             # Of a file that somebody appended to for months, the last ones.
             del reports[0]
         reports.append(parser.report)
-        self._parser, self._indent = parser, ""
+        self._parser, self._in_listing = parser, False
 
     def _note(self, line: str) -> None:
         content = self.content
@@ -295,6 +277,8 @@ class Scanner:
             content.driver_error = "library_not_found"
         elif line.startswith("No devices were found"):
             content.no_devices = True
+        elif not content.without_headings and lacks_headings(line):
+            content.without_headings = line[:_LONGEST_ROW]
         elif "Unable to determine the device handle for GPU" in line:
             lost = _LOST_GPU.search(line)
             if lost is not None and (lost[1] or lost[2]) and len(content.lost) < _MOST_LOST:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from gpu_triage.gpu.limits import LimitsReading
 from gpu_triage.gpu.power import PowerReading
 from gpu_triage.gpu.thermal import ThermalReading
 from gpu_triage.gpu.throttle import ThrottleReading
-from gpu_triage.offline import smi_values as values
 from gpu_triage.offline.smi_facts import Facts
+from gpu_triage.offline.smi_values import Unit
 
-_REASONS: Final = (
+REASONS_OF_CLOCKS: Final = (
     ("idle", "idle", "gpu_idle"),
     ("applications_clocks", "applications clocks setting", "applications_clocks_setting"),
     ("sw_power_cap", "sw power cap", "sw_power_cap"),
@@ -42,20 +43,24 @@ _COUNTER_SECTIONS: Final = (
 def read_throttle(facts: Facts) -> ThrottleReading:
     """Reasons for the present clocks, and for how long each has held them where the driver counts."""
     active: dict[str, bool] = {}
-    for reason, label, tag in _REASONS:
+    for reason, label, tag in REASONS_OF_CLOCKS:
         held = facts.flag(
-            f"clocks event reasons/{label}",
-            f"clocks throttle reasons/{label}",
+            *(
+                f"clocks {kind} reasons/{name}"
+                for kind in ("event", "throttle")
+                # Where a paste lost its indentation, nothing shows that a cause of hw slowdown stands below it.
+                for name in dict.fromkeys((label, label.rpartition("/")[2]))
+            ),
             f"clocks_event_reasons/clocks_event_reason_{tag}",
             f"clocks_throttle_reasons/clocks_throttle_reason_{tag}",
         )
         if held is not None:
             active[reason] = held
     seconds: dict[str, float] = {}
-    for name, value in facts.below(*_COUNTER_SECTIONS):
-        counted = values.number(value)
+    for name, path in facts.below(*_COUNTER_SECTIONS):
         counter = next((r for r, stems in _COUNTERS if any(stem in name for stem in stems)), None)
-        if counter is not None and counted is not None and counted >= 0:
+        counted = None if counter is None else facts.within(0.0, 1e10, Unit.SECONDS, path)
+        if counter is not None and counted is not None:
             seconds[counter] = counted
     return ThrottleReading(active or None, seconds)
 
@@ -63,43 +68,47 @@ def read_throttle(facts: Facts) -> ThrottleReading:
 def read_power(facts: Facts) -> PowerReading:
     """Power drawn and the limit on it."""
     drawn = (
-        "gpu power readings/instantaneous power draw",
-        "gpu_power_readings/instant_power_draw",
-        "gpu power readings/power draw",
-        "gpu_power_readings/power_draw",
-        "gpu power readings/average power draw",
-        "gpu_power_readings/average_power_draw",
-        "power readings/power draw",
-        "power_readings/power_draw",
+        *_of_power("instantaneous power draw", "instant_power_draw"),
+        *_of_power("power draw"),
+        *_of_power("average power draw"),
     )
     limits = (
-        "gpu power readings/current power limit",
-        "gpu_power_readings/current_power_limit",
-        "power readings/enforced power limit",
-        "power_readings/enforced_power_limit",
-        "power readings/power limit",
-        "power_readings/power_limit",
+        *_of_power("current power limit"),
+        *_of_power("enforced power limit"),
+        *_of_power("power limit"),
     )
-    return PowerReading(facts.within(0.01, 1e5, *drawn), facts.within(0.01, 1e5, *limits), energy_joules=None)
+    return PowerReading(
+        facts.within(0.01, 1e5, Unit.WATTS, *drawn),
+        facts.within(0.01, 1e5, Unit.WATTS, *limits),
+        energy_joules=None,
+    )
 
 
-def _of_power(what: str) -> tuple[str, ...]:
-    tag = what.replace(" ", "_")
-    return (
-        f"gpu power readings/{what}",
-        f"gpu_power_readings/{tag}",
-        f"power readings/{what}",
-        f"power_readings/{tag}",
-    )
+def _of_power(label: str, tag: str = "") -> Iterator[str]:
+    """Names of one reading of power: its section has had two names, and driver 610 put the limits into one below it."""
+    tag = tag or label.replace(" ", "_")
+    yield f"gpu power readings/{label}"
+    yield f"gpu power readings/gpu ceiling power limit/{label}"
+    yield f"gpu_power_readings/{tag}"
+    yield f"gpu_power_readings/gpu_ceiling_power_limit/{tag}"
+    yield f"power readings/{label}"
+    yield f"power_readings/{tag}"
 
 
 def read_thermal(facts: Facts) -> ThermalReading:
     """Temperatures, margin and fan."""
-    fan = facts.within(0, 2, "fan speed", "fan_speed")
+    fan = facts.within(0, 2, Unit.RATIO, "fan speed", "fan_speed")
     return ThermalReading(
-        gpu_celsius=facts.within(-100, 200, "temperature/gpu current temp", "temperature/gpu_temp"),
-        memory_celsius=facts.within(1, 200, "temperature/memory current temp", "temperature/memory_temp"),
-        margin_celsius=facts.within(-200, 200, "temperature/gpu t.limit temp", "temperature/gpu_temp_tlimit"),
+        gpu_celsius=facts.within(-100, 200, Unit.CELSIUS, "temperature/gpu current temp", "temperature/gpu_temp"),
+        memory_celsius=facts.within(1, 200, Unit.CELSIUS, "temperature/memory current temp", "temperature/memory_temp"),
+        margin_celsius=facts.within(
+            -200,
+            200,
+            Unit.CELSIUS,
+            "temperature/gpu t.limit temp",
+            "temperature/gpu current t.limit temp",  # from driver 610 on
+            "temperature/gpu_temp_tlimit",
+        ),
         fan_ratios={} if fan is None else {"0": fan},
     )
 
@@ -112,13 +121,13 @@ def read_limits(facts: Facts) -> LimitsReading:
         "memory_max": ("temperature/memory max operating temp", "temperature/gpu_temp_max_mem_threshold"),
         "gpu_max": ("temperature/gpu max operating temp", "temperature/gpu_temp_max_gpu_threshold"),
     }
-    celsius = {name: facts.within(20, 200, *paths) for name, paths in thresholds.items()}
+    celsius = {name: facts.within(20, 200, Unit.CELSIUS, *paths) for name, paths in thresholds.items()}
     return LimitsReading(
         clock_max_hertz=read_clocks(facts, "max clocks", "max_clocks", least=1.0),
         clock_default_hertz=read_clocks(facts, "default applications clocks", "default_applications_clocks", least=1.0),
-        power_default_watts=facts.within(0.01, 1e5, *_of_power("default power limit")),
-        power_min_watts=facts.within(0.01, 1e5, *_of_power("min power limit")),
-        power_max_watts=facts.within(0.01, 1e5, *_of_power("max power limit")),
+        power_default_watts=facts.within(0.01, 1e5, Unit.WATTS, *_of_power("default power limit")),
+        power_min_watts=facts.within(0.01, 1e5, Unit.WATTS, *_of_power("min power limit")),
+        power_max_watts=facts.within(0.01, 1e5, Unit.WATTS, *_of_power("max power limit")),
         threshold_celsius={name: limit for name, limit in celsius.items() if limit is not None},
     )
 
@@ -129,5 +138,5 @@ def read_clocks(facts: Facts, *sections: str, least: float = 0.0) -> dict[str, f
     if sections[0] != "clocks" and "max" not in sections[0]:
         del table["video"]
     paths = {label: [f"{s}/{name}" for s in sections for name in (label, tag)] for label, tag in table.items()}
-    found = {label: facts.within(least, 20e9, *each) for label, each in paths.items()}
-    return {label: hertz for label, hertz in found.items() if hertz is not None}
+    found = {label: facts.within(0.0, 20e9, Unit.HERTZ, *each) for label, each in paths.items()}
+    return {label: hertz for label, hertz in found.items() if hertz is not None and hertz >= least}

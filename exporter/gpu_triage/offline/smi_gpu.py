@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from functools import cache
 from types import MappingProxyType
 from typing import Final
 
@@ -14,39 +15,73 @@ from gpu_triage.gpu.clocks import ClocksReading
 from gpu_triage.gpu.fabric import FABRIC_JOINED, FABRIC_UNHEALTHY, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE, FabricReading
 from gpu_triage.gpu.identity import IdentityReading
 from gpu_triage.gpu.media import MediaReading
-from gpu_triage.gpu.modes import ModesReading
+from gpu_triage.gpu.modes import COMPUTE_MODES, ModesReading
 from gpu_triage.gpu.pcie import PcieReading
 from gpu_triage.gpu.pcie_limits import PcieLimitsReading
 from gpu_triage.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION, NO_RECOVERY, RecoveryReading
+from gpu_triage.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE, LICENSED, VgpuLicenseReading
 from gpu_triage.kernel.pci_bus import normalise_bus_id
-from gpu_triage.machine import Workload
 from gpu_triage.offline import smi_values as values
+from gpu_triage.offline.nvlink import Links, links_of
 from gpu_triage.offline.smi_clocks import read_clocks, read_limits, read_power, read_thermal, read_throttle
 from gpu_triage.offline.smi_facts import Facts
 from gpu_triage.offline.smi_memory import read_ecc, read_memory, read_memory_repair
-from gpu_triage.offline.smi_text import RawGpu, RawProcess
+from gpu_triage.offline.smi_processes import read_processes
+from gpu_triage.offline.smi_report import RawGpu
+from gpu_triage.offline.smi_topology import NUMA_NODE, PEER
+from gpu_triage.offline.smi_values import Unit
 from gpu_triage.pcie import MOST_GENERATION, WIDTHS
-from gpu_triage.processes.on_gpu import Locality, ProcessesReading, ProcessReading
-from gpu_triage.processes.pids import Owner, ProcessFacts
+from gpu_triage.processes.on_gpu import ProcessesReading
 
-_KINDS: Final[Mapping[str, str]] = MappingProxyType(
-    {"C": "compute", "G": "graphics", "C+G": "compute_graphics", "M": "mps", "M+C": "mps"}
-)
 _FAILED_ENOUGH: Final = 6  # facts that a GPU that answers never fails to give, all at once
 _RECOVERY: Final[Mapping[str, int]] = MappingProxyType(
     {
+        **{name.lower(): action for action, name in GPU_RECOVERY_ACTION.states.items()},
         "none": NO_RECOVERY,
         "reset": GPU_RECOVERY_ACTION.value_of("GPU reset"),
-        "gpu reset": GPU_RECOVERY_ACTION.value_of("GPU reset"),
         "reboot": GPU_RECOVERY_ACTION.value_of("node reboot"),
-        "node reboot": GPU_RECOVERY_ACTION.value_of("node reboot"),
         "drain p2p": GPU_RECOVERY_ACTION.value_of("drain peer-to-peer work"),
-        "drain and reset": DRAIN_AND_RESET,
     }
 )
-_FABRIC_STATES: Final = {"not started": 1, "in progress": 2, "completed": FABRIC_JOINED}
-assert set(_FABRIC_STATES.values()) == set(GPU_FABRIC_STATE.states)  # noqa: S101 - of constants, when it is loaded
+_FABRIC_STATES: Final = {"not started": 1, "in progress": 2, "completed": FABRIC_JOINED, "not supported": 0}
+assert set(_FABRIC_STATES.values()) - {0} == set(GPU_FABRIC_STATE.states)  # noqa: S101 - of constants, when it is loaded
 _FABRIC_HEALTH: Final = {name: state for state, name in GPU_FABRIC_HEALTH.states.items()}
+_FABRIC_STATUSES: Final[Mapping[str, bool]] = MappingProxyType(
+    {
+        "success": True,
+        "nvml_success": True,
+        **dict.fromkeys(
+            (
+                "gpu is lost",
+                "in use",
+                "insufficient resources",
+                "internal error",
+                "invalid argument",
+                "invalid state",
+                "not found",
+                "not ready",
+                "reset required",
+                "timeout",
+                "uninitialized",
+                "unknown error",
+            ),
+            False,
+        ),
+    }
+)
+"""How joining the fabric ended, in NVML's words for its results: whether it went well."""
+
+_COMPUTE_MODES: Final = {name.replace("_", " "): name for name in COMPUTE_MODES.values()}
+_LICENSES: Final = {
+    f"unlicensed{words}": GPU_VGPU_LICENSE_STATE.value_of(state)
+    for words, state in (
+        ("", "unlicensed"),
+        (" (unrestricted)", "unlicensed, not yet restricted"),
+        (" (restricted)", "unlicensed, restricted"),
+    )
+}
+_UUID: Final = re.compile(r"GPU-[\w-]{1,80}")
+_P_STATE: Final = re.compile(r"P(1[0-5]|\d)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,53 +92,77 @@ class SmiGpu:
         bus_id: as sysfs writes it; "" where unknown.
         error: why it does not answer, as gpu_error_info names it; None when it does.
         failed: what the driver could not tell of a GPU that answers, in nvidia-smi's words.
-        on_virtual_machine: whether it says so itself.
+        unread: facts in a form that cannot be read here, as ``label : value``.
+        links: its NVLinks by number.
+        numa_node: that it is attached to; None where it is not told.
+        peers: how it reaches other GPUs, by their index, as ``nvidia-smi topo`` prints it.
     """
 
     bus_id: str
     uuid: str
     error: str | None
     failed: tuple[str, ...]
-    on_virtual_machine: bool
+    unread: tuple[str, ...]
     identity: IdentityReading
     limits: PcieLimitsReading
     link: PcieReading
     readings: tuple[object, ...]
     processes: ProcessesReading
+    links: Links
+    numa_node: int | None
+    peers: Mapping[str, str]
 
 
 def read_gpu(raw: RawGpu, *, with_names: bool = True) -> SmiGpu:
     """The readings of one GPU; `with_names`: whether its processes keep their names."""
     facts = Facts(raw.facts)
-    bus_id = _bus_id(raw.bus_id or facts.get("pci/bus id", "pci/pci_bus_id") or "")
+    bus_id = bus_id_of(raw.bus_id) or facts.parsed(bus_id_of, "pci/bus id", "pci/pci_bus_id") or ""
     failed = tuple(path for path, value in raw.facts.items() if values.words(value) in values.FAILED)
     error = _error(raw, failed)
+    uuid = facts.parsed(uuid_of, "gpu uuid", "uuid") or ""
+    identity, limits, link = _identity(facts, bus_id), _pcie_limits(facts), _pcie(facts)
+    readings = tuple(_readings(facts))
+    processes, unread_processes = read_processes(raw, with_names=with_names)
+    unread = (f"{path.rpartition('/')[2]} : {value}" for path, value in facts.unread.items())
     return SmiGpu(
         bus_id=bus_id,
-        uuid=_uuid(facts.get("gpu uuid", "uuid")),
+        uuid=uuid,
         error=error,
         failed=failed if error is None else (),
-        on_virtual_machine=values.words(
-            facts.get("gpu virtualization mode/virtualization mode", "gpu_virtualization_mode/virtualization_mode")
-        )
-        in ("pass-through", "vgpu"),
-        identity=_identity(facts, bus_id),
-        limits=_pcie_limits(facts),
-        link=_pcie(facts),
-        readings=tuple(_readings(facts)),
-        processes=_processes(raw, with_names=with_names),
+        unread=(*unread, *unread_processes),
+        identity=identity,
+        limits=limits,
+        link=link,
+        readings=readings,
+        processes=processes,
+        links=links_of(raw.facts),
+        numa_node=facts.count(NUMA_NODE),
+        peers={path.removeprefix(PEER): level for path, level in raw.facts.items() if path.startswith(PEER)},
     )
 
 
-def _bus_id(text: str) -> str:
+@cache
+def known_names() -> tuple[frozenset[str], frozenset[str]]:
+    """The names that are asked for of any GPU, and the sections in which every name counts."""
+    facts = Facts({})
+    _identity(facts, "")
+    _pcie_limits(facts)
+    _pcie(facts)
+    tuple(_readings(facts))
+    return frozenset(facts.asked), frozenset(facts.sections)
+
+
+def bus_id_of(text: str) -> str | None:
+    """The PCI address as sysfs writes it; None for what is none."""
     try:
         return normalise_bus_id(text)
     except ValueError:
-        return ""
+        return None
 
 
-def _uuid(value: str | None) -> str:
-    return value if value is not None and value.startswith("GPU-") else ""
+def uuid_of(text: str) -> str | None:
+    """The UUID of a GPU; None for what is none."""
+    return text if _UUID.fullmatch(text) else None
 
 
 def _error(raw: RawGpu, failed: tuple[str, ...]) -> str | None:
@@ -128,13 +187,13 @@ def _identity(facts: Facts, bus_id: str) -> IdentityReading:
     )
 
 
-def _generation(facts: Facts, *paths: str) -> int | None:
-    found = facts.count(*paths)
+def _generation(value: str) -> int | None:
+    found = values.count(value)
     return found if found is not None and 1 <= found <= MOST_GENERATION else None
 
 
-def _width(facts: Facts, *paths: str) -> int | None:
-    found = facts.count(*paths)
+def _width(value: str) -> int | None:
+    found = values.count(value)
     return found if found in WIDTHS else None
 
 
@@ -144,8 +203,8 @@ _LINK: Final = ("pci/gpu link info/", "pci/pci_gpu_link_info/")
 def _pcie(facts: Facts) -> PcieReading:
     text, xml = _LINK
     return PcieReading(
-        generation=_generation(facts, text + "pcie generation/current", xml + "pcie_gen/current_link_gen"),
-        width=_width(facts, text + "link width/current", xml + "link_widths/current_link_width"),
+        generation=facts.parsed(_generation, text + "pcie generation/current", xml + "pcie_gen/current_link_gen"),
+        width=facts.parsed(_width, text + "link width/current", xml + "link_widths/current_link_width"),
         generation_transitions=None,
         width_transitions=None,
         transmit_bytes=None,
@@ -156,26 +215,32 @@ def _pcie(facts: Facts) -> PcieReading:
 
 def _pcie_limits(facts: Facts) -> PcieLimitsReading:
     text, xml = _LINK
+    generation = text + "pcie generation/", xml + "pcie_gen/"
     return PcieLimitsReading(
-        device_generation=_generation(facts, text + "pcie generation/device max", xml + "pcie_gen/max_device_link_gen"),
+        device_generation=facts.parsed(
+            _generation, generation[0] + "device max", generation[1] + "max_device_link_gen"
+        ),
         device_width=None,
-        slot_generation=_generation(facts, text + "pcie generation/host max", xml + "pcie_gen/max_host_link_gen"),
+        slot_generation=facts.parsed(_generation, generation[0] + "host max", generation[1] + "max_host_link_gen"),
         slot_width=None,
-        system_generation=_generation(facts, text + "pcie generation/max", xml + "pcie_gen/max_link_gen"),
-        system_width=_width(facts, text + "link width/max", xml + "link_widths/max_link_width"),
+        system_generation=facts.parsed(_generation, generation[0] + "max", generation[1] + "max_link_gen"),
+        system_width=facts.parsed(_width, text + "link width/max", xml + "link_widths/max_link_width"),
     )
 
 
 def _readings(facts: Facts) -> Iterator[object]:
+    def share(*paths: str) -> float | None:
+        return facts.within(0, 1, Unit.RATIO, *paths)
+
     yield ActivityReading(
-        sm_utilization_ratio=facts.within(0, 1, "utilization/gpu", "utilization/gpu_util"),
-        memory_utilization_ratio=facts.within(0, 1, "utilization/memory", "utilization/memory_util"),
+        sm_utilization_ratio=share("utilization/gpu", "utilization/gpu_util"),
+        memory_utilization_ratio=share("utilization/memory", "utilization/memory_util"),
         busy_seconds=None,
-        performance_state=_performance_state(facts),
+        performance_state=facts.parsed(_performance_state, "performance state", "performance_state"),
     )
     yield MediaReading(
-        facts.within(0, 1, "utilization/encoder", "utilization/encoder_util"),
-        facts.within(0, 1, "utilization/decoder", "utilization/decoder_util"),
+        share("utilization/encoder", "utilization/encoder_util"),
+        share("utilization/decoder", "utilization/decoder_util"),
         facts.count("encoder stats/active sessions", "encoder_stats/session_count"),
     )
     yield read_throttle(facts)
@@ -190,22 +255,26 @@ def _readings(facts: Facts) -> Iterator[object]:
     yield ModesReading(
         persistence=facts.flag("persistence mode", "persistence_mode"),
         mig=facts.flag("mig mode/current", "mig_mode/current_mig"),
-        compute=facts.text("compute mode", "compute_mode").lower().replace("exclusive process", "exclusive_process")
-        or None,
+        compute=facts.parsed(_compute_mode, "compute mode", "compute_mode"),
     )
     yield RecoveryReading(_recovery(facts))
     yield _fabric(facts)
+    yield _license(facts)
 
 
-def _performance_state(facts: Facts) -> int | None:
-    state = facts.text("performance state", "performance_state").removeprefix("P")
-    return int(state) if state.isdecimal() and int(state) <= 15 else None  # noqa: PLR2004 - the slowest there is
+def _performance_state(value: str) -> int | None:
+    found = _P_STATE.fullmatch(value)
+    return None if found is None else int(found[1])
+
+
+def _compute_mode(value: str) -> str | None:
+    return _COMPUTE_MODES.get(values.words(value).replace("_", " "))
 
 
 def _recovery(facts: Facts) -> int | None:
-    action = values.words(facts.get("gpu recovery action", "gpu_recovery_action"))
-    if action in _RECOVERY:
-        return _RECOVERY[action]
+    action = facts.choice(_RECOVERY, "gpu recovery action", "gpu_recovery_action")
+    if action is not None:
+        return action
     # Drivers 530 to 565 say the same in two flags.
     if facts.flag("gpu reset status/reset required", "gpu_reset_status/reset_required"):
         return _RECOVERY["reset"]
@@ -215,39 +284,31 @@ def _recovery(facts: Facts) -> int | None:
 
 
 def _fabric(facts: Facts) -> FabricReading:
-    state = _FABRIC_STATES.get(values.words(facts.get("fabric/state")))
-    health = _FABRIC_HEALTH.get(values.words(facts.get("fabric/health/summary")))
-    status = values.words(facts.get("fabric/status"))
-    if state == FABRIC_JOINED and status not in ("success", "", "n/a"):
+    state = facts.choice(_FABRIC_STATES, "fabric/state") or None
+    health = facts.choice(_FABRIC_HEALTH, "fabric/health/summary")
+    if facts.choice(_FABRIC_STATUSES, "fabric/status") is False and state == FABRIC_JOINED:
         health = FABRIC_UNHEALTHY
     return FabricReading(state, health if state is not None else None)
 
 
-def _processes(raw: RawGpu, *, with_names: bool) -> ProcessesReading:
-    if not raw.lists_processes:
-        return ProcessesReading({}, (), 0, locality_known=False)
-    counts = dict.fromkeys(("compute", "graphics"), 0)
-    shown = []
-    for process in raw.processes:
-        kind = _KINDS.get(process.kind.strip().upper())
-        if kind is None or not process.pid.isdecimal():
-            continue
-        counts[kind] = counts.get(kind, 0) + 1
-        shown.append(_process(process, kind, with_names=with_names))
-    shown.sort(key=lambda each: -(each.memory_bytes or 0.0))
-    return ProcessesReading(counts, tuple(shown[:32]), max(0, len(shown) - 32), locality_known=False)
-
-
-def _process(process: RawProcess, kind: str, *, with_names: bool) -> ProcessReading:
-    # nvidia-smi prints the whole command line of some: only the program's name is anybody's business.
-    name = PurePosixPath(values.text(process.name).split(" ")[0].replace("\\", "/")).name if with_names else ""
-    facts = ProcessFacts(name, "", None, Owner("", "", "")) if name else None
-    return ProcessReading(
-        pid=int(process.pid[:9]),
-        is_compute=kind != "graphics",
-        memory_bytes=values.number(process.memory),
-        sm_utilization_ratio=None,
-        facts=facts,
-        locality=Locality.UNKNOWN,
-        workload=Workload("", "", ""),
+def _license(facts: Facts) -> VgpuLicenseReading:
+    """The license of a vGPU; a GPU that is passed through as a whole runs at full speed without one."""
+    mode = facts.get("gpu virtualization mode/virtualization mode", "gpu_virtualization_mode/virtualization_mode")
+    sections = ("vgpu software licensed product", "grid licensed product")
+    status = facts.parsed(
+        _license_state,
+        *(f"{section}/license status" for section in sections),
+        *(f"{section.replace(' ', '_')}/license_status" for section in sections),
     )
+    if status is None or values.words(mode) in ("pass-through", "none"):
+        return VgpuLicenseReading({})
+    product = facts.text(
+        *(f"{section}/product name" for section in sections),
+        *(f"{section.replace(' ', '_')}/licensed_product_name" for section in sections),
+    )
+    return VgpuLicenseReading({product: status})
+
+
+def _license_state(value: str) -> int | None:
+    plain = values.words(value)
+    return LICENSED if plain.startswith("licensed") else _LICENSES.get(plain)

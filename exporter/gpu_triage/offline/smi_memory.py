@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from gpu_triage.gpu.ecc import EccReading
 from gpu_triage.gpu.memory import DeviceMemoryReading
 from gpu_triage.gpu.memory_repair import BANK_AVAILABILITIES, MemoryRepairReading
-from gpu_triage.offline import smi_values as values
 from gpu_triage.offline.smi_facts import Facts
+from gpu_triage.offline.smi_values import Unit
 
 
 def read_memory(facts: Facts) -> DeviceMemoryReading:
     """Device memory and BAR1."""
 
     def read(section: str, what: str) -> float | None:
-        return facts.within(0, 2.0**50, f"{section}/{what}", f"{section.replace(' ', '_')}/{what}")
+        return facts.within(0, 2.0**50, Unit.BYTES, f"{section}/{what}", f"{section.replace(' ', '_')}/{what}")
 
     frame_buffer, aperture = "fb memory usage", "bar1 memory usage"
     return DeviceMemoryReading(
@@ -36,20 +36,22 @@ def read_ecc(facts: Facts) -> EccReading:
 def _errors(facts: Facts, span: str) -> dict[str, float]:
     """Errors by severity: the sum of the memories that are counted, or the total of drivers before Turing."""
     totals: dict[str, float] = {}
-    for name, value in facts.below(f"ecc errors/{span}/", f"ecc_errors/{span}/"):
-        counted = values.count(value)
-        plain = name.replace("_", " ")
-        if counted is None:
-            continue
-        if plain.startswith(("single bit", "double bit")):
-            severity = "corrected" if plain.startswith("single") else "uncorrected"
-            if plain.endswith("/total"):
-                totals[severity] = totals.get(severity, 0.0) + counted
-        elif "uncorrectable" in plain:
-            totals["uncorrected"] = totals.get("uncorrected", 0.0) + counted
-        elif "correctable" in plain:
-            totals["corrected"] = totals.get("corrected", 0.0) + counted
+    for name, path in facts.below(f"ecc errors/{span}/", f"ecc_errors/{span}/"):
+        severity = _severity(name.replace("_", " "))
+        counted = facts.count(path) if severity else None
+        if counted is not None:
+            totals[severity] = totals.get(severity, 0.0) + counted
     return totals
+
+
+def _severity(name: str) -> str:
+    """Of the errors that stand under this name; "" if they count elsewhere, or are none."""
+    if name.startswith(("single bit", "double bit")):
+        severity = "corrected" if name.startswith("single") else "uncorrected"
+        return severity if name.endswith("/total") else ""
+    if "uncorrectable" in name:
+        return "uncorrected"
+    return "corrected" if "correctable" in name else ""
 
 
 def read_memory_repair(facts: Facts) -> MemoryRepairReading:

@@ -6,69 +6,113 @@ import re
 from typing import Final
 
 from gpu_triage.offline.about import About
-from gpu_triage.offline.smi_text import RawGpu, RawProcess, SmiReport
+from gpu_triage.offline.smi_report import RawGpu, RawProcess, SmiReport
+from gpu_triage.offline.times import date_time
 
 _HEAD: Final = re.compile(
-    r"\| NVIDIA-SMI (\S+)\s+(?:KMD Version|Driver Version): (\S+)(?:\s+CUDA (?:UMD )?Version: (\S+))?"
+    r"\|\s*NVIDIA-SMI (\S+)\s+(?:KMD Version|Driver Version): (\S+)(?:\s+CUDA (?:UMD )?Version: (\S+))?"
 )
 _FIRST: Final = re.compile(
-    r"\|\s+(\d{1,3})\s+(\S.*?)\s+(On|Off|N/A|ERR!|WDDM|TCC|MCDM)\s+"
+    r"\|\s+(\d{1,3})\s+(\S.*?)\s+(On|Off|N/A|ERR!|WDDM|TCC|MCDM)\s*"
     r"\|\s+([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s+\S+\s+\|\s+(\S+)\s+\|"
 )
 _SECOND: Final = re.compile(
     r"\|\s*(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*/\s*(\S+)\s+\|\s+(\S+?)\s*/\s*(\S+)\s+\|\s+(\S+)\s+(\S.*?)\s+\|"
 )
+_LOST: Final = re.compile(r"\|.*\|.*\|\s*(GPU is lost|GPU requires reset)\b.*\|")
 _PROCESS: Final = re.compile(
-    r"\|\s+(\d{1,3})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d{1,10})\s+(C\+G|M\+C|C|G|M)\s+(\S.*?)\s+(\d+MiB|N/A)\s+\|"
+    r"\|\s+(\d{1,3})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d{1,10})\s+(C\+G|M\+C|C|G|M|O)\s+(\S.*?)\s+(\d+MiB|N/A)\s+\|"
 )
-_LONGEST: Final = 200
+_BORDER: Final = frozenset("+-=|")
+_LONGEST: Final = 300
+_MOST_PIECES: Final = 3
 _NO_PROCESSES: Final = "No running processes found"
+_PROCESSES: Final = "| Processes:"
+_PERSISTENCE: Final = frozenset({"On", "Off", "N/A", "ERR!"})
+"""What the third column holds on Linux; on Windows it is the driver's model."""
 
 
 class SmiTableParser:
-    """Parses one table, line by line; attributes as SmiTextParser's."""
+    """Parses one table, also one of which the head is missing, or whose lines a terminal or a mail broke."""
 
-    START: Final = "| NVIDIA-SMI "
     ABOUT: Final = About(
         "nvidia-smi",
-        "the table",
-        "driver, temperature, power, uncorrected ECC errors, memory, processes, persistence",
+        "the table, also without its head or with broken lines",
+        "driver, lost GPUs, temperature, power, uncorrected ECC errors, memory, processes, persistence",
     )
 
     def __init__(self, timestamp: str = "") -> None:
         self.report = SmiReport(self.ABOUT.kind, timestamp=timestamp)
         self._gpu: RawGpu | None = None
         self._by_index: dict[str, RawGpu] = {}
+        self._pieces: list[str] = []
+        self._has_head = False
+        self._lists_processes = False
+
+    @classmethod
+    def starting(cls, line: str, before: str) -> SmiTableParser | None:
+        """A parser that has taken in this line, if a table begins with it; `before`: the line above its border."""
+        text = line.lstrip()
+        if not text.startswith("|") or (_HEAD.match(text) is None and _FIRST.match(text) is None):
+            return None
+        parser = cls(before.strip() if date_time(before[:60]) is not None else "")
+        parser.feed(line)
+        return parser
 
     def feed(self, line: str) -> bool:
         """Take in a line; False for the first one that is not of this table any more."""
-        if line.startswith("+") or not line or line.isspace() or len(line) > _LONGEST:
+        text = line.strip()
+        if not text or len(line) > _LONGEST:
             return True
-        if not line.startswith("|"):
+        if _BORDER.issuperset(text):
+            self._pieces = []
+            if self._lists_processes and text.startswith("+"):
+                # The list has come to its end: a GPU that is not in it has no process.
+                for gpu in self.report.gpus:
+                    gpu.lists_processes = True
+            return True
+        if text.startswith(("|", "+")):
+            self._pieces = [text]
+        elif "|" in text and self._pieces and len(self._pieces) < _MOST_PIECES:
+            self._pieces.append(text)
+        else:
             return False
+        if self._take(" ".join(self._pieces)):
+            self._pieces = []
+        return True
+
+    def _take(self, line: str) -> bool:
+        """Take in a line that is put together; False where it may lack its end."""
         head = _HEAD.match(line)
         if head is not None:
+            self._has_head = True
             self.report.note("driver version", head[2])
             self.report.note("cuda version", head[3] or "")
-            return True
+            return line.endswith("|")
         first = _FIRST.match(line)
         if first is not None:
-            index, name, persistence, bus_id, errors = first.groups()
-            self._gpu = self._by_index[index] = self.report.add_gpu(bus_id)
-            # A name that is too long for its column ends in dots.
-            self._gpu.note("product name", name)
-            self._gpu.note("persistence mode", persistence)
-            if errors.isdecimal():
-                self._gpu.note("ecc errors/volatile/dram uncorrectable", errors)
-                self._gpu.note("ecc mode/current", "Enabled")
+            self._note_first(first)
+            return True
+        if self._gpu is not None and (lost := _LOST.match(line)) is not None:
+            self._gpu.note("state", lost[1])
             return True
         second = _SECOND.match(line) if self._gpu is not None else None
         if second is not None and self._gpu is not None:
             self._note_second(self._gpu, second)
             self._gpu = None
             return True
-        self._note_process(line)
-        return True
+        return self._take_process(line)
+
+    def _note_first(self, line: re.Match[str]) -> None:
+        index, name, persistence, bus_id, errors = line.groups()
+        self._gpu = self._by_index[index] = self.report.add_gpu(bus_id, index)
+        # A name that is too long for its column ends in dots.
+        self._gpu.note("product name", name)
+        if persistence in _PERSISTENCE:
+            self._gpu.note("persistence mode", persistence)
+        if errors.isdecimal():
+            self._gpu.note("ecc errors/volatile/dram uncorrectable", errors)
+            self._gpu.note("ecc mode/current", "Enabled")
 
     def _note_second(self, gpu: RawGpu, line: re.Match[str]) -> None:
         fan, heat, state, power, limit, used, total, busy, mode = line.groups()
@@ -80,15 +124,17 @@ class SmiTableParser:
         gpu.note("fb memory usage/used", used)
         gpu.note("fb memory usage/total", total)
         gpu.note("utilization/gpu", busy)
-        gpu.note("compute mode", {"E. Process": "Exclusive_Process"}.get(mode, mode))
+        gpu.note("compute mode", {"E. Process": "Exclusive_Process", "E. Thread": "Exclusive_Thread"}.get(mode, mode))
 
-    def _note_process(self, line: str) -> None:
-        if _NO_PROCESSES in line:
-            for gpu in self.report.gpus:
-                gpu.lists_processes = True
+    def _take_process(self, line: str) -> bool:
+        if line.startswith(_PROCESSES):
+            # The list of GPUs has come to its end.
+            self.report.is_whole = self._has_head
         process = _PROCESS.match(line)
-        gpu_of_it = None if process is None else self._by_index.get(process[1])
-        if process is not None and gpu_of_it is not None:
-            for gpu in self.report.gpus:
-                gpu.lists_processes = True
-            gpu_of_it.processes.append(RawProcess(process[2], process[3], process[4], process[5]))
+        self._lists_processes = self._lists_processes or process is not None or _NO_PROCESSES in line
+        if process is None:
+            return False
+        gpu = self._by_index.get(process[1])
+        if gpu is not None:
+            gpu.add_process(RawProcess(process[2], process[3], process[4], process[5]))
+        return True

@@ -1,91 +1,46 @@
-"""What ``nvidia-smi -q`` prints, as it stands there: the parser of its text, and what it and that of the XML fill."""
+"""The parser of what ``nvidia-smi -q`` prints: whole, in extracts (``-d``), and as people paste it."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Final
 
 from gpu_triage.offline.about import About
+from gpu_triage.offline.pasted import command_of
+from gpu_triage.offline.smi_layout import PROCESSES, Layout
+from gpu_triage.offline.smi_report import LONGEST_VALUE, RawGpu, RawProcess, SmiReport
 
-MOST_GPUS: Final = 256
-MOST_FACTS: Final = 2000  # of one GPU; the newest drivers print some 250
-MOST_PROCESSES: Final = 4096  # of one GPU
-LONGEST_VALUE: Final = 200
 _LONGEST_LINE: Final = 300
 _MOST_FOREIGN: Final = 400
 """Lines of somebody else in a row that end the output: less are taken for a kernel log that was written into it."""
 
 _GPU: Final = re.compile(r"GPU\s?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
-_ENDS: Final = ("____", "####", "+---", "<?xml", "<nvidia_smi_log", "*** ")
-_OWN: Final = frozenset({"timestamp", "driver version", "cuda version", "attached gpus"})
-
-
-@dataclass(slots=True)
-class RawProcess:
-    """One process as nvidia-smi lists it; "" where it does not say."""
-
-    pid: str = ""
-    kind: str = ""  # C, G, C+G, M, M+C
-    name: str = ""
-    memory: str = ""
-
-
-@dataclass(slots=True)
-class RawGpu:
-    """One GPU as nvidia-smi shows it.
-
-    Attributes:
-        bus_id: as printed.
-        facts: value by path: labels in lower case, joined by slashes. The first one of a path stands.
-        lists_processes: whether there is a list of processes, be it empty.
-    """
-
-    bus_id: str
-    facts: dict[str, str] = field(default_factory=dict)
-    processes: list[RawProcess] = field(default_factory=list)
-    lists_processes: bool = False
-
-    def note(self, path: str, value: str) -> None:
-        """Take in a fact."""
-        if len(self.facts) < MOST_FACTS:
-            self.facts.setdefault(path, value[:LONGEST_VALUE])
-
-
-@dataclass(slots=True)
-class SmiReport:
-    """One output of ``nvidia-smi -q``; "" for what it does not say.
-
-    Attributes:
-        kind: what printed it, for people.
-        complete: whether it came to its last GPU's end.
-    """
-
-    kind: str
-    timestamp: str = ""
-    driver: str = ""
-    cuda: str = ""
-    attached: str = ""
-    gpus: list[RawGpu] = field(default_factory=list)
-
-    def note(self, label: str, value: str) -> None:
-        """Take in what is said of the host, before the first GPU."""
-        match label:
-            case "timestamp":
-                self.timestamp = self.timestamp or value
-            case "driver version" | "driver_version":
-                self.driver = self.driver or value
-            case "cuda version" | "cuda_version":
-                self.cuda = self.cuda or value
-            case "attached gpus" | "attached_gpus":
-                self.attached = self.attached or value
-
-    def add_gpu(self, bus_id: str) -> RawGpu:
-        """A further GPU; what is said of one beyond any host's number is said in vain."""
-        gpu = RawGpu(bus_id)
-        if len(self.gpus) < MOST_GPUS:
-            self.gpus.append(gpu)
-        return gpu
+_HEAD: Final = "NVSMI LOG"
+_SECTION: Final = re.compile(r"[A-Z][A-Za-z0-9 /()-]{2,40}")
+_LONGEST_SECTION: Final = 60
+_OTHER_GPU: Final = re.compile(r"GPU\b(?!.*: )")
+_ENDS: Final = ("____", "####", "+---", "<?xml", "<nvidia_smi_log", "*** ", "```", "~~~")
+_OWN: Final = frozenset(
+    {"timestamp", "driver version", "cuda version", "kmd version", "cuda umd version", "attached gpus"}
+)
+_HEADLESS: Final = frozenset(
+    {
+        "clocks throttle reasons",
+        "clocks event reasons",
+        "clocks event reasons counters",
+        "gpu power readings",
+        "power readings",
+        "fb memory usage",
+        "ecc errors",
+        "remapped rows",
+        "retired pages",
+        "gpu link info",
+        "vgpu software licensed product",
+        "grid licensed product",
+        "max clocks",
+    }
+)
+"""Sections that nothing but nvidia-smi prints: what ``nvidia-smi -q | grep -A8 …`` leaves of the output."""
 
 
 class SmiTextParser:
@@ -95,72 +50,129 @@ class SmiTextParser:
         report: what was read so far.
     """
 
-    START: Final = "==============NVSMI LOG=============="
     ABOUT: Final = About(
         "nvidia-smi -q",
-        "drivers 390 to 610, also parts of it (`-d`)",
+        "drivers 390 to 610; also parts of it (`-d`, or what `grep` leaves) and text that lost its indentation",
         "driver, memory errors and repairs, recovery action, fabric, temperatures, limits, throttle reasons, clocks, "
-        "PCIe link and replays, processes, settings; two of them, a minute or more apart, also rates",
+        "PCIe link and replays, processes, vGPU license, settings; two of them, a minute or more apart, also rates",
     )
 
     def __init__(self) -> None:
         self.report = SmiReport(self.ABOUT.kind)
+        self._margin = 0
         self._gpu: RawGpu | None = None
-        self._stack: list[tuple[int, str]] = []
+        self._layout = Layout()
         self._foreign = 0
+        self._is_headless = False
+        self._is_flat = False
+
+    @classmethod
+    def starting(cls, line: str) -> SmiTextParser | None:
+        """A parser that has taken in this line, if an output begins with it."""
+        text = line.strip()
+        is_gpu, is_section = _GPU.match(text) is not None, len(text) < _LONGEST_SECTION and text.lower() in _HEADLESS
+        if not (_HEAD in text or is_gpu or is_section):
+            return None
+        parser = cls()
+        parser._margin = len(line) - len(line.lstrip())
+        if is_section:
+            parser._is_headless = True
+            parser._begin(parser.report.add_gpu())
+        if _HEAD not in text:
+            parser.feed(line)
+        return parser
 
     def feed(self, line: str) -> bool:
         """Take in a line; False for the first one that is not of this output any more."""
         if not line or line.isspace():
             return True
-        line = line[:_LONGEST_LINE]
-        if line[0] != " ":
-            return self._feed_at_margin(line)
-        if self._gpu is None:
-            return True
-        name, colon, value = line.partition(":")
-        label = name.strip().lower()
-        if not label:
-            return True
-        self._foreign = 0
-        self._enter(len(line) - len(line.lstrip(" ")), label)
-        if colon:
-            self._note(value.strip())
-        elif label == "processes":
-            self._gpu.lists_processes = True
+        line = line[:_LONGEST_LINE].expandtabs()
+        text = line.strip()
+        if self._is_headless:
+            return self._feed_fragment(text)
+        indent = len(line) - len(line.lstrip()) - self._margin
+        if indent <= 0:
+            return self._feed_at_margin(text)
+        self._feed_fact(indent, text)
         return True
 
-    def _feed_at_margin(self, line: str) -> bool:
-        gpu = _GPU.match(line)
-        if gpu is not None:
-            self._gpu, self._stack, self._foreign = self.report.add_gpu(gpu[1]), [], 0
+    def _feed_fragment(self, text: str) -> bool:
+        """Take in a line of a part that stands alone: ``grep -A`` parts several of them by ``--``."""
+        label, colon, _ = _parts(text)
+        if text == "--":
             return True
-        name, colon, value = line.partition(":")
-        label = name.strip().lower()
+        if _HEAD in text or _GPU.match(text) or text.startswith(_ENDS):
+            return False
+        if " :" not in text and not self._layout.belongs(label, is_section=not colon):
+            return False
+        if label in _HEADLESS and self._has(label):
+            # The same section once more: that of the next GPU.
+            self._begin(self.report.add_gpu())
+        self._feed_fact(0, text)
+        return True
+
+    def _feed_at_margin(self, text: str) -> bool:
+        gpu = _GPU.match(text)
+        if gpu is not None:
+            self._begin(self.report.add_gpu(gpu[1]))
+            return True
+        label, colon, value = _parts(text)
         if self._gpu is None and colon:
-            self.report.note(label, value.strip()[:LONGEST_VALUE])
+            self.report.note(label, value[:LONGEST_VALUE])
         if label in _OWN:
             return True
+        if text.startswith(_ENDS) or _HEAD in text or command_of(text):
+            return False
+        if _OTHER_GPU.match(text):
+            # The head of a GPU in a form that nobody here knows: what follows is not the one's before.
+            self.report.miss(text)
+            self._begin(RawGpu(""))
+            return True
+        if self._gpu is not None and self._is_fact(text, label, is_section=not colon):
+            self._feed_fact(0, text)
+            return True
         self._foreign += 1
-        return not line.startswith(_ENDS) and self._foreign <= _MOST_FOREIGN
+        return self._foreign <= _MOST_FOREIGN
 
-    def _enter(self, indent: int, label: str) -> None:
-        while self._stack and self._stack[-1][0] >= indent:
-            self._stack.pop()
-        if len(self._stack) < 8:  # noqa: PLR2004 - deeper than any output
-            self._stack.append((indent, label))
+    def _is_fact(self, text: str, label: str, *, is_section: bool) -> bool:
+        """Whether a line at the margin is a fact that has lost its indentation."""
+        if not is_section and " :" not in text:
+            return False
+        if self._layout.belongs(label, is_section=is_section):
+            self._is_flat = True
+            return True
+        return self._is_flat and (not is_section or _SECTION.fullmatch(text) is not None)
 
-    def _note(self, value: str) -> None:
-        assert self._gpu is not None  # noqa: S101 - the caller looked
-        labels = [label for _, label in self._stack]
-        if labels[0] != "processes":
-            self._gpu.note("/".join(labels), value)
+    def _begin(self, gpu: RawGpu) -> None:
+        self._gpu, self._layout, self._foreign = gpu, Layout(), 0
+
+    def _feed_fact(self, indent: int, text: str) -> None:
+        label, colon, value = _parts(text)
+        if self._gpu is None or not label:
             return
-        self._gpu.lists_processes = self._gpu.lists_processes or value.lower() != "n/a"
-        if labels[-1] == "process id" and len(self._gpu.processes) < MOST_PROCESSES:
-            self._gpu.processes.append(RawProcess(pid=value))
+        self._foreign = 0
+        path = self._layout.path(indent, label, is_section=not colon)
+        if path[:1] == PROCESSES:
+            self._note_process(label, value, is_section=not colon)
+        elif colon:
+            self._gpu.note("/".join(path), value)
+
+    def _has(self, section: str) -> bool:
+        return self._gpu is not None and any(path.startswith(f"{section}/") for path in self._gpu.facts)
+
+    def _note_process(self, label: str, value: str, *, is_section: bool) -> None:
+        assert self._gpu is not None  # noqa: S101 - the caller looked
+        self._gpu.lists_processes = self._gpu.lists_processes or is_section or value.lower() != "n/a"
+        if label == "process id":
+            self._gpu.add_process(RawProcess(pid=value))
         elif self._gpu.processes:
-            _describe(self._gpu.processes[-1], labels[-1], value[:LONGEST_VALUE])
+            _describe(self._gpu.processes[-1], label, value[:LONGEST_VALUE])
+
+
+def _parts(text: str) -> tuple[str, bool, str]:
+    """Label in lower case, whether a value follows, and the value."""
+    name, colon, value = text.partition(":")
+    return name.strip().lower(), bool(colon), value.strip()
 
 
 def _describe(process: RawProcess, label: str, value: str) -> None:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.offline.about import About
-from gpu_triage.offline.smi_text import LONGEST_VALUE, MOST_PROCESSES, RawGpu, RawProcess, SmiReport
+from gpu_triage.offline.smi_report import LONGEST_VALUE, MOST_PROCESSES, RawGpu, RawProcess, SmiReport
 
 _TOKEN: Final = re.compile(r"<(/?)([A-Za-z_][\w.]*)([^<>]*)>|([^<]+)|<")
 _ID: Final = re.compile(r'\bid="([^"]{1,40})"')
@@ -31,9 +31,21 @@ class SmiXmlParser:
         self._gpu: RawGpu | None = None
         self._path: list[str] = []
         self._skips = False
+        self._ended = False
+
+    @classmethod
+    def starting(cls, line: str) -> SmiXmlParser | None:
+        """A parser that has taken in this line, if a document begins with it."""
+        if cls.START not in line:
+            return None
+        parser = cls()
+        parser.feed(line)
+        return parser
 
     def feed(self, line: str) -> bool:
-        """Take in a line; False for the last one of the document."""
+        """Take in a line; False for the first one after the document."""
+        if self._ended:
+            return False
         for token in _TOKEN.finditer(line):
             closes, tag, attributes, text = token.groups()
             if tag is None:
@@ -41,7 +53,8 @@ class SmiXmlParser:
                     self._text(unescape(text.strip()[:LONGEST_VALUE]))
             elif closes:
                 if tag == "nvidia_smi_log":
-                    return False
+                    self._ended = self.report.is_whole = True
+                    return True
                 self._close(tag)
             elif not attributes.endswith("/"):
                 self._open(tag, attributes)

@@ -1,20 +1,49 @@
-"""The GPUs of a host at the moments that files show, each known by one name in all of them."""
+"""The GPUs of a host at the moments that files show."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from gpu_triage.errors import ConfigError
-from gpu_triage.offline.lspci import PciDevice
+from gpu_triage.offline.roster import Roster, whole_count
 from gpu_triage.offline.scan import Content
-from gpu_triage.offline.smi_gpu import SmiGpu, read_gpu
-from gpu_triage.offline.smi_text import SmiReport
-from gpu_triage.offline.smi_values import text
+from gpu_triage.offline.smi_gpu import SmiGpu, read_gpu, uuid_of
+from gpu_triage.offline.smi_report import RawGpu, SmiReport
+from gpu_triage.offline.smi_values import version
 from gpu_triage.offline.times import date_time
-from gpu_triage.subjects.contract import GpuLabels
 
-_SAME_MOMENT_SECONDS = 2.0
+_SAME_MOMENT_SECONDS: Final = 2.0
+_SAME_LOOK_SECONDS: Final = 600.0
+"""Outputs that people took one after the other to show one thing: an extract completes another within so long."""
+
+_FULL_FACTS: Final = 60  # of one GPU: more than any extract (-d) or table has
+_OF_THE_MOMENT: Final = (
+    "temperature",
+    "gpu power readings",
+    "gpu_power_readings",
+    "power readings",
+    "power_readings",
+    "clocks",
+    "clocks event reasons",
+    "clocks_event_reasons",
+    "clocks throttle reasons",
+    "clocks_throttle_reasons",
+    "clocks event reasons counters",
+    "clocks_event_reasons_counters",
+    "utilization",
+    "performance state",
+    "performance_state",
+    "fan speed",
+    "fan_speed",
+    "fb memory usage",
+    "fb_memory_usage",
+)
+"""Sections whose values change from second to second: they are not carried from one moment to the next."""
+
+_COUNTED_ONCE: Final = ("ecc errors", "ecc_errors")
+"""Sections whose values are added up: of two outputs, only one may tell them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,92 +53,168 @@ class Snapshot:
     Attributes:
         at: on the host's clock face; None where unknown.
         driver: version; "" where unknown.
-        attached: how many GPUs the driver counts.
-        gpus: in nvidia-smi's order, which is that of the bus.
+        attached: how many GPUs the driver counts; None where no output tells.
+        gpus: by the roster's keys.
+        carried: when those were seen that are not in the outputs of this moment, which do not show all GPUs; by key.
+        unread: lines that could not be read.
     """
 
     at: float | None
     driver: str
     cuda: str
-    attached: int
-    gpus: tuple[SmiGpu, ...]
+    attached: int | None
+    gpus: Mapping[str, SmiGpu]
+    carried: Mapping[str, float | None]
+    unread: tuple[str, ...]
 
 
-def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[Snapshot, ...]:
-    """The moments that files show, in the order of time, those of unknown times first.
+@dataclass(slots=True)
+class _Moment:
+    """Outputs that belong together, as one.
 
-    Tables count only where no file has more.
+    Attributes:
+        rank: of the fullest output.
+    """
+
+    at: float | None
+    rank: int
+    driver: str = ""
+    cuda: str = ""
+    attached: int | None = None
+    gpus: dict[str, RawGpu] = field(default_factory=dict)
+    unread: list[str] = field(default_factory=list)
+
+    def add(self, report: SmiReport, keys: Iterable[str]) -> None:
+        """Take in an output: what is there already stands."""
+        self.driver = self.driver or version(report.driver)
+        self.cuda = self.cuda or version(report.cuda)
+        count = whole_count(report)
+        self.attached = count if self.attached is None else max(self.attached, count or 0)
+        self.unread += report.unread
+        if report.driver and not version(report.driver):
+            self.unread.append(f"Driver Version : {report.driver}")
+        if report.timestamp and date_time(report.timestamp) is None:
+            self.unread.append(f"Timestamp : {report.timestamp}")
+        for key, gpu in zip(keys, report.gpus, strict=True):
+            own = self.gpus.setdefault(key, RawGpu(gpu.bus_id, gpu.index))
+            own.bus_id = own.bus_id or gpu.bus_id
+            _fill(own.facts, gpu.facts)
+            if gpu.lists_processes and not own.lists_processes:
+                own.lists_processes, own.processes = True, gpu.processes
+
+    def overlaps(self, report: SmiReport, keys: Iterable[str]) -> bool:
+        """Whether an output tells what is told already: it is of another moment."""
+        return any(
+            _is_of_the_moment(path)
+            for key, gpu in zip(keys, report.gpus, strict=True)
+            if key in self.gpus
+            for path in gpu.facts.keys() & self.gpus[key].facts.keys()
+        )
+
+
+def snapshots(contents: Iterable[Content], *, with_names: bool) -> tuple[tuple[Snapshot, ...], Roster]:
+    """The moments that files show, in the order of time, those of unknown times first; and which GPU is which.
 
     Raises:
         ConfigError: they are of different hosts.
     """
-    contents = list(contents)
-    chosen = [(content, report) for content in contents for report in content.reports if report.gpus or report.driver]
-    if not chosen:
-        chosen = [(content, table) for content in contents for table in content.tables]
-    read = [_snapshot(report, content, with_names=with_names) for content, report in chosen]
-    read.sort(key=lambda each: (each.at is not None, each.at or 0.0))
-    kept: list[Snapshot] = []
-    for each in read:
-        if kept and _is_same_moment(kept[-1], each):
-            # Text and XML of one moment, or one report attached twice.
-            if len(each.gpus) > len(kept[-1].gpus):
-                kept[-1] = each
-        else:
-            kept.append(each)
-    _refuse_different_hosts(kept)
-    return tuple(kept)
+    outputs = [each for content in contents for each in _outputs(content)]
+    _refuse_different_hosts(report for report, _ in outputs)
+    roster = Roster(report for report, _ in outputs)
+    moments = _moments(outputs, roster)
+    read: list[Snapshot] = []
+    before: _Moment | None = None
+    for moment in moments:
+        read.append(_snapshot(moment, before, read[-1] if read else None, with_names=with_names))
+        before = moment
+    return tuple(read), roster
 
 
-def _snapshot(report: SmiReport, content: Content, *, with_names: bool) -> Snapshot:
-    at = date_time(report.timestamp)
-    gpus = tuple(read_gpu(gpu, with_names=with_names) for gpu in report.gpus)
-    attached = int(report.attached) if report.attached.isdecimal() and len(report.attached) < 4 else 0  # noqa: PLR2004
+def _outputs(content: Content) -> Iterator[tuple[SmiReport, float | None]]:
+    """The outputs of a file, each with its time, or with that of the one before it, else after it, in the file."""
+    reports = [report for report in content.reports if report.gpus or report.driver]
+    times = [date_time(report.timestamp) for report in reports]
+    known = content.written_at if content.written_at is not None else next((at for at in times if at is not None), None)
+    for report, at in zip(reports, times, strict=True):
+        known = known if at is None else at
+        yield report, known
+
+
+def _moments(outputs: Sequence[tuple[SmiReport, float | None]], roster: Roster) -> list[_Moment]:
+    """The fullest outputs, each a moment; the others complete them, or are moments of their own where none is near."""
+    moments: list[_Moment] = []
+    ordered = sorted(outputs, key=lambda each: (-_rank(each[0]), each[1] is not None, each[1] or 0.0))
+    for report, at in ordered:
+        rank, keys = _rank(report), roster.keys(report)
+        near = min(
+            (moment for moment in moments if _joins(moment, report, at, rank, keys)),
+            # Of an output without a time, nobody knows better than that it is of the last moment.
+            key=lambda moment: -(moment.at or 0.0) if at is None else abs((moment.at or 0.0) - at),
+            default=None,
+        )
+        if near is None:
+            near = _Moment(at, rank)
+            moments.append(near)
+        near.add(report, keys)
+    return sorted(moments, key=lambda moment: (moment.at is not None, moment.at or 0.0))
+
+
+def _rank(report: SmiReport) -> int:
+    """2 for a full output, 1 for the sections, table or list that others are."""
+    is_full = any(gpu.lists_processes or len(gpu.facts) >= _FULL_FACTS for gpu in report.gpus)
+    return 2 if is_full and report.kind.startswith("nvidia-smi -q") else 1
+
+
+def _joins(moment: _Moment, report: SmiReport, at: float | None, rank: int, keys: list[str]) -> bool:
+    """Whether an output belongs to this moment."""
+    if at is None or moment.at is None:
+        return at is moment.at or rank < moment.rank or not moment.overlaps(report, keys)
+    apart = abs(at - moment.at)
+    if apart < _SAME_MOMENT_SECONDS:
+        return True
+    return apart <= _SAME_LOOK_SECONDS and (rank < moment.rank or (rank == 1 and not moment.overlaps(report, keys)))
+
+
+def _snapshot(moment: _Moment, before: _Moment | None, last: Snapshot | None, *, with_names: bool) -> Snapshot:
+    carried: dict[str, SmiGpu] = {}
+    seen: dict[str, float | None] = {}
+    if before is not None and last is not None:
+        for key, gpu in before.gpus.items():
+            if key in moment.gpus:
+                _fill(moment.gpus[key].facts, {p: v for p, v in gpu.facts.items() if not _is_of_the_moment(p)})
+        if moment.attached != len(moment.gpus):
+            carried = {key: gpu for key, gpu in last.gpus.items() if key not in moment.gpus}
+            seen = {key: last.carried.get(key, last.at) for key in carried}
     return Snapshot(
-        content.written_at if at is None else at,
-        text(report.driver),
-        text(report.cuda),
-        max(attached, len(gpus)),
-        gpus,
+        moment.at,
+        moment.driver or (last.driver if last is not None else ""),
+        moment.cuda or (last.cuda if last is not None else ""),
+        moment.attached,
+        {**{key: read_gpu(gpu, with_names=with_names) for key, gpu in moment.gpus.items()}, **carried},
+        seen,
+        tuple(dict.fromkeys(moment.unread)),
     )
 
 
-def _is_same_moment(one: Snapshot, other: Snapshot) -> bool:
-    if one.at is None or other.at is None:
-        return one.at is other.at
-    return abs(one.at - other.at) < _SAME_MOMENT_SECONDS
+def _fill(facts: dict[str, str], more: Mapping[str, str]) -> None:
+    """Add facts that are missing."""
+    told = {section for section in _COUNTED_ONCE if any(path.startswith(f"{section}/") for path in facts)}
+    for path, value in more.items():
+        if not (told and path.partition("/")[0] in _COUNTED_ONCE):
+            facts.setdefault(path, value)
 
 
-def _refuse_different_hosts(read: Iterable[Snapshot]) -> None:
+def _is_of_the_moment(path: str) -> bool:
+    return path.partition("/")[0] in _OF_THE_MOMENT
+
+
+def _refuse_different_hosts(reports: Iterable[SmiReport]) -> None:
+    """Outputs of single GPUs of one host have none in common; one of all GPUs has one of each other output's."""
     known: set[str] = set()
-    for each in read:
-        uuids = {gpu.uuid for gpu in each.gpus if gpu.uuid}
+    for report in sorted(reports, key=lambda report: whole_count(report) != len(report.gpus)):
+        said = (gpu.facts.get("gpu uuid") or gpu.facts.get("uuid") or "" for gpu in report.gpus)
+        uuids = {uuid for each in said if (uuid := uuid_of(each))}
         if known and uuids and not known & uuids:
             raise ConfigError("--from: the files are of different hosts: no GPU is in both; check one host at a time")
-        known |= uuids
-
-
-def labels_of(
-    read: Sequence[Snapshot], lost: Iterable[str], devices: Mapping[str, PciDevice]
-) -> Mapping[str, GpuLabels]:
-    """Index and UUID of every GPU that nvidia-smi showed or missed, by bus id, or by UUID where that is unknown.
-
-    The index is the place on the bus, as NVML counts. GPUs that only lspci shows count too: nobody knows whether the
-    driver shows them. Where nvidia-smi showed none, nobody knows how many come first: the bus id stands for the index.
-    """
-    uuids: dict[str, str] = {}
-    for each in read:
-        for place, gpu in enumerate(each.gpus):
-            uuids[key_of(gpu, place)] = gpu.uuid or uuids.get(key_of(gpu, place), "")
-    for bus_id in lost:
-        uuids.setdefault(bus_id, "")
-    for device in devices.values():
-        if uuids and device.is_gpu and device.is_dead:
-            uuids.setdefault(device.bus_id, "")
-    shown = any(each.gpus for each in read)
-    return {key: GpuLabels(str(index) if shown else key, uuids[key]) for index, key in enumerate(sorted(uuids))}
-
-
-def key_of(gpu: SmiGpu, place: int) -> str:
-    """What a GPU is known by in all files of its host."""
-    return gpu.bus_id or gpu.uuid or f"unknown {place:03}"
+        if whole_count(report) == len(report.gpus):
+            known |= uuids

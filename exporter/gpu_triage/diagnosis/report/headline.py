@@ -65,13 +65,8 @@ def _state(name: str, indices: list[str], count: int) -> str:
 
 def counted(name: str, indices: list[str]) -> str:
     """How many GPUs are of a class, and which: ``1 sick (GPU 6)``, ``7 busy``."""
-    which = "" if name in UNREMARKABLE else f" (GPU {listed(indices)})"
+    which = "" if name in UNREMARKABLE else f" (GPU {ranges(indices)})"
     return f"{len(indices)} {STATES[name]}{which}"
-
-
-def listed(indices: list[str]) -> str:
-    """GPUs as people write them: ``0-3, 6``; files may tell only the addresses."""
-    return ranges(indices) if all(map(str.isdecimal, indices)) else ", ".join(indices)
 
 
 def _worst(report: Report) -> str:

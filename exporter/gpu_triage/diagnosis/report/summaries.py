@@ -168,7 +168,10 @@ def _settings(host: HostEvidence) -> str:
 
 
 def ranges(indices: Iterable[str]) -> str:
-    """GPU indices as people write them: ``0-3, 6``."""
+    """GPU indices as people write them: ``0-3, 6``; files may show only addresses."""
+    indices = list(indices)
+    if not all(map(str.isdecimal, indices)):
+        return ", ".join(indices)
     runs: list[list[int]] = []
     for index in sorted(map(int, indices)):
         if runs and index == runs[-1][-1] + 1:

@@ -15,8 +15,9 @@ from rich.text import Text
 from gpu_triage.diagnosis.evidence.host import length_of_time
 from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS, COLOURS
-from gpu_triage.diagnosis.report.headline import UNREMARKABLE, listed
+from gpu_triage.diagnosis.report.headline import UNREMARKABLE
 from gpu_triage.diagnosis.report.readings import GpuReadings
+from gpu_triage.diagnosis.report.summaries import ranges
 from gpu_triage.diagnosis.report.text import SEVERITY_COLOURS
 from gpu_triage.diagnosis.top.view import FindingView, GpuView, HostView
 from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
@@ -99,7 +100,7 @@ def _reasons(view: HostView) -> Iterator[Text]:
         if gpu.bottleneck not in UNREMARKABLE:
             shared[gpu.bottleneck, gpu.because].append(gpu.gpu)
     for (name, because), gpus in sorted(shared.items(), key=lambda each: _rank(each[0][0])):
-        yield Text.assemble((name, CLASS_COLOURS.get(name, "default")), f"  GPU {listed(gpus)}: {because}")
+        yield Text.assemble((name, CLASS_COLOURS.get(name, "default")), f"  GPU {ranges(gpus)}: {because}")
 
 
 def _rank(name: str) -> int:

@@ -1,0 +1,30 @@
+"""What pasting does to outputs: the quotes of a mail, the hard spaces of a page, and prompts between two outputs."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_QUOTE: Final = re.compile(r"(?:>[ ]?)+")
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
+_PROMPT: Final = re.compile(
+    r"(?:\([\w.-]{1,40}\) ?)?"
+    r"(?:\[?[\w.-]{1,60}@[\w.-]{1,60}[^#$%>]{0,80}[#$%>]|[$#%>\u276f\u279c]|(?:PS )?[A-Za-z]:\\[^>]{0,80}>)\s*"
+    r"(?:sudo )?(?=[\w./~-])"
+)
+
+
+def cleaned(line: str) -> str:
+    """A line without the marks of a quotation and the colours of a terminal, and with plain spaces."""
+    if line[:1] == ">":
+        found = _QUOTE.match(line)
+        line = line if found is None else line[found.end() :]
+    if "\x1b" in line:
+        line = _COLOUR.sub("", line)
+    return line.replace("\xa0", " ") if "\xa0" in line else line
+
+
+def command_of(line: str) -> str:
+    """The command that was typed at a prompt; "" for a line that is none."""
+    found = _PROMPT.match(line.strip())
+    return "" if found is None else line.strip()[found.end() :]
