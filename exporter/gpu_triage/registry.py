@@ -30,6 +30,7 @@ from gpu_triage.gpu.recovery import RECOVERY
 from gpu_triage.gpu.thermal import THERMAL
 from gpu_triage.gpu.throttle import THROTTLE
 from gpu_triage.gpu.topology import TOPOLOGY
+from gpu_triage.gpu.vgpu_license import VGPU_LICENSE
 from gpu_triage.host.access import ACCESS
 from gpu_triage.host.cpu import HOST_CPU
 from gpu_triage.host.cpu_settings import HOST_CPU_SETTINGS
@@ -81,6 +82,7 @@ GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
     MIG,
     IDENTITY,
     MODES,
+    VGPU_LICENSE,
     LIMITS,
     PCIE_LIMITS,
     TOPOLOGY,

@@ -21,6 +21,7 @@ from gpu_triage.diagnosis.judges.clocks import judge_clocks
 from gpu_triage.diagnosis.judges.cpu_settings import judge_cpu_settings
 from gpu_triage.diagnosis.judges.health import judge_health
 from gpu_triage.diagnosis.judges.kernel import judge_kernel
+from gpu_triage.diagnosis.judges.licenses import judge_licenses
 from gpu_triage.diagnosis.judges.links import judge_links
 from gpu_triage.diagnosis.judges.repeat_offenders import judge_repeat_offenders
 from gpu_triage.diagnosis.judges.work import judge_work
@@ -41,6 +42,7 @@ _JUDGES: Final = (
     judge_kernel,
     judge_cpu_settings,
     judge_work,
+    judge_licenses,
 )
 _MOST_FORMER: Final = 64
 """GPUs that are forgotten, and whose seconds go on all the same when they come back."""

@@ -110,8 +110,10 @@ def licensed_features(inquiry: Inquiry) -> dict[str, bool]:
     count = inquiry.within(answer.licensableFeaturesCount, 0, pynvml.NVML_GRID_LICENSE_FEATURE_MAX_COUNT)
     features = answer.gridLicensableFeatures[: count or 0]
     enabled = [feature for feature in features if feature.featureEnabled] or features
-    return {_text(feature.productName): bool(feature.featureState) for feature in enabled}
+    return {_product_of(feature): bool(feature.featureState) for feature in enabled}
 
 
-def _text(raw: bytes) -> str:
+def _product_of(feature: pynvml.c_nvmlGridLicensableFeature_v4_t) -> str:
+    # The attribute as ctypes has it: pynvml's own raises for a name that is not UTF-8.
+    raw: bytes = type(feature).productName.__get__(feature)
     return raw.decode("utf-8", "replace").strip()

@@ -17,6 +17,7 @@ from gpu_triage.diagnosis.findings.verdicts import verdict_on
 from gpu_triage.diagnosis.judge import HostJudge
 from gpu_triage.diagnosis.report.report import AreaVerdict, FileRead, Report, Subject
 from gpu_triage.errors import ConfigError
+from gpu_triage.gpu.activity import GPU_SM_UTILIZATION_RATIO
 from gpu_triage.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL, SEVERITIES
 from gpu_triage.gpu.memory_repair import GPU_ECC_MODE, GPU_REMAPPED_ROWS
 from gpu_triage.gpu.modes import GPU_PERSISTENCE_MODE
@@ -31,6 +32,7 @@ from gpu_triage.offline.log_summaries import summaries
 from gpu_triage.offline.logged import logged_findings
 from gpu_triage.offline.logs import LogReading, merge
 from gpu_triage.offline.lspci import ports_of
+from gpu_triage.offline.peers import peers_told
 from gpu_triage.offline.progress import Progress
 from gpu_triage.offline.redact import redacted
 from gpu_triage.offline.replayed import check_recording
@@ -177,7 +179,10 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
         areas=areas,
         blocked=blocked,
         verdict=verdict_on(severities, was_read=blocked is None and host.was_read),
-        not_read=() if nothing else (*_not_said(host, files), *unread_of(contents, _last(files), files.labels)),
+        not_read=(
+            *(() if nothing else _not_said(host, files)),
+            *unread_of(contents, _last(files), files.labels),
+        ),
         files=tuple(_file(each) for each in _named(contents)),
     )
 
@@ -190,6 +195,9 @@ def _area(area: AreaVerdict, host: HostEvidence, files: FilesOfHost) -> AreaVerd
         parts += summaries(area.area, files, found=bool(area.findings))
     # Of a part of nvidia-smi's output, as -d ECC prints it, this is all there is.
     parts += _OF_THE_MOMENT[area.area](host) if area.area in _OF_THE_MOMENT else ()
+    last = _last(files)
+    if area.area is Area.PEERS and last is not None:
+        parts += peers_told(last, files.labels)
     return replace(area, summary="; ".join(parts) or None)
 
 
@@ -236,9 +244,11 @@ def _says(area: Area, host: HostEvidence, files: FilesOfHost) -> bool:
         case Area.PCIE:
             return bool(host.series(GPU_PCIE_LINK_WIDTH))
         case Area.PEERS:
-            return len(host.answering) == 1 or bool(host.series(GPU_NVLINK_UP))
+            last = _last(files)
+            alone = last is not None and last.attached == len(host.answering) == 1
+            return alone or bool(host.series(GPU_NVLINK_UP))
         case Area.WORK:
-            return bool(host.series(GPU_PROCESSES))
+            return bool(host.series(GPU_PROCESSES) or host.series(GPU_SM_UTILIZATION_RATIO))
         case Area.SETTINGS:
             return bool(host.series(GPU_PERSISTENCE_MODE))
         case _:

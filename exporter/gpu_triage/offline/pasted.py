@@ -19,6 +19,8 @@ def cleaned(line: str) -> str:
     if line[:1] == ">":
         found = _QUOTE.match(line)
         line = line if found is None else line[found.end() :]
+    if line[:2] == "\\#":
+        line = line[1:]  # as Markdown has it, which would make a heading of it
     if "\x1b" in line:
         line = _COLOUR.sub("", line)
     return line.replace("\xa0", " ") if "\xa0" in line else line

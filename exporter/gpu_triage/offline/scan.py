@@ -167,7 +167,8 @@ class Scanner:
         if len(line) > _LONGEST and not isinstance(self._parser, SmiXmlParser) and SmiXmlParser.START not in line:
             # No other output has longer ones.
             line = line[: _LONGEST_JSON if line[0] == "{" else _LONGEST]
-        line = cleaned(line)
+        if line and (line[0] in ">\\" or "\x1b" in line or "\xa0" in line):
+            line = cleaned(line)
         if line.startswith("WARNING: infoROM is corrupted") and len(self.content.corrupted) < _MOST_LOST:
             # It stands behind the output that it is about.
             self.content.corrupted.update(map(normalise_bus_id, _BUS_IDS.findall(line)))
@@ -195,6 +196,8 @@ class Scanner:
         parser = begin(line, self._before)
         if parser is not None:
             self._begin(parser)
+        elif line[0].isalnum() and lacks_headings(line):
+            self.content.without_headings = self.content.without_headings or line[:_LONGEST_ROW]
         elif line[0] in _LOOKED_AT or "NV" in line or "nv" in line or _may_be_device(line):
             self._look(line)
         elif self._in_listing:
@@ -277,8 +280,6 @@ class Scanner:
             content.driver_error = "library_not_found"
         elif line.startswith("No devices were found"):
             content.no_devices = True
-        elif not content.without_headings and lacks_headings(line):
-            content.without_headings = line[:_LONGEST_ROW]
         elif "Unable to determine the device handle for GPU" in line:
             lost = _LOST_GPU.search(line)
             if lost is not None and (lost[1] or lost[2]) and len(content.lost) < _MOST_LOST:

@@ -300,12 +300,12 @@ def _license(facts: Facts) -> VgpuLicenseReading:
         *(f"{section}/license status" for section in sections),
         *(f"{section.replace(' ', '_')}/license_status" for section in sections),
     )
-    if status is None or values.words(mode) in ("pass-through", "none"):
-        return VgpuLicenseReading({})
     product = facts.text(
         *(f"{section}/product name" for section in sections),
         *(f"{section.replace(' ', '_')}/licensed_product_name" for section in sections),
     )
+    if status is None or values.words(mode) in ("pass-through", "none"):
+        return VgpuLicenseReading({})
     return VgpuLicenseReading({product: status})
 
 

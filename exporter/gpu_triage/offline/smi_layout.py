@@ -16,8 +16,8 @@ PROCESSES: Final = ("processes",)
 class Layout:
     """Follows one GPU's lines, and finds the path of each.
 
-    Indentation shows it. A label that stands at the margin of the GPU, and that no driver has there, has lost its
-    indentation: it belongs to the innermost section before it that knows such a label.
+    Indentation shows it. A label that stands where the GPU's own labels do may have lost its indentation: it belongs to
+    the innermost section before it that has such a label.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Layout:
         if len(self._stack) < _DEEPEST:
             self._stack.append((indent, label))
         path = tuple(each for _, each in self._stack)
-        if len(path) == 1 and not _is_known(path):
+        if len(path) == 1:
             path = self._without_indentation(label, is_section=is_section)
         self._context = path if is_section or len(path) == 1 else path[:-1]
         return path
@@ -42,7 +42,7 @@ class Layout:
 
     def _without_indentation(self, label: str, *, is_section: bool) -> Path:
         bases = [self._context[:end] for end in range(len(self._context), 0, -1)]
-        for base in bases:
+        for base in (*bases, ()):
             if _is_known((*base, label)):
                 return (*base, label)
         for base in bases:

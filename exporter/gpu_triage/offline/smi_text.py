@@ -17,7 +17,7 @@ _MOST_FOREIGN: Final = 400
 _GPU: Final = re.compile(r"GPU\s?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*$")
 _HEAD: Final = "NVSMI LOG"
 _SECTION: Final = re.compile(r"[A-Z][A-Za-z0-9 /()-]{2,40}")
-_LONGEST_SECTION: Final = 60
+LONGEST_SECTION: Final = 60
 _OTHER_GPU: Final = re.compile(r"GPU\b(?!.*: )")
 _ENDS: Final = ("____", "####", "+---", "<?xml", "<nvidia_smi_log", "*** ", "```", "~~~")
 _OWN: Final = frozenset(
@@ -70,7 +70,7 @@ class SmiTextParser:
     def starting(cls, line: str) -> SmiTextParser | None:
         """A parser that has taken in this line, if an output begins with it."""
         text = line.strip()
-        is_gpu, is_section = _GPU.match(text) is not None, len(text) < _LONGEST_SECTION and text.lower() in _HEADLESS
+        is_gpu, is_section = _GPU.match(text) is not None, len(text) < LONGEST_SECTION and text.lower() in _HEADLESS
         if not (_HEAD in text or is_gpu or is_section):
             return None
         parser = cls()

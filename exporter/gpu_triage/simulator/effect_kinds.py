@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from gpu_triage.documents import Tagged
-from gpu_triage.simulator import effects, fabric_effect, host_effects, load, observer_effects
+from gpu_triage.simulator import effects, fabric_effect, host_effects, load, observer_effects, vgpu_effect
 
 GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "load": load.Load,
@@ -38,6 +38,7 @@ GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "nvlink_down": effects.NvlinkDown,
     "nvlink_errors": effects.NvlinkErrors,
     "fabric": fabric_effect.Fabric,
+    "vgpu_license": vgpu_effect.VgpuLicense,
     "pulses": effects.Pulses,
     "mig": effects.Mig,
     "xid": effects.Xid,

@@ -19,6 +19,7 @@ FABRIC_INFO: Final[type[Structure]] = pynvml.c_nvmlGpuFabricInfo_v2_t
 FABRIC_INFO_V3: Final[type[Structure]] = pynvml.c_nvmlGpuFabricInfo_v3_t
 FIELD_VALUE: Final[type[Structure]] = type("FieldValue", (Structure,), {"_fields_": pynvml.c_nvmlFieldValue_t._fields_})
 """Of the same layout as pynvml's, whose attributes go through Python; a round touches thousands of them."""
+GRID_FEATURES: Final[type[Structure]] = pynvml.c_nvmlGridLicensableFeatures_v4_t
 GPM_METRICS_VERSION: Final[int] = pynvml.NVML_GPM_METRICS_GET_VERSION
 GPM_METRICS: Final[type[Structure]] = pynvml.c_nvmlGpmMetricsGet_t
 GPM_SUPPORT: Final[type[Structure]] = pynvml.c_nvmlGpmSupport_t
@@ -38,6 +39,10 @@ MARGIN_VERSION: Final[int] = pynvml.nvmlMarginTemperature_v1
 ECC_SRAM_VERSION: Final[int] = pynvml.nvmlEccSramErrorStatus_v1
 FABRIC_V2_VERSION: Final[int] = pynvml.nvmlGpuFabricInfo_v2
 FABRIC_V3_VERSION: Final[int] = pynvml.nvmlGpuFabricInfo_v3
+
+GRID_LICENSE_COMPUTE: Final[int] = pynvml.NVML_GRID_LICENSE_FEATURE_CODE_COMPUTE
+NOT_VIRTUAL: Final[int] = pynvml.NVML_GPU_VIRTUALIZATION_MODE_NONE
+VGPU: Final[int] = pynvml.NVML_GPU_VIRTUALIZATION_MODE_VGPU
 
 EVENT_TYPE_XID: Final[int] = pynvml.nvmlEventTypeXidCriticalError
 EVENT_TYPE_ECC: Final[int] = pynvml.nvmlEventTypeSingleBitEccError | pynvml.nvmlEventTypeDoubleBitEccError

@@ -17,6 +17,7 @@ from gpu_triage.simulator import (
     nvml_nvlink,
     nvml_pcie,
     nvml_processes,
+    nvml_vgpu,
 )
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.nvml_calls import ErrorString, Function, NvmlFunction
@@ -35,6 +36,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
         nvml_gpm,
         nvml_mig,
         nvml_events,
+        nvml_vgpu,
     )
     for function in module.FUNCTIONS
 }

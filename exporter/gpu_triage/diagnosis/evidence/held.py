@@ -55,9 +55,12 @@ def uncounted_slowdown(gpu: GpuEvidence) -> str | None:
 
 
 def slowed_down(gpu: GpuEvidence) -> bool | None:
-    """Whether its SM clock is far below its highest; None where one of them is not reported."""
-    clock, most = gpu.last(GPU_CLOCK_HERTZ, clock="sm"), gpu.last(GPU_CLOCK_MAX_HERTZ, clock="sm")
-    return None if clock is None or not most else clock < thresholds.SLOWED_CLOCK_RATIO * most
+    """Whether its SM clock, or its graphics clock, is far below its highest; None where neither is reported."""
+    for name in ("sm", "graphics"):
+        clock, most = gpu.last(GPU_CLOCK_HERTZ, clock=name), gpu.last(GPU_CLOCK_MAX_HERTZ, clock=name)
+        if clock is not None and most:
+            return clock < thresholds.SLOWED_CLOCK_RATIO * most
+    return None
 
 
 def _loaded(gpu: GpuEvidence) -> bool:

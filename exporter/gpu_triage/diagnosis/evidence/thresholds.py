@@ -31,6 +31,8 @@ STOPPED_COUNTER_SHARE: Final = 0.5  # a reason was active for this share of RECE
 THERMAL_SHARE: Final = 0.10  # class thermal, and hw_thermal as an alert: throttled for more than this under load
 SW_THERMAL_SHARE: Final = 0.25  # sw_thermal as an alert
 NEAR_SLOWDOWN_CELSIUS: Final = 5.0  # near slowdown: fewer degrees left than this
+LOW_LIMIT_CELSIUS: Final = 25.0  # a highest operating temperature so far below slowdown: firmware limits it
+OVERREAD_POWER_RATIO: Final = 1.2  # more power than the highest limit allows, at a low clock: the reading is wrong
 POWER_BRAKE_SHARE: Final = 0.05  # class power_brake: hw_power_brake, or hw_slowdown that nothing else explains
 
 # Class power_cap: sw_power_cap for at least this share, with the limit below its default, and at the limit.

@@ -168,6 +168,10 @@ ADVICE: Final = MappingProxyType(
             "The GPU or its memory is a few degrees from slowing down.",
             "Check cooling before it throttles.",
         ),
+        "thermal.low_limit": Advice(
+            "The firmware limits the GPU to a temperature far below the one at which the board slows down.",
+            "On a laptop, check its thermal profile and thermald; then update or roll back BIOS and driver.",
+        ),
         "power.brake": Advice(
             "The power supply or the board pulled the power brake: the clocks are halved or worse.",
             "Check power supplies, cables and the rack's budget.",
@@ -175,6 +179,10 @@ ADVICE: Final = MappingProxyType(
         "power.hw_slowdown": Advice(
             "The hardware slows the clocks down and says neither heat nor power brake.",
             "Check power delivery and cooling; short flashes at changes of the P-state are normal.",
+        ),
+        "power.reading": Advice(
+            "The driver reads more power than the board can draw at this clock, and throttles the GPU for it.",
+            "Power the host off and on; if it persists, go back to the driver, BIOS and linux-firmware that worked.",
         ),
         "power.cap": Advice(
             "Somebody set the power limit below the board's default, and it holds the clocks.",
@@ -262,6 +270,10 @@ ADVICE: Final = MappingProxyType(
         "work.allocated_unused": Advice(
             "The scheduler gave the GPU away and nobody is on it: the job starts, has left it, or asked for too many.",
             "If it lasts (GpuAllocatedIdle), ask the owner to free it.",
+        ),
+        "vgpu.unlicensed": Advice(
+            "The vGPU has no license: from 20 minutes after the boot on, its driver slows it down more and more.",
+            "Check nvidia-gridd and its log, the client token, the way to the license server, and the clock.",
         ),
         "policy.persistence": Advice(
             "Without persistence the driver unloads the GPU when its last client leaves: slow starts, lost settings.",

@@ -152,8 +152,10 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("thermal.hw", Area.CLOCKS, "thermal", "GpuHwThermalThrottling", _CRITICAL, _INSPECT),
     Check("thermal.sw", Area.CLOCKS, "thermal", "GpuSwThermalThrottling", _WARNING, _INSPECT),
     Check("thermal.margin", Area.CLOCKS, "thermal", "GpuTemperatureNearSlowdown", _WARNING, _INSPECT),
+    Check("thermal.low_limit", Area.CLOCKS, "thermal", None, _WARNING, _FIX_HOST, "GpuSwThermalThrottling"),
     Check("power.brake", Area.CLOCKS, "power_brake", "GpuPowerBrake", _CRITICAL, _INSPECT),
     Check("power.hw_slowdown", Area.CLOCKS, "power_brake", "GpuHwSlowdownUnattributed", _WARNING, _INSPECT),
+    Check("power.reading", Area.CLOCKS, "power_cap", None, _WARNING, _FIX_HOST, "GpuPowerCapped"),
     Check("power.cap", Area.CLOCKS, "power_cap", "GpuPowerCapped", _INFO, _FIX_HOST),
     Check("power.limit", Area.CLOCKS, "power_limit", None, _INFO, _FIX_HOST, "GpuPowerCapped"),
     Check("clock.policy", Area.CLOCKS, "clock_cap", "GpuClockPolicyDrift", _WARNING, _FIX_HOST),
@@ -211,6 +213,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     Check("work.hung", Area.WORK, "hung", "GpuHungProcess", _WARNING, _FIX_JOB),
     Check("work.held_idle", Area.WORK, "held_idle", None, _INFO, _FIX_JOB, "GpuHungProcess"),
     Check("work.allocated_unused", Area.WORK, "allocated", None, _INFO, _FIX_JOB, "GpuAllocatedIdle"),
+    Check("vgpu.unlicensed", Area.SETTINGS, "license", "GpuVgpuUnlicensed", _WARNING, _FIX_HOST),
     Check("policy.persistence", Area.SETTINGS, "persistence", "GpuPersistenceModeOff", _INFO, _FIX_HOST),
 )
 """The one table of findings, in the order of the playbook."""

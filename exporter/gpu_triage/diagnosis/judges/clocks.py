@@ -9,13 +9,19 @@ from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.faults import limited_clock
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
-from gpu_triage.diagnosis.evidence.held import uncounted, uncounted_slowdown
+from gpu_triage.diagnosis.evidence.held import slowed_down, uncounted, uncounted_slowdown
 from gpu_triage.diagnosis.evidence.host import HostEvidence
 from gpu_triage.diagnosis.findings.finding import Finding, of_gpu
 from gpu_triage.gpu.clocks import GPU_CLOCK_HERTZ
-from gpu_triage.gpu.limits import GPU_CLOCK_MAX_HERTZ, GPU_POWER_DEFAULT_LIMIT_WATTS, GPU_TEMPERATURE_THRESHOLD_CELSIUS
-from gpu_triage.gpu.power import GPU_POWER_LIMIT_WATTS
+from gpu_triage.gpu.limits import (
+    GPU_CLOCK_MAX_HERTZ,
+    GPU_POWER_DEFAULT_LIMIT_WATTS,
+    GPU_POWER_MAX_LIMIT_WATTS,
+    GPU_TEMPERATURE_THRESHOLD_CELSIUS,
+)
+from gpu_triage.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.gpu.thermal import GPU_TEMPERATURE_CELSIUS, GPU_TEMPERATURE_MARGIN_CELSIUS
+from gpu_triage.gpu.throttle import GPU_THROTTLE_ACTIVE
 
 
 def judge_clocks(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
@@ -39,9 +45,11 @@ def _heat(gpu: GpuEvidence) -> Iterator[Finding]:
         yield of_gpu("thermal.sw", gpu, f"sw_thermal {software:.0%} of the time{_heat_and_clock(gpu)}")
     yield from _uncounted("thermal.hw", gpu, uncounted(gpu, "hw_thermal"))
     yield from _uncounted("thermal.sw", gpu, uncounted(gpu, "sw_thermal"))
-    near = _near_slowdown(gpu)
+    near, low = _near_slowdown(gpu), _low_limit(gpu)
     if near is not None:
         yield of_gpu("thermal.margin", gpu, near)
+    if low is not None:
+        yield of_gpu("thermal.low_limit", gpu, low)
 
 
 def _uncounted(code: str, gpu: GpuEvidence, held: str | None) -> Iterator[Finding]:
@@ -71,12 +79,40 @@ def _near_slowdown(gpu: GpuEvidence) -> str | None:
     return None
 
 
+def _low_limit(gpu: GpuEvidence) -> str | None:
+    """At what temperature the firmware limits the GPU, if that is far too early, and the GPU is there."""
+    heat = gpu.one(GPU_TEMPERATURE_CELSIUS, sensor="gpu")
+    limit, slowdown = (gpu.last(GPU_TEMPERATURE_THRESHOLD_CELSIUS, threshold=each) for each in ("gpu_max", "slowdown"))
+    if heat is None or limit is None or slowdown is None or slowdown - limit < thresholds.LOW_LIMIT_CELSIUS:
+        return None
+    if heat.low <= limit - thresholds.NEAR_SLOWDOWN_CELSIUS and not gpu.last(GPU_THROTTLE_ACTIVE, reason="sw_thermal"):
+        return None
+    return f"{heat.last:.0f} °C, its limit is {limit:.0f} °C; the board slows down at {slowdown:.0f} °C"
+
+
+def _overread(gpu: GpuEvidence) -> str | None:
+    """A power reading that cannot be, and that throttles the GPU."""
+    power, held = gpu.recent.one(GPU_POWER_WATTS), gpu.recent.one(GPU_THROTTLE_ACTIVE, reason="sw_power_cap")
+    limits = (
+        gpu.last(spec) for spec in (GPU_POWER_LIMIT_WATTS, GPU_POWER_DEFAULT_LIMIT_WATTS, GPU_POWER_MAX_LIMIT_WATTS)
+    )
+    most = max((limit for limit in limits if limit is not None), default=None)
+    if power is None or most is None or held is None or held.low != 1 or not slowed_down(gpu):
+        return None
+    if power.low < thresholds.OVERREAD_POWER_RATIO * most:
+        return None
+    return f"{power.last:.0f} W read, the highest limit is {most:.0f} W{_heat_and_clock(gpu)}"
+
+
 def _power(gpu: GpuEvidence) -> Iterator[Finding]:
     brake, slowdown = gpu.throttled("hw_power_brake"), gpu.unexplained_slowdown
     if brake > thresholds.POWER_BRAKE_SHARE:
         yield of_gpu("power.brake", gpu, f"hw_power_brake {brake:.0%} of the time")
     if slowdown > thresholds.POWER_BRAKE_SHARE:
         yield of_gpu("power.hw_slowdown", gpu, f"hw_slowdown {slowdown:.0%} of the time, without heat or brake")
+    overread = _overread(gpu)
+    if overread is not None:
+        yield of_gpu("power.reading", gpu, overread)
     yield from _uncounted("power.brake", gpu, uncounted(gpu, "hw_power_brake"))
     yield from _uncounted("power.hw_slowdown", gpu, uncounted_slowdown(gpu))
     if gpu.capped:

@@ -1,0 +1,19 @@
+"""Is its driver allowed to run it at full speed?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
+from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.findings.finding import Finding, of_gpu
+from gpu_triage.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE, LICENSED
+
+
+def judge_licenses(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """Licenses of vGPUs."""
+    for gpu in host.answering:
+        for state in gpu.series(GPU_VGPU_LICENSE_STATE):
+            if state.last != LICENSED:
+                product = state.labels["product"] or "its license"
+                yield of_gpu("vgpu.unlicensed", gpu, f"{product}: {GPU_VGPU_LICENSE_STATE.states[int(state.last)]}")

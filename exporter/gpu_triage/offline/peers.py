@@ -1,0 +1,39 @@
+"""What outputs of nvidia-smi tell of the ways between GPUs: their topology, and the errors of NVLinks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from gpu_triage.offline.snapshot import Snapshot
+from gpu_triage.subjects.contract import GpuLabels
+
+_MOST_LINKS = 8
+
+
+def peers_told(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
+    """Parts of a line on what was read of them; none where nothing was."""
+    pairs = Counter(
+        level
+        for key, gpu in last.gpus.items()
+        for peer, level in gpu.peers.items()
+        if key in labels and _is_first(labels[key].gpu, peer)
+    )
+    if pairs:
+        yield "topology: " + ", ".join(f"{count} x {level}" for level, count in sorted(pairs.items()))
+    counted = [
+        (key, number, link) for key, gpu in last.gpus.items() for number, link in gpu.links.items() if link.errors
+    ]
+    faulty = [
+        f"GPU {labels[key].gpu} link {number}: {', '.join(f'{count:.0f} {kind}' for kind, count in errors.items())}"
+        for key, number, link in counted
+        if key in labels and (errors := {kind: count for kind, count in link.errors.items() if count})
+    ]
+    if counted:
+        more = f"; {len(faulty) - _MOST_LINKS} more links" if len(faulty) > _MOST_LINKS else ""
+        yield f"NVLink errors since the driver was loaded: {'; '.join(faulty[:_MOST_LINKS]) or 'none'}{more}"
+
+
+def _is_first(index: str, peer: str) -> bool:
+    """Whether this is the one of a pair that tells how they reach each other."""
+    return index.isdecimal() and peer.isdecimal() and int(index) < int(peer)
