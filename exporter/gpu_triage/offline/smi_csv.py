@@ -167,7 +167,7 @@ class SmiCsvParser:
         self.report = SmiReport((APPS if of_processes else QUERY).kind)
         self._gpus: dict[str, RawGpu] = {}
         self._rows = 0
-        self._place = 0
+        self._place = -1
         self._read_at: float | None = None
 
     @classmethod

@@ -69,10 +69,13 @@ class Facts:
 
     def _first(self, parse: Callable[[str], T | None], paths: tuple[str, ...]) -> T | None:
         self.asked.update(paths)
-        said = {path: self._facts[path] for path in paths if path in self._facts}
-        for value in said.values():
+        for path in paths:
+            value = self._facts.get(path)
+            if value is None:
+                continue
             found = parse(value)
             if found is not None:
                 return found
-        self.unread.update({path: value for path, value in said.items() if not values.is_none(value)})
+            if not values.is_none(value):
+                self.unread[path] = value
         return None

@@ -80,6 +80,7 @@ _LICENSES: Final = {
         (" (restricted)", "unlicensed, restricted"),
     )
 }
+_IS_VGPU: Final = {"vgpu": True, "none": False, "pass-through": False, "host vgpu": False, "host vsga": False}
 _UUID: Final = re.compile(r"GPU-[\w-]{1,80}")
 _P_STATE: Final = re.compile(r"P(1[0-5]|\d)")
 
@@ -293,7 +294,9 @@ def _fabric(facts: Facts) -> FabricReading:
 
 def _license(facts: Facts) -> VgpuLicenseReading:
     """The license of a vGPU; a GPU that is passed through as a whole runs at full speed without one."""
-    mode = facts.get("gpu virtualization mode/virtualization mode", "gpu_virtualization_mode/virtualization_mode")
+    is_vgpu = facts.choice(
+        _IS_VGPU, "gpu virtualization mode/virtualization mode", "gpu_virtualization_mode/virtualization_mode"
+    )
     sections = ("vgpu software licensed product", "grid licensed product")
     status = facts.parsed(
         _license_state,
@@ -304,7 +307,7 @@ def _license(facts: Facts) -> VgpuLicenseReading:
         *(f"{section}/product name" for section in sections),
         *(f"{section.replace(' ', '_')}/licensed_product_name" for section in sections),
     )
-    if status is None or values.words(mode) in ("pass-through", "none"):
+    if status is None or is_vgpu is False:
         return VgpuLicenseReading({})
     return VgpuLicenseReading({product: status})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from typing import Final
 
@@ -23,6 +24,7 @@ class Layout:
     def __init__(self) -> None:
         self._stack: list[tuple[int, str]] = []
         self._context: Path = ()
+        self._is_flat = True
 
     def path(self, indent: int, label: str, *, is_section: bool) -> Path:
         """Path of a label at this column; `is_section`: no value follows it."""
@@ -31,9 +33,13 @@ class Layout:
         if len(self._stack) < _DEEPEST:
             self._stack.append((indent, label))
         path = tuple(each for _, each in self._stack)
+        self._is_flat = self._is_flat and len(path) == 1
         if len(path) == 1:
             path = self._without_indentation(label, is_section=is_section)
-        self._context = path if is_section or len(path) == 1 else path[:-1]
+        if is_section:
+            self._context = path
+        elif len(path) > 1 or _is_known(path):
+            self._context = path[:-1]
         return path
 
     def belongs(self, label: str, *, is_section: bool) -> bool:
@@ -49,11 +55,15 @@ class Layout:
             # Where every name counts, as below "Volatile", a section ends the one that is beside it.
             if "/".join(base) + "/" in _known().open_sections or (not is_section and _in_open_section(base)):
                 return (*base, label)
-        return (label,)
+        return _known().alone.get(label, (label,)) if self._is_flat and not is_section else (label,)
 
 
 class _Known:
-    """The paths that the text of any driver has, as far as they are read here."""
+    """The paths that the text of any driver has, as far as they are read here.
+
+    Attributes:
+        alone: the path of each label that stands in one section only.
+    """
 
     def __init__(self) -> None:
         names, sections = known_names()
@@ -62,6 +72,8 @@ class _Known:
         paths |= {tuple(section.rstrip("/").split("/")) for section in self.open_sections}
         paths |= {PROCESSES, *((*PROCESSES, label) for label in ("process id", "type", "name", "used gpu memory"))}
         self.paths = {path[:end] for path in paths for end in range(1, len(path) + 1)}
+        ends = Counter(path[-1] for path in self.paths)
+        self.alone = {path[-1]: path for path in paths if ends[path[-1]] == 1}
 
 
 @cache

@@ -18,7 +18,7 @@ _GPU: Final = re.compile(r"GPU\s?([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}
 _HEAD: Final = "NVSMI LOG"
 _SECTION: Final = re.compile(r"[A-Z][A-Za-z0-9 /()-]{2,40}")
 LONGEST_SECTION: Final = 60
-_OTHER_GPU: Final = re.compile(r"GPU\b(?!.*: )")
+_OTHER_GPU: Final = re.compile(r"GPU\b(?!.*: ).*\d")
 _ENDS: Final = ("____", "####", "+---", "<?xml", "<nvidia_smi_log", "*** ", "```", "~~~")
 _OWN: Final = frozenset(
     {"timestamp", "driver version", "cuda version", "kmd version", "cuda umd version", "attached gpus"}

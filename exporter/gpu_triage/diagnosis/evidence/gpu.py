@@ -115,8 +115,13 @@ class GpuEvidence(Evidence):
 
     @cached_property
     def busy_share(self) -> float | None:
-        """Share of the window in which it worked: kernels, encoding or decoding, whichever was more."""
-        return max((share for share in (self.kernel_share, self.video_share) if share is not None), default=None)
+        """Share of the window in which it worked: kernels, encoding or decoding, whichever was more.
+
+        Of one whose kernels are not reported, engines that rest say nothing.
+        """
+        if self.kernel_share is None:
+            return self.video_share or None
+        return max(self.kernel_share, self.video_share or 0.0)
 
     @cached_property
     def loaded(self) -> bool:
