@@ -188,7 +188,7 @@ class Scanner:
                 self._log.feed(line)
         else:
             self._pass_by(line)
-        if first != "+":
+        if line.lstrip()[:1] != "+":
             self._before = line
 
     def _pass_by(self, line: str) -> None:

@@ -12,6 +12,7 @@ from gpu_triage.offline.times import date_time
 _HEAD: Final = re.compile(
     r"\|\s*NVIDIA-SMI (\S+)\s+(?:KMD Version|Driver Version): (\S+)(?:\s+CUDA (?:UMD )?Version: (\S+))?"
 )
+_TITLE: Final = "| NVIDIA-SMI "
 _FIRST: Final = re.compile(
     r"\|\s+(\d{1,3})\s+(\S.*?)\s+(On|Off|N/A|ERR!|WDDM|TCC|MCDM)\s*"
     r"\|\s+([0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.\d)\s+\S+\s+\|\s+(\S+)\s+\|"
@@ -53,7 +54,7 @@ class SmiTableParser:
     def starting(cls, line: str, before: str) -> SmiTableParser | None:
         """A parser that has taken in this line, if a table begins with it; `before`: the line above its border."""
         text = line.lstrip()
-        if not text.startswith("|") or (_HEAD.match(text) is None and _FIRST.match(text) is None):
+        if not text.startswith(_TITLE) and _FIRST.match(text) is None:
             return None
         parser = cls(before.strip() if date_time(before[:60]) is not None else "")
         parser.feed(line)

@@ -26,7 +26,8 @@ def unread_of(contents: Iterable[Content], last: Snapshot | None, labels: Mappin
     if last is None:
         return
     if last.attached is not None and last.attached > len(last.gpus):
-        yield f"anything of other GPUs: nvidia-smi counts {last.attached}, and the file shows {len(last.gpus)}"
+        missing = last.attached - len(last.gpus)
+        yield f"{missing} of {last.attached} GPUs that nvidia-smi counts: attach its whole output"
     for key, at in last.carried.items():
         since = "an earlier output" if at is None else written(at)
         yield f"GPU {_index(labels, key)} in the last output, which does not show all GPUs: it is judged as of {since}"

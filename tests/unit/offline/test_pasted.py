@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.offline_files import codes, real_files, report_on_text, smi, smi_gpu
+from tests.offline_tables import TABLE_END, TABLE_HEAD, TABLE_PROCESSES, table_row
 
 from gpu_triage.diagnosis.report.machine_readable import render_json
 from gpu_triage.diagnosis.report.report import Report
@@ -66,6 +67,15 @@ def test_a_pasted_output_says_what_it_said(tmp_path: Path, way: str) -> None:
     assert codes(report) == FOUND
     assert told(report) == told(report_on_text(tmp_path, plain))
     assert not [line for line in report.not_read if "unknown form" in line]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_pasted_table_says_what_it_said(tmp_path: Path, way: str) -> None:
+    plain = TABLE_HEAD + table_row(0, 0x41, "2") + table_row(1, 0x42) + TABLE_PROCESSES + TABLE_END
+    report = report_on_text(tmp_path, WAYS[way](plain))
+    assert codes(report) == ["ecc.uncorrected"]
+    assert report.files[0].written == "2026-03-14 10:00:00"
+    assert told(report) == told(report_on_text(tmp_path, plain))
 
 
 FOLDER = real_files()
