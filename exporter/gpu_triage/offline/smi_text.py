@@ -162,9 +162,12 @@ class SmiTextParser:
 
     def _note_process(self, label: str, value: str, *, is_section: bool) -> None:
         assert self._gpu is not None  # noqa: S101 - the caller looked
-        self._gpu.lists_processes = self._gpu.lists_processes or is_section or value.lower() != "n/a"
         if label == "process id":
+            self._gpu.lists_processes = True
             self._gpu.add_process(RawProcess(pid=value))
+        elif label == PROCESSES[0]:
+            # Nothing behind the label, and nothing below: the list was cut off.
+            self._gpu.lists_processes = not is_section and value.lower() != "n/a"
         elif self._gpu.processes:
             _describe(self._gpu.processes[-1], label, value[:LONGEST_VALUE])
 

@@ -74,8 +74,6 @@ class SmiXmlParser:
             self._skips = True
         if len(self._path) < _DEEPEST:
             self._path.append(tag)
-        if self._gpu is not None and tag == "processes":
-            self._gpu.lists_processes = True
         if self._gpu is not None and tag == "process_info" and len(self._gpu.processes) < MOST_PROCESSES:
             self._gpu.processes.append(RawProcess())
 
@@ -83,6 +81,9 @@ class SmiXmlParser:
         if tag == "gpu":
             self._gpu, self._path, self._skips = None, [], False
         elif tag in self._path:
+            if self._gpu is not None and tag in ("process_info", "processes"):
+                # Of a list that was cut off before, nobody knows whether it is empty.
+                self._gpu.lists_processes = True
             # A lost line may have held the end of what is inside.
             while self._path.pop() != tag:
                 pass

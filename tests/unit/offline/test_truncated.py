@@ -95,6 +95,15 @@ def test_a_list_of_processes_that_was_cut_off_calls_no_gpu_idle(tmp_path: Path, 
     assert uses == report.gpus[1].bottleneck.because
 
 
+@pytest.mark.parametrize("end", ["    Processes\n", "GPU instance ID", "Compute instance ID"])
+def test_a_list_that_was_cut_off_at_its_start_is_not_empty(tmp_path: Path, end: str) -> None:
+    text = smi(smi_gpu(facts={"busy": "0 %"}, processes=["4242 python3"])).replace(
+        "GPU instance ID                   : N/A\n", "GPU instance ID : N/A\n        Compute instance ID : N/A\n"
+    )
+    assert report_on_text(tmp_path, text).gpus[0].readings.compute_processes == 1
+    assert report_on_text(tmp_path, cut(text, end)).gpus[0].readings.compute_processes is None
+
+
 def test_outputs_of_single_gpus_are_of_one_host(tmp_path: Path) -> None:
     one, other = smi(smi_gpu()), smi(smi_gpu(1, facts={"width": "8x"}), at="Sat Mar 14 10:00:30 2026")
     attached = "Attached GPUs                                          : "
