@@ -159,7 +159,7 @@ def test_the_head_of_a_gpu_in_an_unknown_form_gives_no_facts_to_the_one_before(t
     assert len(report.gpus) == 1
     assert report.gpus[0].readings.compute_processes == 0
     assert any("GPU #2 at 42" in line for line in unread(report))
-    assert any("nvidia-smi counts 2, and the file shows 1" in line for line in report.not_read)
+    assert any("1 of 2 GPUs that nvidia-smi counts" in line for line in report.not_read)
 
 
 def test_a_number_in_another_unit_is_not_read(tmp_path: Path) -> None:

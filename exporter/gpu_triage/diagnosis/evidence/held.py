@@ -18,10 +18,11 @@ _NAMED_BY_HARDWARE: Final = frozenset({"hw_thermal", "hw_power_brake"})
 
 
 def active_reasons(gpu: GpuEvidence) -> list[str] | None:
-    """Throttle reasons that were active in the last sample; None where they are not reported."""
-    bits = gpu.series(GPU_THROTTLE_ACTIVE)
-    reasons = ((bit.labels["reason"], bit.last) for bit in bits)
-    return [reason for reason, is_active in reasons if is_active and reason not in _HOLD_NOTHING_BACK] if bits else None
+    """Throttle reasons that were active in the last sample; None where that none is active was not reported."""
+    bits = {bit.labels["reason"]: bit.last for bit in gpu.series(GPU_THROTTLE_ACTIVE)}
+    active = [reason for reason, is_active in bits.items() if is_active and reason not in _HOLD_NOTHING_BACK]
+    # nvidia-smi dmon tells of two limits only, and of no slowdown by the hardware.
+    return active if active or "hw_slowdown" in bits else None
 
 
 def uncounted(gpu: GpuEvidence, reason: str) -> str | None:
