@@ -116,5 +116,10 @@ SOFTWARE: Final = (
         what="no-process",
         owners=(),
     ),
+    of_gpu(
+        "GpuVgpuUnlicensed",
+        BOARD.series("gpu_vgpu_license_state", steady(0), product="NVIDIA Virtual Compute Server"),
+        owners=(SLURM,),
+    ),
     of_gpu("GpuPersistenceModeOff", BOARD.series("gpu_persistence_mode", steady(0)), owners=()),
 )

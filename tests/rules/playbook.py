@@ -71,6 +71,7 @@ ALERTS: Final = frozenset(
         ("GpuImbalance", "warning", "20m"),
         ("GpuStraggler", "warning", "15m"),
         ("GpuCollectiveHang", "warning", "20m"),
+        ("GpuVgpuUnlicensed", "warning", "15m"),
         ("GpuBusyButLowPower", "info", "30m"),
         ("GpuMemoryNearFull", "info", "30m"),
         ("GpuAllocatedIdle", "info", "5m"),
