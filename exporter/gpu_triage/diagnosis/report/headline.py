@@ -32,10 +32,11 @@ STATES: Final = MappingProxyType(
         "compute": "busy",
         "unattributed": "in use without a known bottleneck",
         "idle": "idle",
-        _USE_UNKNOWN: "of unknown use",
     }
 )
 """What a GPU of each class is, in words that follow its number: "2 sick, 1 throttled by heat"."""
+
+_STATES: Final = MappingProxyType({**STATES, _USE_UNKNOWN: _USE_UNKNOWN})
 
 UNREMARKABLE: Final = frozenset({"compute", "idle"})
 """Classes of which nobody needs to know the GPUs, or why they are in them."""
@@ -53,20 +54,20 @@ def headline(report: Report) -> str:
     indices: dict[str, list[str]] = defaultdict(list)
     for gpu in report.gpus:
         indices[_USE_UNKNOWN if gpu.bottleneck.unseen == USE_UNKNOWN else gpu.bottleneck.name].append(gpu.gpu)
-    states = ", ".join(_state(name, indices[name], count) for name in STATES if name in indices)
+    states = ", ".join(_state(name, indices[name], count) for name in _STATES if name in indices)
     return f"{report.verdict.words}. {count or 'no'} GPU{'s' * (count != 1)}{states and ': '}{states}{_worst(report)}"
 
 
 def _state(name: str, indices: list[str], count: int) -> str:
     if len(indices) == count:
-        return f"{'all ' * (count > 1)}{STATES[name]}"
+        return f"{'all ' * (count > 1)}{_STATES[name]}"
     return counted(name, indices)
 
 
 def counted(name: str, indices: list[str]) -> str:
     """How many GPUs are of a class, and which: ``1 sick (GPU 6)``, ``7 busy``."""
     which = "" if name in UNREMARKABLE else f" (GPU {ranges(indices)})"
-    return f"{len(indices)} {STATES[name]}{which}"
+    return f"{len(indices)} {_STATES[name]}{which}"
 
 
 def _worst(report: Report) -> str:
