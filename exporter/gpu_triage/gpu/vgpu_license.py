@@ -14,7 +14,7 @@ from gpu_triage.subjects.rounds import GpuRound
 GPU_VGPU_LICENSE_STATE = gpu_gauge(
     "gpu_vgpu_license_state",
     "License of a vGPU in a virtual machine, by the licensed product: {states}. NVML reports unlicensed or licensed; "
-    "only files of nvidia-smi tell whether restrictions already apply. Absent on GPUs that are no vGPUs.",
+    "only files of nvidia-smi tell whether restrictions already apply. Absent on GPUs that are not vGPUs.",
     labels={"product": ANY},
     states={0: "unlicensed", 1: "licensed", 2: "unlicensed, not yet restricted", 3: "unlicensed, restricted"},
     source="nvmlDeviceGetVirtualizationMode, nvmlDeviceGetGridLicensableFeatures",
@@ -26,7 +26,7 @@ UNLICENSED: Final = GPU_VGPU_LICENSE_STATE.value_of("unlicensed")
 
 @dataclass(frozen=True, slots=True)
 class VgpuLicenseReading:
-    """State of the license by product, as in gpu_vgpu_license_state; empty on GPUs that are no vGPUs."""
+    """State of the license by product, as in gpu_vgpu_license_state; empty on GPUs that are not vGPUs."""
 
     states: Annotated[Mapping[str, int], GPU_VGPU_LICENSE_STATE]
 

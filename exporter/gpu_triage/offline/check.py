@@ -45,8 +45,9 @@ from gpu_triage.offline.unread import unread_of
 from gpu_triage.processes.on_gpu import GPU_PROCESSES
 
 _NOT_FOUND: Final = (
-    "none of these files holds what gpu-triage reads: nvidia-smi (-q, -q -x or the table), nvidia-bug-report.log, a "
-    "kernel log with messages about GPUs (dmesg, journalctl -k, kern.log) or lspci -vvv"
+    "none of these files holds what gpu-triage reads: output of nvidia-smi (-q, -q -x, the table, --query-gpu as CSV, "
+    "dmon, pmon, topo -m, nvlink), nvidia-bug-report.log, a kernel log with messages about GPUs (dmesg, journalctl -k, "
+    "kern.log) or lspci -vvv"
 )
 _OF_HEALTH: Final = (GPU_ECC_VOLATILE_ERRORS_TOTAL, GPU_ECC_MODE, GPU_REMAPPED_ROWS, GPU_RECOVERY_ACTION)
 _MOST_READ: Final = 2000

@@ -66,7 +66,7 @@ def laptop(power: str = "588.44 W", clock: str = "210 MHz", capped: str = "Activ
 def test_a_power_reading_that_cannot_be_is_the_finding(tmp_path: Path) -> None:
     report = report_on_text(tmp_path, laptop())
     assert codes(report) == ["power.reading"]
-    assert measured(report, "power.reading") == "588 W read, the highest limit is 60 W, SM clock 210 of 3105 MHz"
+    assert measured(report, "power.reading") == "reads 588 W, its highest limit is 60 W, SM clock 210 of 3105 MHz"
     assert report.verdict is Verdict.WATCH
     assert report.gpus[0].bottleneck.because == "100% busy at that moment, held by sw_power_cap at that moment"
 

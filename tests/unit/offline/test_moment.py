@@ -139,7 +139,7 @@ def test_an_extract_without_processes_says_nothing_of_who_uses_the_gpu(tmp_path:
     assert "in use" not in text
     assert "idle" not in text.partition("verdict:")[2]
     assert "no compute process" not in text
-    assert "files: keep. 1 GPU: of unknown use\n" in text
+    assert "files: keep. 1 GPU: with unknown usage\n" in text
     assert {area.area: area.summary for area in report.areas}[Area.WORK] is None
 
 
@@ -157,7 +157,7 @@ def test_that_nothing_holds_a_gpu_back_is_said_where_it_was_read(tmp_path: Path)
     assert {area.area: area.summary for area in read.areas}[Area.CLOCKS] == "no throttle reason active at that moment"
     memory = performance().partition("    Clocks Throttle")[0] + "    FB Memory Usage\n        Used : 1 MiB\n"
     unread = report_on_text(tmp_path, memory)
-    assert unread.gpus[0].bottleneck.because == "its throttle reasons are in no file"
+    assert unread.gpus[0].bottleneck.because == "throttle reasons not in these files"
     assert {area.area: area.summary for area in unread.areas}[Area.CLOCKS] is None
 
 

@@ -14,7 +14,7 @@ _TOLD_BY_MOMENTS: Final = frozenset({"sick", "thermal", "power_brake", "pcie_lin
 NOT_IN_A_MOMENT: Final = frozenset({"work.low_power", "work.held_idle", "work.hung", "clock.straggler"})
 """Findings that rest on what a GPU did for some time."""
 
-USE_UNKNOWN: Final = "its processes are in no file"
+USE_UNKNOWN: Final = "processes not in these files"
 """What is unseen of a GPU of which files show neither processes nor utilization."""
 
 
@@ -25,7 +25,7 @@ def in_a_moment(bottleneck: Bottleneck, gpu: GpuEvidence) -> Bottleneck:
     reasons, share = active_reasons(gpu), gpu.over(0.0).busy_share
     held = f"held by {', '.join(reasons)} {AT_THAT_MOMENT}" if reasons else ""
     if bottleneck.name == "idle" or (share is None and not gpu.processes_known):
-        nothing, unread = f"no throttle reason active {AT_THAT_MOMENT}", "its throttle reasons are in no file"
+        nothing, unread = f"no throttle reason active {AT_THAT_MOMENT}", "throttle reasons not in these files"
         return Bottleneck("unattributed", unread if reasons is None else held or nothing, USE_UNKNOWN)
     busy = "a compute process" if share is None else f"{share:.0%} busy {AT_THAT_MOMENT}"
-    return Bottleneck("unattributed", f"{busy}, {held}" if held else busy, "for how much of the time is in no file")
+    return Bottleneck("unattributed", f"{busy}, {held}" if held else busy, "duration unknown")

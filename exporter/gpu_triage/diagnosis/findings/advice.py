@@ -182,7 +182,7 @@ ADVICE: Final = MappingProxyType(
         ),
         "power.reading": Advice(
             "The driver reads more power than the board can draw at this clock, and throttles the GPU for it.",
-            "Power the host off and on; if it persists, go back to the driver, BIOS and linux-firmware that worked.",
+            "Power-cycle the host; if it persists, go back to the driver, BIOS and linux-firmware that worked.",
         ),
         "power.cap": Advice(
             "Somebody set the power limit below the board's default, and it holds the clocks.",
@@ -272,8 +272,8 @@ ADVICE: Final = MappingProxyType(
             "If it lasts (GpuAllocatedIdle), ask the owner to free it.",
         ),
         "vgpu.unlicensed": Advice(
-            "The vGPU has no license: from 20 minutes after the boot on, its driver slows it down more and more.",
-            "Check nvidia-gridd and its log, the client token, the way to the license server, and the clock.",
+            "The vGPU has no license: 20 minutes after boot, its driver begins to slow it down more and more.",
+            "Check nvidia-gridd and its log, the client token, the network path to the license server, and the clock.",
         ),
         "policy.persistence": Advice(
             "Without persistence the driver unloads the GPU when its last client leaves: slow starts, lost settings.",

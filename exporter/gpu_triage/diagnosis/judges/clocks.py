@@ -101,7 +101,7 @@ def _overread(gpu: GpuEvidence) -> str | None:
         return None
     if power.low < thresholds.OVERREAD_POWER_RATIO * most:
         return None
-    return f"{power.last:.0f} W read, the highest limit is {most:.0f} W{_heat_and_clock(gpu)}"
+    return f"reads {power.last:.0f} W, its highest limit is {most:.0f} W{_heat_and_clock(gpu)}"
 
 
 def _power(gpu: GpuEvidence) -> Iterator[Finding]:

@@ -88,7 +88,7 @@ def _pcie(gpu: GpuEvidence) -> Iterator[Finding]:
     narrow, slow, loaded = narrow_link(gpu), slow_link(gpu), gpu.recent.loaded
     slot = f", at {gpu.pci_bus_id}" if gpu.pci_bus_id else ""
     if narrow is not None:
-        load = "under load" if loaded else "at rest" if gpu.busy_share is not None else "at an unknown load"
+        load = "under load" if loaded else "at rest" if gpu.busy_share is not None else "load unknown"
         code = "pcie.width" if loaded else "pcie.width_idle"
         yield of_gpu(code, gpu, f"{narrow} {load}{slot}", _cause_advice(gpu, "width"))
     if slow is not None and loaded:

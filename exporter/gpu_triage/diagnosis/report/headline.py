@@ -11,7 +11,7 @@ from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.report.report import Report
 from gpu_triage.diagnosis.report.summaries import ranges
 
-_USE_UNKNOWN: Final = "of unknown use"
+_USE_UNKNOWN: Final = "with unknown usage"
 """No class: files show neither processes nor utilization."""
 
 STATES: Final = MappingProxyType(
