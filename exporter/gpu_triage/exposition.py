@@ -37,7 +37,7 @@ _LAST_WORD_SECONDS: Final = 1.0
 """How long an answer that leaves stale outcomes out is given again, however many ask for it."""
 
 _LONGEST_SECONDS: Final = 3.0
-"""How long any answer is given again: the time that stands in it is that of the scrape."""
+"""How long any answer is given again: it contains the time of the scrape."""
 
 
 class Page(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 Holder_co = TypeVar("Holder_co", covariant=True)
 
 _SET_SECONDS: Final = 1.0
-"""A wall clock that is further from where the monotonic one leads was set; less is the time between reading the two."""
+"""A wall clock that jumps by more against the monotonic one was set; less comes from reading one after the other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,8 @@ class Moment:
 class WallTimes:
     """Unix seconds of what happened at monotonic seconds, by the wall clock as it is set now.
 
-    They stay the same to the millisecond until the wall clock is set, and then all move along: an age that somebody
-    takes from them, by this host's clock, stays right. A clock that is slewed takes the monotonic one with it.
+    They stay the same to the millisecond until the wall clock is set, and then all of them move with it, so that ages
+    by this host's clock stay right. Slewing the clock changes nothing: the monotonic clock is slewed with it.
     """
 
     __slots__ = ("_ahead_seconds",)

@@ -103,7 +103,7 @@ def queries(selection: Selection) -> Mapping[str, str]:
 
 
 def _by_the_servers_clock(timestamps: MetricSpec, where: str) -> str:
-    """Timestamps by the clock of each host, which may be wrong; as they are where a host does not tell the time."""
+    """Timestamps by the clock of each host, which may be wrong; unchanged where a host exposes no time."""
     told, time = f"{timestamps.name}{where}", f"{GPU_EXPORTER_TIME_SECONDS.name}{where}"
     behind = f"max by (cluster, job, instance) (timestamp({time}) - {time})"
     return f"({told} + {_ON_HOST} group_left () {behind}) or {told}"

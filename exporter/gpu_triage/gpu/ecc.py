@@ -24,8 +24,8 @@ _LIMIT: Final = CounterLimit(per_second=1e6, most=1 << 48)
 
 GPU_ECC_VOLATILE_ERRORS_TOTAL = gpu_counter(
     "gpu_ecc_volatile_errors_total",
-    "ECC errors since the driver was loaded or the GPU reset, either of which sets the count back to 0. It is the one "
-    "counter here that shows this: alerts look at its value.",
+    "ECC errors since the driver was loaded or the GPU reset. Unlike other counters it goes back to 0 then, while the "
+    "exporter runs, because alerts look at its value.",
     labels={"severity": SEVERITIES},
     source="nvmlDeviceGetTotalEccErrors(VOLATILE)",
 )

@@ -133,8 +133,8 @@ class ThrottleReader:
         if self._counters is None and (active is not None or raw_seconds):
             self._counters = {reason: ThrottleCounter(self._interval_seconds) for reason in raw_seconds}
         seconds = self._counted(inquiry, raw_seconds, active or {}, at, answered_at)
-        for reason in self._give_way():
-            _tell(gpu, reason, ids.get(reason), self._rejected[reason])
+        for reason in self._replace_wrong():
+            _log_rejected(gpu, reason, ids.get(reason), self._rejected[reason])
         return ThrottleReading(active, seconds | self._polled(active or {}, at), dict(self._rejected))
 
     def _active(self, inquiry: Inquiry, at: float) -> dict[str, bool] | None:
@@ -166,8 +166,8 @@ class ThrottleReader:
             seconds[reason] = counter.total_seconds
         return seconds
 
-    def _give_way(self) -> list[str]:
-        """Let the integrals go on where counters turned out to be wrong; returns their reasons."""
+    def _replace_wrong(self) -> list[str]:
+        """Replace the counters that turned out to be wrong by integrals; returns their reasons."""
         counters = self._counters or {}
         wrong = {reason: counter.fault for reason, counter in counters.items() if counter.fault is not None}
         for reason, fault in wrong.items():
@@ -205,7 +205,7 @@ class _Supported:
         return _COMMON_BITS if self._bits is None else self._bits
 
 
-def _tell(gpu: GpuRound, reason: str, field_id: int | None, cause: str) -> None:
+def _log_rejected(gpu: GpuRound, reason: str, field_id: int | None, cause: str) -> None:
     device = gpu.inquiry.device
     log.warning(
         "the driver's counter of a throttle reason is not used",

@@ -1,4 +1,4 @@
-"""A driver's counter of the time for which a reason held the clocks, and whether it can be believed."""
+"""A driver's counter of the time for which a reason held the clocks, and whether it is plausible."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _APART_SECONDS: Final = 0.9
 
 
 class ThrottleCounter:
-    """One driver counter in seconds, held against time and against the bit of its reason.
+    """One driver counter in seconds, checked against time and against the bit of its reason.
 
     A bit that is set while the counter stands still is proof. The other way round proves nothing: the driver counts
     pulses that no sample sees, and on some boards time that no bit shows.
@@ -69,7 +69,7 @@ class ThrottleCounter:
 
     @property
     def fault(self) -> str | None:
-        """Why the counter is not what its id promises, one of FAULTS; None while nothing speaks against it."""
+        """What is wrong with the counter, one of FAULTS; None while it is plausible."""
         if self._strikes >= _MOST_STRIKES:
             return TOO_FAST
         seen = self._stood_still

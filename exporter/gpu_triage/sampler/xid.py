@@ -199,7 +199,7 @@ class XidWatch:
         counted = tuple(
             labels
             for labels in known
-            if labels.uuid in cards and self._owners.had_none(labels.uuid, gpus.get(labels, {}))
+            if labels.uuid in cards and self._owners.are_all(labels.uuid, gpus.get(labels, {}))
         )
         suspects = {
             labels: suspect

@@ -130,8 +130,8 @@ class XidOwners:
             self._keep_highest(address, counts)
         return gpus, unassigned
 
-    def had_none(self, uuid: str, counts: XidCounts) -> bool:
-        """Whether a card never had any Xid but those that are counted now: of the others, 0 can be said."""
+    def are_all(self, uuid: str, counts: XidCounts) -> bool:
+        """Whether these are all Xids that were ever counted for a card: only then is 0 true of every other one."""
         return self._highest.get(uuid, {}).keys() <= counts.keys()
 
     def labels_at(self, address: str, labels_of: LabelsOf) -> GpuLabels | None:

@@ -88,9 +88,10 @@ GPU_EXPORTER_CALL_INFLIGHT_SECONDS = gpu_gauge(
 )
 GPU_EXPORTER_TIME_SECONDS = host_gauge(
     "gpu_exporter_time_seconds",
-    "Unix time by the host's clock at which this page was made for the scrape. All timestamps of this page are by the "
-    "same clock: subtract them from this, not from time(), for ages that are right on a host whose clock is wrong. "
-    "timestamp() of this less its value is how far the clock is behind that of the Prometheus server.",
+    "Unix time by the host's clock when this page was rendered, at most 3 s before the scrape. All timestamps on the "
+    "page use the same clock: to get an age, subtract them from this metric instead of time(), so that a wrong clock "
+    "does not matter. timestamp(gpu_exporter_time_seconds) - gpu_exporter_time_seconds is how far the host's clock is "
+    "behind the Prometheus server's.",
     source="the host's clock",
 )
 GPU_EXPORTER_LAST_PUBLICATION_TIMESTAMP_SECONDS = host_gauge(

@@ -83,14 +83,14 @@ class MonotoneRows(Generic[K]):
 
 
 class MonotoneSum(Generic[K]):
-    """The sum of counters over a set that varies, such as the links of a GPU; each of them never goes back itself.
+    """The sum of counters over a set that varies, such as the links of a GPU; none of the counters goes back itself.
 
-    A member that is gone, or does not answer, keeps what it counted. One that joins later adds what it counts from
-    then on: all that it ever counted would look like the work of one interval.
+    A member that is gone, or does not answer, keeps what it counted. One that joins later adds only what it counts
+    from then on: all that it ever counted would look like the work of one interval.
     """
 
     def __init__(self) -> None:
-        """Start with nobody in it."""
+        """Start without members."""
         self._starts: dict[K, float] = {}
         self._last: dict[K, float] = {}
 

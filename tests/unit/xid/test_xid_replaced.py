@@ -190,10 +190,10 @@ def test_a_card_whose_xids_are_disputed_is_not_said_to_have_had_none() -> None:
     owners.claim(CARD, 1)
     owners.see(reported(2))
     gpus, _ = owners.counts(lambda _uuid: LABELS)
-    assert owners.had_none("GPU-b", gpus[LABELS])
+    assert owners.are_all("GPU-b", gpus[LABELS])
     # NVML told of the second one before the kernel log told of the card.
     owners.see(reported(10))
     owners.found(CardFound(ADDRESS, 5))
     gpus, unassigned = owners.counts(lambda _uuid: LABELS)
     assert (gpus, unassigned[ADDRESS][XidName("13")].count) == ({}, 2)
-    assert not owners.had_none("GPU-b", {})
+    assert not owners.are_all("GPU-b", {})
