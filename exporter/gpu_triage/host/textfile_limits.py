@@ -70,7 +70,7 @@ ERRORS: Final = {
     TOTAL_TOO_LARGE: f"write less or delete old files: all together may have {MAX_TOTAL_BYTES >> 20} MiB",
     TOTAL_TOO_MANY_SERIES: f"write less or delete old files: all together may have {MAX_TOTAL_SERIES} series",
     TOO_MANY_FILES: f"delete old files: at most {MAX_FILES} are read",
-    FOLDER_NAME: f"give the sub-folder a printable name of at most {MAX_VALUE_BYTES} bytes",
+    FOLDER_NAME: f"give the sub-folder a printable name of at most {MAX_VALUE_BYTES} bytes without a colon",
     NOT_A_FILE: "write a regular file",
     UNREADABLE: "let the exporter read the file, and rename it into place once it is complete",
     LINK_OUTSIDE: "link only to files in the same folder",

@@ -12,9 +12,10 @@ from typing import Final, NamedTuple, TypeVar
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.host.textfile_limits import FOLDER_NAME, MAX_VALUE_BYTES
-from gpu_triage.kernel.files import names_in, read_names
+from gpu_triage.kernel.files import read_names
 
 _SUFFIX: Final = ".prom"
+_OF_THE_FILE_SYSTEM: Final = "lost+found"
 _OTHERS_CAN_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 
 _T = TypeVar("_T")
@@ -48,26 +49,25 @@ def find_files(directory: Path, user_names: Mapping[int, str], failures: list[st
 
     Args:
         directory: where jobs write.
-        user_names: by user id; users without one go by their number.
+        user_names: by user id; users without one go by ``uid:1000``, which no sub-folder can be mistaken for.
         failures: takes FOLDER_NAME for each sub-folder that is passed over.
 
     Raises:
         HostReadFailed: the directory is missing or cannot be read.
     """
-    names = read_names(directory)
-    if names is None:
+    names, above = read_names(directory), _status(directory, follow_links=True)
+    if names is None or above is None:
         raise HostReadFailed("missing", directory, "no such directory; jobs' metrics are not published")
-    above = _status(directory / ".")
     for name in names:
-        status = None if name.startswith(".") else _status(directory / name)
-        if above is None or status is None:
+        status = None if name.startswith(".") or name == _OF_THE_FILE_SYSTEM else _status(directory / name)
+        if status is None:
             continue
-        user = user_names.get(status.st_uid, str(status.st_uid))[:MAX_VALUE_BYTES]
+        user = user_names.get(status.st_uid, f"uid:{status.st_uid}")[:MAX_VALUE_BYTES]
         if name.endswith(_SUFFIX):
             yield JobFile(user, "", name)
         elif stat.S_ISDIR(status.st_mode):
             of_a_job = status.st_uid == above.st_uid or not above.st_mode & _OTHERS_CAN_WRITE
-            inside = [each for each in names_in(directory / name) if _is_wanted(each)]
+            inside = _names_in(directory / name)
             if inside and of_a_job and not _can_be_label(name):
                 failures.append(FOLDER_NAME)
                 continue
@@ -88,16 +88,21 @@ def fairly(items: Iterable[_T], owner_of: Callable[[_T], str], cost_of: Callable
     return [item for _, item in sorted(placed, key=itemgetter(0))]
 
 
-def _is_wanted(name: str) -> bool:
-    return name.endswith(_SUFFIX) and not name.startswith(".")
+def _names_in(folder: Path) -> list[str]:
+    """The files in a sub-folder; if it cannot be read, one without a name, which cannot be opened either."""
+    try:
+        names = read_names(folder) or []
+    except HostReadFailed:
+        return [""]
+    return [name for name in names if name.endswith(_SUFFIX) and not name.startswith(".")]
 
 
 def _can_be_label(name: str) -> bool:
-    return name.isprintable() and len(os.fsencode(name)) <= MAX_VALUE_BYTES
+    return name.isprintable() and ":" not in name and len(os.fsencode(name)) <= MAX_VALUE_BYTES
 
 
-def _status(path: Path) -> os.stat_result | None:
+def _status(path: Path, *, follow_links: bool = False) -> os.stat_result | None:
     try:
-        return path.lstat()
+        return path.stat(follow_symlinks=follow_links)
     except OSError:
         return None  # gone meanwhile

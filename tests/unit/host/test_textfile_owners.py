@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,9 @@ from tests.job_files import errors, read, samples, write
 
 from gpu_triage.host.textfile import TextFilesReading
 from gpu_triage.host.textfile_limits import MAX_FILES, MAX_SERIES, MAX_TOTAL_SERIES
+from gpu_triage.host.textfile_reader import TextFilesReader
+from gpu_triage.machine import RealClock, real_machine
+from gpu_triage.subjects.rounds import HostRound
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +44,7 @@ def test_in_a_directory_that_others_can_write_to_the_owner_is_the_user_whatever_
     tmp_path.chmod(0o1777)
     os.chown(tmp_path / "own.prom", 4711, -1)
     os.chown(tmp_path / "alice", 4712, -1)
-    assert owners(read(tmp_path)) == {"4242/job.prom": "4242", "alice/claimed.prom": "4712", "own.prom": "4711"}
+    assert owners(read(tmp_path)) == {"4242/job.prom": "4242", "alice/claimed.prom": "uid:4712", "own.prom": "uid:4711"}
 
 
 @ROOT_ONLY
@@ -54,7 +58,7 @@ def test_a_folder_that_a_prolog_gave_to_the_jobs_user_stays_the_jobs(tmp_path: P
 def test_a_file_in_the_directory_itself_belongs_to_its_user(tmp_path: Path) -> None:
     write(tmp_path, {"own.prom": "gpu_job_x 1\n"})
     names = [entry.pw_name for entry in pwd.getpwall() if entry.pw_uid == os.geteuid()]
-    assert owners(read(tmp_path))["own.prom"] in (names or [str(os.geteuid())])
+    assert owners(read(tmp_path))["own.prom"] in (names or [f"uid:{os.geteuid()}"])
 
 
 @ROOT_ONLY
@@ -66,6 +70,31 @@ def test_whoever_links_to_a_file_of_another_owns_what_is_published_of_it(tmp_pat
     reading = read(tmp_path)
     assert errors(reading) == {"000.prom": (), "victim.prom": ()}
     assert len({sample.labels["owner"] for sample in samples(reading)}) == 2
+
+
+def test_a_directory_behind_a_link_is_judged_by_itself(tmp_path: Path) -> None:
+    write(tmp_path / "jobs", {"4242/job.prom": STEPS % 1})
+    (tmp_path / "link").symlink_to("jobs")
+    assert owners(read(tmp_path / "link")) == {"4242/job.prom": "4242"}
+
+
+def test_a_folder_that_cannot_be_read_or_named_is_told() -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own is closed to other users
+        directory = Path(name)
+        write(directory, {f"{folder}/job.prom": STEPS % 1 for folder in ("closed", "o" * 201, "uid:0")})
+        (directory / "closed").chmod(0)
+        (directory / "lost+found").mkdir(mode=0)
+        host = HostRound(real_machine(Path("/sys"), Path("/proc"), None), RealClock().now())
+        user = os.geteuid()
+        try:
+            if user == 0:
+                os.seteuid(65534)  # root may read everything
+            reading = TextFilesReader(directory).read(host)
+        finally:
+            os.seteuid(user)
+            (directory / "closed").chmod(0o700)
+        assert errors(reading) == {"closed/": ("unreadable",)}
+        assert sorted(host.failures) == ["folder_name", "folder_name", "unreadable"]
 
 
 def test_a_link_in_the_folder_of_one_job_reaches_no_file_of_another(tmp_path: Path) -> None:
