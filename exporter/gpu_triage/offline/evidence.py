@@ -47,7 +47,7 @@ class FilesOfHost:
 
     Attributes:
         snapshots: in the order of time.
-        labels: of every GPU, as `labels_of` gives them.
+        labels: of every GPU, as the roster gives them.
         lost: errors of GPUs that nvidia-smi could not open, by bus id.
         unplaced: the same of GPUs of which it told the index only, by that.
         corrupted: bus ids of GPUs whose InfoROM is damaged, as nvidia-smi says.
