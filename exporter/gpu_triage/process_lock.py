@@ -82,9 +82,7 @@ class ProcessLock:
             if error.errno not in _NO_LOCKS:
                 raise
             fields = {"file": str(self._path), "cause": error.strerror}
-            log.warning(
-                "the file system has no locks: only one exporter may use the directory", extra={"fields": fields}
-            )
+            log.warning("no locks on this file system: use it for one exporter only", extra={"fields": fields})
         if not self._is_in_place(descriptor):
             raise LockTaken("another process has just replaced the lock file")
         # For people, and for the message above. On a full disk, only this is missing.

@@ -36,16 +36,19 @@ def stopped(daemon: Daemon) -> float:
     return time.monotonic() - began
 
 
-@pytest.mark.parametrize(("seconds", "code"), [(0.05, 48), (0.5, 48), (1.5, 48), (0.5, 145)])
+@pytest.mark.parametrize(
+    ("fsync", "seconds", "code"), [(0.0, 0.05, 48), (1.0, 0.05, 48), (1.0, 0.5, 48), (1.0, 1.5, 48), (1.0, 0.5, 145)]
+)
 def test_an_xid_of_the_moment_before_the_end_is_on_a_slow_disk(
-    host: StandIn, disk: Disk, seconds: float, code: int
+    host: StandIn, disk: Disk, fsync: float, seconds: float, code: int
 ) -> None:
     with host.daemon(*disk.flags) as daemon:
         settled(daemon, disk)
-        disk.takes(1.0)
+        disk.takes(fsync)
         host.set(f"gpu 1 xid 1 {code}")
         time.sleep(seconds)
         took = stopped(daemon)
+        assert "not written" not in daemon.log.read_text()
     assert disk.incidents() == {(str(code), slot(1))}
     assert disk.partial() == []
     assert took < STOP_SECONDS
@@ -95,9 +98,11 @@ def test_a_dead_disk_delays_the_end_by_three_seconds_at_most_and_the_log_says_wh
 def test_what_an_interrupted_write_left_is_removed_at_the_next_start(host: StandIn, disk: Disk) -> None:
     (disk.state / ".incidents.json.new").write_text("half of i")
     (disk.state / ".baseline.json.new").write_text("half of i")
-    with host.daemon(*disk.flags) as daemon:
+    (disk.recordings / ".partial-x").mkdir(parents=True)
+    (disk.recordings / ".partial-x" / "20260115T000000Z-gpu-3-gpu.lost.tar.gz").write_text("half of i")
+    with host.daemon(*disk.flags, "--flight-recorder.directory", str(disk.recordings)) as daemon:
         daemon.wait_for(lambda page: len(up(page)) == 4, WAIT_SECONDS)
-        until(lambda: disk.partial() == [])
+        until(lambda: disk.partial() == [] and [each.name for each in disk.recordings.iterdir()] == [".lock"])
 
 
 def test_a_driver_that_hangs_keeps_no_incident_from_the_disk(host: StandIn, disk: Disk) -> None:

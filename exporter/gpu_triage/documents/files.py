@@ -71,14 +71,14 @@ def write_file(path: Path, content: bytes) -> None:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """As `write_file`, but until `sync_directory` a crash of the host may bring the old file back.
+    """As `write_file`, but until `sync_directory` is called, a crash of the host may bring the old file back.
 
     Raises:
         OSError: it cannot be written.
     """
-    # Always the same name: a crash leaves one such file behind at most.
+    # Always the same name: crashes leave at most one such file.
     partial = _partial(path)
-    # Whatever is there by now is not ours to write to: it may be a link to another file.
+    # Never write to what is there already: in a world-writable directory it may be a link that somebody planted.
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
@@ -93,10 +93,10 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Have the names in a directory survive a crash of the host.
+    """Make the names in a directory survive a crash of the host (fsync).
 
     Raises:
-        OSError: the disk refuses.
+        OSError: as from fsync.
     """
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -106,7 +106,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def discard_partials(path: Path) -> None:
-    """Delete what interrupted writes of this file and of its copies left; only while nobody writes them."""
+    """Delete what interrupted writes of this file and of its copies left. Nobody else may be writing them."""
     with suppress(OSError):
         for partial in path.parent.glob(_partial(path.with_name(f"{path.name}*")).name):
             partial.unlink()

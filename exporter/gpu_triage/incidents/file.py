@@ -1,7 +1,7 @@
-"""The ledger of incidents on disk: one small JSON file, replaced as a whole, believed only where it is right.
+"""The ledger of incidents on disk: one small JSON file, replaced as a whole, and used only as far as it is valid.
 
-Whatever is in the file, reading it gives a memory or a named error, and never more than MOST_BYTES are read. An entry
-that is wrong is refused alone; a file that is wrong as a whole is.
+Whatever is in the file, reading it gives a memory or a named error, and never more than MOST_BYTES are read. A wrong
+entry costs that entry, and anything else that is wrong the whole file.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ VERSION: Final = 1
 MOST_BYTES: Final = 1 << 20
 
 MOST_AHEAD_SECONDS: Final = DAY_SECONDS
-"""A time that is further in the future is wrong. A host whose hardware clock keeps local time is up to 14 hours ahead
-until the time is synchronized; no common fault of a clock makes it a day."""
+"""A time further in the future is wrong. A host whose hardware clock keeps local time is up to 14 hours ahead until its
+time is synchronized; no common clock fault reaches 24 hours."""
 
 _STEPS: Final = {
     "no_permission": "let the exporter's user write there",
@@ -49,18 +49,17 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    version: int
-    boot: Name
-    most_gpus: Annotated[int, Between(0, MAX_GPUS)]
+    boot: Name = ""
+    most_gpus: Annotated[int, Between(0, MAX_GPUS)] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What was in a file.
+    """What is in a file.
 
     Attributes:
-        memory: all of it that is right.
-        refused: what is wrong, a line each: the file, the key, and what would be right.
+        memory: all that is valid.
+        refused: what is not, a line each: the file, the key, and what would be right.
     """
 
     memory: Memory
@@ -83,10 +82,10 @@ def read_memory(path: Path, now: float) -> Found | None:
 
 
 def write_memory(path: Path, memory: Memory) -> None:
-    """Replace the file atomically; once its directory is synced, a crash does not bring the old one back.
+    """Replace the file atomically. Until its directory is synced, a crash of the host may bring the old file back.
 
     Raises:
-        StateError: ``no_permission``, ``missing``, ``no_space``, ``read_only`` or ``io_error``.
+        StateError: ``no_permission``, ``missing``, ``no_space``, ``read_only``, ``not_a_file`` or ``io_error``.
     """
     try:
         replace_file(path, encode(memory))
@@ -109,7 +108,7 @@ def set_aside(path: Path) -> Path:
 
 
 def copy_aside(path: Path) -> Path:
-    """As `set_aside` with a file that is of some use: it stays where it is until it is written anew.
+    """Copy a file of which only a part is usable to where `set_aside` would move it; returns the path of the copy.
 
     Raises:
         StateError: as `write_memory`.
@@ -151,11 +150,17 @@ def decode(content: bytes, file: str, latest: float) -> Found:
     document = parse_json(content, file)
     if not isinstance(document, dict):
         raise where.error("is not a table")
-    if document.get("version", VERSION) != VERSION:
-        message = f"{file}: has version {quoted(str(document['version']))}, and this program reads {VERSION}"
+    if "version" not in document:
+        raise where.at("version").error("is missing")
+    version, all_boards, all_incidents = (document.pop(key, None) for key in ("version", "boards", "incidents"))
+    if version != VERSION:
+        message = f"{file}: has version {quoted(str(version))}, and this program reads {VERSION}"
         raise DocumentError(message, reason="unknown_version")
-    listed = {key: document.pop(key, None) for key in ("boards", "incidents")}
-    head = read_value(_Head, document, where)
+    head, refused = _Head(), tuple[str, ...]()
+    try:
+        head = read_value(_Head, document, where)
+    except DocumentError as error:
+        refused = error.problems
 
     def check_board(board: Board, place: Place) -> None:
         _check_time(board.first_seen_at, latest, place.at("first_seen_at"))
@@ -165,16 +170,16 @@ def decode(content: bytes, file: str, latest: float) -> Found:
         if incident.first_at > incident.last_at:
             raise place.at("last_at").error("is before first_at")
 
-    boards, no_boards = _entries(Board, listed["boards"], MAX_GPUS, where.at("boards"), check_board)
-    incidents, none = _entries(Incident, listed["incidents"], MOST_INCIDENTS, where.at("incidents"), check_incident)
+    boards, wrong_boards = _entries(Board, all_boards, MAX_GPUS, where.at("boards"), check_board)
+    incidents, wrong = _entries(Incident, all_incidents, MOST_INCIDENTS, where.at("incidents"), check_incident)
     known = MappingProxyType({board.uuid: board for board in boards})
-    return Found(Memory(head.boot, head.most_gpus, known, incidents), no_boards + none)
+    return Found(Memory(head.boot, head.most_gpus, known, incidents), (*refused, *wrong_boards, *wrong))
 
 
 def _entries(
     kind: type[Entry], listed: Any, most: int, where: Place, check: Callable[[Entry, Place], None]
 ) -> tuple[tuple[Entry, ...], tuple[str, ...]]:
-    """The entries of a list that are right, the last ones if there are too many, and what is wrong with the others."""
+    """The valid entries of a list, only the last ones if there are too many, and what is wrong with the others."""
     if not isinstance(listed, list):
         raise where.error("is not a list")
     found: list[Entry] = []
@@ -200,10 +205,10 @@ def _check_time(at: float, latest: float, where: Place) -> None:
 
 
 def _latest(path: Path, now: float) -> float:
-    """The latest time that can be true in a file.
+    """The latest time that is plausible in a file.
 
-    By the clock, or by when the file was last written if the clock is behind: with an empty battery, a host boots years
-    in the past, and what it remembers is right nevertheless.
+    If the clock is behind, the time at which the file was last written counts: with an empty battery, a host boots
+    years in the past, and what it remembers is valid nevertheless.
     """
     try:
         written_at = path.stat().st_mtime

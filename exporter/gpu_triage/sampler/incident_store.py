@@ -112,10 +112,9 @@ class IncidentStore:
         lost = [each for each in ledger.memory.incidents if each not in self._on_disk]
         if not self._writes or not (lost or ledger.changed or self._writing):
             return
-        last = ", ".join(
-            f"{each.kind} at {each.slot or each.uuid or 'an unknown slot'}" for each in lost[-_MOST_LISTED:]
-        )
-        cause = "the disk did not answer in time" if self._error is None else self._error.detail
+        listed = lost[-_MOST_LISTED:]
+        last = ", ".join(f"{each.kind} at {each.slot or each.uuid or 'an unknown slot'}" for each in listed)
+        cause = self._error.detail if self._gave_up and self._error else "the disk did not answer in time"
         facts = {"file": str(self._file.path), "lost": len(lost), "last": last or "none", "cause": cause}
         log.warning("the incident history was not written before the end", extra={"fields": facts})
 

@@ -115,6 +115,7 @@ class IncidentWatch:
             drain: takes in what came back from the disk.
             wait: as in `Sampler.close`.
         """
+        drain()
         while self._file.finish(self._ledger) and wait(lambda: self.lane.busy_since is None):
             drain()
             # Now that the file has been read, note what waited for it.

@@ -91,12 +91,7 @@ def test_a_truncated_file_is_malformed(kept: int) -> None:
         b"[" * 100_000,
         b'{"version": 1, "boot": ' + b"9" * 10_000 + b"}",
         encode(MEMORY).replace(b'"boot": "boot"', b'"boot": "boot", "boot": "boot"'),
-        changed(boot=7),
-        changed(boot="x" * 81),
-        changed(boot="a b"),
-        changed(most_gpus=-1),
-        changed(most_gpus=1e300),
-        changed(most_gpus=True),
+        encode(MEMORY).replace(b'"version": 1,', b""),
         changed(boards={}),
         changed(boards="all"),
         changed(incidents="all"),
@@ -132,6 +127,17 @@ def test_one_wrong_incident_is_refused_by_its_name_and_the_others_are_kept(field
     assert found.memory == MEMORY
     (refused,) = found.refused
     assert refused.startswith(f"incidents.json: incidents{told}")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("boot", 7), ("boot", "x" * 81), ("boot", "a b"), ("most_gpus", -1), ("most_gpus", 1e300), ("most_gpus", True)],
+)
+def test_what_is_wrong_beside_the_incidents_costs_none_of_them(key: str, value: Any) -> None:
+    found = decode(changed(**{key: value}), "incidents.json", LATEST)
+    assert found.memory == Memory("", 0, MEMORY.boards, MEMORY.incidents)
+    (refused,) = found.refused
+    assert refused.startswith(f"incidents.json: {key}: is ")
 
 
 def test_an_entry_that_is_no_table_is_refused_alone() -> None:

@@ -1,0 +1,75 @@
+"""Simulated hosts with incidents, and what an exporter on them says of incidents and keeps on disk."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from tests.rig import Rig, scenario_with
+
+from gpu_triage.config import Config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpu_triage.simulator import Scenario
+
+FILE = "incidents-simulated.json"
+
+
+def host(tmp_path: Path, *events: str) -> Scenario:
+    return scenario_with(tmp_path, "idle-downshift", *events)
+
+
+def event(at: int, effect: str, gpu: int = 0, until: int | None = None) -> str:
+    ends = "" if until is None else f"until = {until}\n"
+    return f"at = {at}\n{ends}gpu = {gpu}\neffect = {{ {effect} }}"
+
+
+def xid(at: int, code: int, gpu: int = 0, more: str = "") -> str:
+    return event(at, f'kind = "xid", code = {code}{more}', gpu)
+
+
+def incidents(running: Rig, by: str = "board", days: str = "7") -> dict[tuple[str, str], float]:
+    series = running.series("gpu_incidents_recent", by=by, days=days)
+    return {(labels["gpu"], labels["kind"]): value for labels, value in series}
+
+
+def resets(running: Rig) -> dict[str, float]:
+    """Scenario second of each GPU's last reset."""
+    series = running.series("gpu_reset_timestamp_seconds")
+    began = running.clock.now().wall - running.elapsed
+    return {labels["gpu"]: value - began for labels, value in series}
+
+
+def errors(running: Rig) -> dict[str, float]:
+    series = running.series("gpu_exporter_errors_total", collector="incidents")
+    return {labels["error"]: value for labels, value in series}
+
+
+def saved(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / FILE).read_text())
+    return found
+
+
+def stop(running: Rig) -> None:
+    """End the exporter as its process ends it."""
+    running.sampler.close(lambda condition: condition())
+    running.sampler.save(lambda condition: condition())
+
+
+def restarted(running: Rig, config: Config | None = None) -> Rig:
+    """The exporter stopped and started again on the same host."""
+    stop(running)
+    again = Rig(running.simulated, running.clock, config or running.config)
+    again.elapsed = running.elapsed
+    return again
+
+
+def fields_of(record: logging.LogRecord) -> dict[str, Any]:
+    found: dict[str, Any] = record.__dict__["fields"]
+    return found
+
+
+COARSE = Config(sample_fast_seconds=60.0, sample_medium_seconds=60.0)
