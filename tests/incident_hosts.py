@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tests.rig import Rig, scenario_with
 
 from gpu_triage.config import Config
+from gpu_triage.machine import Blocked
+from gpu_triage.sampler.lanes import InlineLane
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,4 +74,20 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     return found
 
 
+<<<<<<< ours
 COARSE = Config(sample_fast_seconds=60.0, sample_medium_seconds=60.0)
+=======
+COARSE = Config(sample_fast_seconds=60.0, sample_medium_seconds=60.0)
+
+
+class HangingLane(InlineLane):
+    """A lane whose jobs never come back, as on a file system that hangs."""
+
+    def submit(self, job: object, *, in_turn: bool = False) -> None:
+        del job
+        super().submit(self._hang, in_turn=in_turn)
+
+    @staticmethod
+    def _hang() -> None:
+        raise Blocked(float("inf"))
+>>>>>>> theirs

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.incident_hosts import FILE, errors, fields_of, host, incidents, resets, saved, stop, xid
+from tests.incident_hosts import FILE, HangingLane, errors, fields_of, host, incidents, resets, saved, stop, xid
 from tests.rig import Rig, rig
 
 from gpu_triage.config import Config
-from gpu_triage.machine import Blocked
 from gpu_triage.sampler.lanes import InlineLane
 
 if TYPE_CHECKING:
@@ -251,18 +250,6 @@ def test_what_is_written_at_the_end_is_not_called_lost_and_what_is_not_is_with_i
         else:
             assert [(each["lost"], each["last"]) for each in told] == [(1, "95 at 0000:b3:00.0")]
             assert f"{tmp_path / FILE}: cannot be written" in told[0]["cause"]
-
-
-class HangingLane(InlineLane):
-    """A lane whose jobs never come back, as on a file system that hangs."""
-
-    def submit(self, job: object, *, in_turn: bool = False) -> None:
-        del job
-        super().submit(self._hang, in_turn=in_turn)
-
-    @staticmethod
-    def _hang() -> None:
-        raise Blocked(float("inf"))
 
 
 def test_a_state_directory_that_hangs_stops_nothing_and_what_is_lost_is_logged(

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.incident_hosts import HangingLane, stop
 from tests.rig import Rig, pair_with, rig, scenario_with
 
 from gpu_triage.baseline.compare import GPU_FIELDS, HOST_FIELDS
 from gpu_triage.baseline.file import read_baseline, write_baseline
 from gpu_triage.config import Config
+from gpu_triage.sampler.lanes import InlineLane
+from gpu_triage.sampler.state_directory import StateDirectory
 from gpu_triage.simulator import load_scenario
 
 pytestmark = pytest.mark.slow
@@ -252,6 +255,34 @@ def test_a_simulated_host_may_keep_its_baseline_in_memory(tmp_path: Path) -> Non
         assert _differing(host) == set()
         host.run(200)
         assert _differing(host) == {("0", "vbios_version")}
+
+
+def test_a_baseline_is_not_learned_into_a_directory_that_another_exporter_writes(tmp_path: Path) -> None:
+    other = StateDirectory(tmp_path, simulated=True)
+    other.lock()
+    with rig(scenario_with(tmp_path, "dual-a10"), Config(baseline_from_host=True, state_directory=tmp_path)) as host:
+        host.run(200)
+        assert not (tmp_path / "baseline-simulated.json").exists()
+        assert _errors(host).keys() == {"in_use"}
+        other.release()
+        host.run(200)
+        assert len(read_baseline(tmp_path / "baseline-simulated.json").facts.gpus) == 2
+
+
+def test_a_baseline_on_a_disk_that_hangs_keeps_nothing_from_ending_and_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with rig(scenario_with(tmp_path, "dual-a10"), Config(baseline_from_host=True, state_directory=tmp_path)) as host:
+        hanging = Rig(
+            host.simulated,
+            host.clock,
+            host.config,
+            make_lane=lambda name: (HangingLane if name == "baseline" else InlineLane)(host.clock),
+        )
+        hanging.run(10)
+        assert hanging.sampler.idle(), "it delays no publication"
+        stop(hanging)
+        assert "the disk did not answer in time; the baseline may not be written" in caplog.messages
 
 
 ILL = {
