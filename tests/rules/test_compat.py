@@ -43,6 +43,7 @@ def night(tmp_path_factory: pytest.TempPathFactory, requires_tool: RequiresTool)
     return ask(requires_tool("promtool"), run.asking(questions), tmp_path_factory.mktemp("compat"))
 
 
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("minute", MINUTES)
 def test_exactly_one_class_of_each_gpu_is_active_and_it_is_the_exporters(night: Answers, minute: int) -> None:
@@ -54,6 +55,7 @@ def test_exactly_one_class_of_each_gpu_is_active_and_it_is_the_exporters(night: 
     assert len(night.samples[ALL_ACTIVE, at]) == 8 * len(CLASSES)
 
 
+@pytest.mark.full
 def test_several_classes_are_seen(night: Answers) -> None:
     assert len({sample.value for minute in MINUTES for sample in night.samples[RANK, minute * 60.0]}) >= 4
 
