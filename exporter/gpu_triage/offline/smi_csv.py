@@ -141,9 +141,11 @@ _QUERY: Final = re.compile(r"--query-(gpu|compute-apps)[= ]([\w.,]{1,8000})")
 
 def _fields_of(heading: str) -> list[str]:
     """The fields that a line of headings names; empty for a line that is none."""
-    # Most lines with a comma are sentences: their first part tells.
-    first = _HEADING.fullmatch(heading.partition(",")[0])
-    if first is None or not _is_known(first[1].lower()) or heading.count(",") > _MOST_FIELDS:
+    # Most lines with a comma are sentences: their first word tells.
+    first = _HEADING.match(heading)
+    if first is None or heading[first.end() : first.end() + 1] not in ("", ","):
+        return []
+    if not _is_known(first[1].lower()) or heading.count(",") > _MOST_FIELDS:
         return []
     found = [_HEADING.fullmatch(cell) for cell in heading.split(",")]
     names = [each[1].lower() for each in found if each is not None]

@@ -50,7 +50,11 @@ def begin(line: str, before: str) -> SmiParser | None:
         starters = (SmiTextParser.starting,)
     elif first.islower() or "--query-" in line:
         starters = (SmiCsvParser.starting,)
-    return next((parser for starting in starters if (parser := starting(line)) is not None), None)
+    for starting in starters:
+        parser = starting(line)
+        if parser is not None:
+            return parser
+    return None
 
 
 def lacks_headings(line: str) -> bool:
