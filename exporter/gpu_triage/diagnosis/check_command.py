@@ -69,7 +69,7 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
         "paths",
         metavar="FILE...",
         multiple=True,
-        help="Judge files instead of this host, one or more: nvidia-bug-report.log[.gz], any nvidia-smi output, "
+        help="Judge files instead of this host, one or more: nvidia-bug-report.log[.gz], nvidia-smi output, "
         "dmesg, journal, lspci -vvv, a recording, or a folder of such; - is standard input.",
     )
     @click.option(
