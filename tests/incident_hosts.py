@@ -74,9 +74,6 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     return found
 
 
-<<<<<<< ours
-COARSE = Config(sample_fast_seconds=60.0, sample_medium_seconds=60.0)
-=======
 COARSE = Config(sample_fast_seconds=60.0, sample_medium_seconds=60.0)
 
 
@@ -90,4 +87,3 @@ class HangingLane(InlineLane):
     @staticmethod
     def _hang() -> None:
         raise Blocked(float("inf"))
->>>>>>> theirs
