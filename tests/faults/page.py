@@ -17,7 +17,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 OWN = re.compile(
     r"(process|python)_|gpu_exporter_(scrapes|errors_total|collector_(success|duration|last_success)|simulated|build"
-    r"|call_inflight|last_publication|slowest_collector)"
+    r"|call_inflight|last_publication|time_seconds|slowest_collector)"
     r"|gpu_(up|error_info|driver_up|driver_error_info)\b"
     r"|gpu_(host_)?(verdict|finding_since)|gpu_bottleneck"
     r"|gpu_(reset_timestamp|incident)"
