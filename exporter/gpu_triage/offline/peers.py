@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from gpu_triage.gpu.nvlink import CRC
 from gpu_triage.offline.snapshot import Snapshot
 from gpu_triage.subjects.contract import GpuLabels
 
@@ -25,13 +26,18 @@ def peers_told(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator[str]
         (key, number, link) for key, gpu in last.gpus.items() for number, link in gpu.links.items() if link.errors
     ]
     faulty = [
-        f"GPU {labels[key].gpu} link {number}: {', '.join(f'{count:.0f} {kind}' for kind, count in errors.items())}"
+        f"GPU {labels[key].gpu} link {number}: {errors}"
         for key, number, link in counted
-        if key in labels and (errors := {kind: count for kind, count in link.errors.items() if count})
+        if key in labels and (errors := _errors(link.errors))
     ]
     if counted:
         more = f"; {len(faulty) - _MOST_LINKS} more links" if len(faulty) > _MOST_LINKS else ""
         yield f"NVLink errors since the driver was loaded: {'; '.join(faulty[:_MOST_LINKS]) or 'none'}{more}"
+
+
+def _errors(counts: Mapping[str, float]) -> str:
+    words = {kind: "CRC" if kind == CRC else kind for kind in counts}
+    return ", ".join(f"{count:.0f} {words[kind]}" for kind, count in counts.items() if count)
 
 
 def _is_first(index: str, peer: str) -> bool:

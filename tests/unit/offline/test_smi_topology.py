@@ -98,14 +98,14 @@ ERRORS = f"""GPU 0: Tesla V100-SXM2-32GB (UUID: {UUID.format(0)})
 
 def test_the_errors_of_links_are_told(tmp_path: Path) -> None:
     report = report_on_text(tmp_path, ERRORS.format(replays=148, crc=65535))
-    told = "NVLink errors since the driver was loaded: GPU 0 link 0: 148 replay, 65535 crc; GPU 0 link 1: 5 crc"
+    told = "NVLink errors since the driver was loaded: GPU 0 link 0: 148 replay, 65535 CRC; GPU 0 link 1: 5 CRC"
     assert summary(report, Area.PEERS) == told
     assert report.files[0].kinds == ("nvidia-smi nvlink",)
 
 
 def test_a_command_that_was_run_twice_does_not_count_twice(tmp_path: Path) -> None:
     text = ERRORS.format(replays=1, crc=0)
-    assert "link 1: 5 crc" in str(summary(report_on_text(tmp_path, text + text), Area.PEERS))
+    assert "link 1: 5 CRC" in str(summary(report_on_text(tmp_path, text + text), Area.PEERS))
 
 
 def test_errors_that_rise_between_two_outputs_are_a_finding(tmp_path: Path) -> None:

@@ -24,8 +24,9 @@ def in_a_moment(bottleneck: Bottleneck, gpu: GpuEvidence) -> Bottleneck:
         return bottleneck
     reasons, share = active_reasons(gpu), gpu.over(0.0).busy_share
     held = f"held by {', '.join(reasons)} {AT_THAT_MOMENT}" if reasons else ""
+    busy = "" if share is None else f"{share:.0%} busy {AT_THAT_MOMENT}"
+    said = ", ".join(part for part in (busy, held) if part)
     if bottleneck.name == "idle" or (share is None and not gpu.processes_known):
         nothing, unread = f"no throttle reason active {AT_THAT_MOMENT}", "throttle reasons not in these files"
-        return Bottleneck("unattributed", unread if reasons is None else held or nothing, USE_UNKNOWN)
-    busy = "a compute process" if share is None else f"{share:.0%} busy {AT_THAT_MOMENT}"
-    return Bottleneck("unattributed", f"{busy}, {held}" if held else busy, "duration unknown")
+        return Bottleneck("unattributed", said or (unread if reasons is None else nothing), USE_UNKNOWN)
+    return Bottleneck("unattributed", said if busy else f"a compute process{held and ', '}{held}", "duration unknown")

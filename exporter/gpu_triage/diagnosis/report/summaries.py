@@ -153,7 +153,7 @@ def _work(host: HostEvidence) -> str:
     unknown = "processes not reported" if host.answering else ""
     busy = _span((gpu.busy_share for gpu in host.answering), "{:.0%}", "busy")
     located = ", ".join(f"GPU {ranges(gpus)} on NUMA node {node}" for node, gpus in sorted(nodes.items()))
-    return _joined(", ".join(processes) or unknown, busy, located) or "no GPU"
+    return _joined(", ".join(processes) or unknown, busy, "" if set(nodes) <= {"unknown"} else located) or "no GPU"
 
 
 def _settings(host: HostEvidence) -> str:
