@@ -20,7 +20,7 @@ _FIRST: Final = re.compile(
 _SECOND: Final = re.compile(
     r"\|\s*(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*/\s*(\S+)\s+\|\s+(\S+?)\s*/\s*(\S+)\s+\|\s+(\S+)\s+(\S.*?)\s+\|"
 )
-_LOST: Final = re.compile(r"\|.*\|.*\|\s*(GPU is lost|GPU requires reset)\b.*\|")
+_LOST: Final = re.compile(r"\|.*\|\s*(GPU is lost|GPU requires reset)\b.*\|")
 _PROCESS: Final = re.compile(
     r"\|\s+(\d{1,3})\s+(?:(?:N/A|\d+)\s+(?:N/A|\d+)\s+)?(\d{1,10})\s+(C\+G|M\+C|C|G|M|O)\s+(\S.*?)\s+(\d+MiB|N/A)\s+\|"
 )

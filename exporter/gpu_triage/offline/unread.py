@@ -34,7 +34,7 @@ def unread_of(contents: Iterable[Content], last: Snapshot | None, labels: Mappin
     for key, gpu in last.gpus.items():
         if gpu.failed:
             what = ", ".join(path.rpartition("/")[2].replace("_", " ") for path in gpu.failed[:_MOST_FAILED])
-            yield f"of GPU {_index(labels, key)}, what its driver could not tell either: {what}"
+            yield f"what the driver could not read of GPU {_index(labels, key)}: {what}"
     yield from _unknown_forms(last, labels)
 
 

@@ -29,4 +29,5 @@ def in_a_moment(bottleneck: Bottleneck, gpu: GpuEvidence) -> Bottleneck:
     if bottleneck.name == "idle" or (share is None and not gpu.processes_known):
         nothing, unread = f"no throttle reason active {AT_THAT_MOMENT}", "throttle reasons not in these files"
         return Bottleneck("unattributed", said or (unread if reasons is None else nothing), USE_UNKNOWN)
-    return Bottleneck("unattributed", said if busy else f"a compute process{held and ', '}{held}", "duration unknown")
+    holds = "a compute process" if gpu.compute_processes else "no compute process"
+    return Bottleneck("unattributed", said if busy else f"{holds}{held and ', '}{held}", "duration unknown")
