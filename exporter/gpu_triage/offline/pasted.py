@@ -1,4 +1,4 @@
-"""What pasting does to outputs: the quotes of a mail, the hard spaces of a page, and prompts between two outputs."""
+"""What pasting does to outputs: quote marks, non-breaking spaces, colors, and prompts between two outputs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 _QUOTE: Final = re.compile(r"(?:>[ ]?)+")
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
+_COLOR: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _PROMPT: Final = re.compile(
     r"(?:\([\w.-]{1,40}\) ?)?"
     r"(?:\[?[\w.-]{1,60}@[\w.-]{1,60}[^#$%>]{0,80}[#$%>]|[$#%>\u276f\u279c]|(?:PS )?[A-Za-z]:\\[^>]{0,80}>)\s*"
@@ -15,14 +15,14 @@ _PROMPT: Final = re.compile(
 
 
 def cleaned(line: str) -> str:
-    """A line without the marks of a quotation and the colours of a terminal, and with plain spaces."""
+    """A line without quote marks and terminal colors, and with plain spaces."""
     if line[:1] == ">":
         found = _QUOTE.match(line)
         line = line if found is None else line[found.end() :]
     if line[:2] == "\\#":
         line = line[1:]  # as Markdown has it, which would make a heading of it
     if "\x1b" in line:
-        line = _COLOUR.sub("", line)
+        line = _COLOR.sub("", line)
     return line.replace("\xa0", " ") if "\xa0" in line else line
 
 

@@ -1,4 +1,4 @@
-"""What outputs of nvidia-smi tell of the ways between GPUs: their topology, and the errors of NVLinks."""
+"""How GPUs are connected, as outputs of nvidia-smi show it: topology and NVLink errors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_LINKS = 8
 
 
 def peers_told(last: Snapshot, labels: Mapping[str, GpuLabels]) -> Iterator[str]:
-    """Parts of a line on what was read of them; none where nothing was."""
+    """Parts of the summary; none where nothing was read."""
     pairs = Counter(
         level
         for key, gpu in last.gpus.items()

@@ -152,7 +152,7 @@ def _fields_of(heading: str) -> list[str]:
     if len(names) < len(found):
         return []
     known = sum(map(_is_known, names))
-    # A single word may be anybody's; a dot in it is nvidia-smi's.
+    # A single word may stand in any text; with a dot in it, it is a field.
     return names if known > 1 or "." in first[1] else []
 
 

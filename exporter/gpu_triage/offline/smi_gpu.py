@@ -19,12 +19,12 @@ from gpu_triage.gpu.modes import COMPUTE_MODES, ModesReading
 from gpu_triage.gpu.pcie import PcieReading
 from gpu_triage.gpu.pcie_limits import PcieLimitsReading
 from gpu_triage.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION, NO_RECOVERY, RecoveryReading
-from gpu_triage.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE, LICENSED, VgpuLicenseReading
 from gpu_triage.kernel.pci_bus import normalise_bus_id
 from gpu_triage.offline import smi_values as values
 from gpu_triage.offline.nvlink import Links, links_of
 from gpu_triage.offline.smi_clocks import read_clocks, read_limits, read_power, read_thermal, read_throttle
 from gpu_triage.offline.smi_facts import Facts
+from gpu_triage.offline.smi_license import read_license
 from gpu_triage.offline.smi_memory import read_ecc, read_memory, read_memory_repair
 from gpu_triage.offline.smi_processes import read_processes
 from gpu_triage.offline.smi_report import RawGpu
@@ -72,15 +72,6 @@ _FABRIC_STATUSES: Final[Mapping[str, bool]] = MappingProxyType(
 """How joining the fabric ended, in NVML's words for its results: whether it went well."""
 
 _COMPUTE_MODES: Final = {name.replace("_", " "): name for name in COMPUTE_MODES.values()}
-_LICENSES: Final = {
-    f"unlicensed{words}": GPU_VGPU_LICENSE_STATE.value_of(state)
-    for words, state in (
-        ("", "unlicensed"),
-        (" (unrestricted)", "unlicensed, not yet restricted"),
-        (" (restricted)", "unlicensed, restricted"),
-    )
-}
-_IS_VGPU: Final = {"vgpu": True, "none": False, "pass-through": False, "host vgpu": False, "host vsga": False}
 _UUID: Final = re.compile(r"GPU-[\w-]{1,80}")
 _P_STATE: Final = re.compile(r"P(1[0-5]|\d)")
 
@@ -260,7 +251,7 @@ def _readings(facts: Facts) -> Iterator[object]:
     )
     yield RecoveryReading(_recovery(facts))
     yield _fabric(facts)
-    yield _license(facts)
+    yield read_license(facts)
 
 
 def _performance_state(value: str) -> int | None:
@@ -290,28 +281,3 @@ def _fabric(facts: Facts) -> FabricReading:
     if facts.choice(_FABRIC_STATUSES, "fabric/status") is False and state == FABRIC_JOINED:
         health = FABRIC_UNHEALTHY
     return FabricReading(state, health if state is not None else None)
-
-
-def _license(facts: Facts) -> VgpuLicenseReading:
-    """The license of a vGPU; a GPU that is passed through as a whole runs at full speed without one."""
-    is_vgpu = facts.choice(
-        _IS_VGPU, "gpu virtualization mode/virtualization mode", "gpu_virtualization_mode/virtualization_mode"
-    )
-    sections = ("vgpu software licensed product", "grid licensed product")
-    status = facts.parsed(
-        _license_state,
-        *(f"{section}/license status" for section in sections),
-        *(f"{section.replace(' ', '_')}/license_status" for section in sections),
-    )
-    product = facts.text(
-        *(f"{section}/product name" for section in sections),
-        *(f"{section.replace(' ', '_')}/licensed_product_name" for section in sections),
-    )
-    if status is None or is_vgpu is False:
-        return VgpuLicenseReading({})
-    return VgpuLicenseReading({product: status})
-
-
-def _license_state(value: str) -> int | None:
-    plain = values.words(value)
-    return LICENSED if plain.startswith("licensed") else _LICENSES.get(plain)

@@ -86,7 +86,7 @@ class SmiReport:
                 self.attached = self.attached or value
 
     def add_gpu(self, bus_id: str = "", index: str = "") -> RawGpu:
-        """A further GPU; what is said of one beyond any host's number is said in vain."""
+        """A further GPU; beyond the most that a host has, what is said of it is dropped."""
         gpu = RawGpu(bus_id, index)
         if len(self.gpus) < MOST_GPUS:
             self.gpus.append(gpu)

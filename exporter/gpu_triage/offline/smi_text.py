@@ -124,7 +124,7 @@ class SmiTextParser:
         if text.startswith(_ENDS) or _HEAD in text or command_of(text):
             return False
         if _OTHER_GPU.match(text):
-            # The head of a GPU in a form that nobody here knows: what follows is not the one's before.
+            # The head of a GPU in an unknown form: what follows is not of the GPU before it.
             self.report.miss(text)
             self._begin(RawGpu(""))
             return True

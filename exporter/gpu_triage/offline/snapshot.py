@@ -148,7 +148,7 @@ def _moments(outputs: Sequence[tuple[SmiReport, float | None]], roster: Roster) 
         rank, keys = _rank(report), roster.keys(report)
         near = min(
             (moment for moment in moments if _joins(moment, report, at, rank, keys)),
-            # Of an output without a time, nobody knows better than that it is of the last moment.
+            # An output without a time is taken for one of the last moment.
             key=lambda moment: -(moment.at or 0.0) if at is None else abs((moment.at or 0.0) - at),
             default=None,
         )

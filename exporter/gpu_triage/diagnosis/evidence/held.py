@@ -1,4 +1,4 @@
-"""What holds a GPU's clocks back right now, where no counter shows for how long it has."""
+"""Slowdowns that only a throttle reason's bit shows, without a counter of how long they last."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMED_BY_HARDWARE: Final = frozenset({"hw_thermal", "hw_power_brake"})
 
 
 def active_reasons(gpu: GpuEvidence) -> list[str] | None:
-    """Throttle reasons that were active in the last sample; None where that none is active was not reported."""
+    """Throttle reasons that were active in the last sample; None where it is unknown whether any was."""
     bits = {bit.labels["reason"]: bit.last for bit in gpu.series(GPU_THROTTLE_ACTIVE)}
     active = [reason for reason, is_active in bits.items() if is_active and reason not in _HOLD_NOTHING_BACK]
     # nvidia-smi dmon tells of two limits only, and of no slowdown by the hardware.
