@@ -63,7 +63,7 @@ test: ## before each push, eight minutes: lint, types, and every test but for th
 	@$(MAKE) --no-print-directory --jobs=2 servers $(DEV)
 	@start=$$(date +%s); \
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target types lint compiled && \
-	GPU_TRIAGE_TEST_SECONDS_BEFORE="lint and types: $$(($$(date +%s) - start)) s" \
+	TEST_SECONDS_BEFORE="lint and types: $$(($$(date +%s) - start)) s" \
 	    $(IN_PARALLEL) -m 'not full' $(PYTEST_ARGS)
 
 # Each worker would otherwise compile all of the tests for itself.

@@ -51,7 +51,7 @@ NOT_FULL, ONLY_FULL = "not full", "full"
 FRESH_SINCE = "GPU_TRIAGE_TEST_RECORDED_SINCE"
 """The Unix time before which no recording of a scenario counts: set by ``--fresh``, for all workers."""
 
-SECONDS_BEFORE = "GPU_TRIAGE_TEST_SECONDS_BEFORE"
+SECONDS_BEFORE = "TEST_SECONDS_BEFORE"
 """What the Makefile did before pytest, and for how long, for the last lines."""
 
 
