@@ -25,6 +25,7 @@ def rows() -> Iterator[Row]:
         "the throttle counters run ten times as fast as time",
         with_fields(_SLOWDOWN, lambda seconds, _value: seconds * 10 * _NANOSECONDS),
         Says(errors=frozenset({"throttle: implausible"})),
+        leaves=frozenset({"gpu_throttle_counter_rejected_info"}),
     )
     yield _fields(
         "the throttle counters stand at a huge value",
@@ -76,7 +77,7 @@ def rows() -> Iterator[Row]:
         )
 
 
-def _fields(fault: str, begin: Begin, says: Says | Within) -> Row:
+def _fields(fault: str, begin: Begin, says: Says | Within, leaves: frozenset[str] = frozenset()) -> Row:
     return Row(
         group=FIELDS,
         fault=fault,
@@ -86,4 +87,5 @@ def _fields(fault: str, begin: Begin, says: Says | Within) -> Row:
         begin=begin,
         recovers_within=3,
         inflates=True,
+        leaves=leaves,
     )
