@@ -74,7 +74,7 @@ class SmiTextParser:
         if not (_HEAD in text or is_gpu or is_section):
             return None
         parser = cls()
-        parser._margin = len(line) - len(line.lstrip())
+        parser._margin = len(line.expandtabs()) - len(line.expandtabs().lstrip())
         if is_section:
             parser._is_headless = True
             parser._begin(parser.report.add_gpu())
