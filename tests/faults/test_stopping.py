@@ -49,7 +49,7 @@ def test_an_xid_of_the_moment_before_the_end_is_on_a_slow_disk(
         time.sleep(seconds)
         took = stopped(daemon)
         assert "not written" not in daemon.log.read_text()
-    assert disk.incidents() == {(str(code), slot(1))}
+    assert disk.incidents() == {(str(code), slot(1))}, daemon.log.read_text() + repr(list(disk.state.iterdir()))
     assert disk.partial() == []
     assert took < STOP_SECONDS
 

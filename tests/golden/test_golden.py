@@ -209,13 +209,14 @@ def test_every_metric_stands_in_a_golden() -> None:
         for family in text_string_to_metric_families((PAGES / f"{name}.prom").read_text())
         for sample in family.samples
     }
-    # No collector fails for so long here, no flight recorder runs, no counter of the driver is wrong, and nothing is
-    # kept on disk: tests/unit/subjects/test_exporter.py, tests/unit/flight, tests/unit/gpu/test_readers_throttle.py and
+    # No collector fails for so long here, no flight recorder runs, no counter of the driver is wrong, no GPU is a
+    # vGPU, and nothing is kept on disk: tests/unit/subjects/test_exporter.py, tests/unit/flight, tests/unit/gpu and
     # tests/unit/incidents have them.
     elsewhere = {
         "gpu_exporter_collector_stale_seconds",
         "gpu_exporter_state_directory_in_use",
         "gpu_flight_recording_timestamp_seconds",
         "gpu_throttle_counter_rejected_info",
+        "gpu_vgpu_license_state",
     }
     assert {spec.name for spec in METRICS} - seen == elsewhere
