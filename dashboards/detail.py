@@ -11,7 +11,7 @@ from dashboards.panels import PanelBuilder, Query, Size, lines, tile, timeline
 from dashboards.selectors import TARGET, bottleneck, by_gpu, by_host, gpu, host, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
-from dashboards.words import BOTTLENECK, CLASS, ON, REACHED, VERDICT, Words
+from dashboards.words import BOTTLENECK, CLASS, ON, REACHED, VERDICT, VGPU_LICENSE, Words
 from gpu_triage.subjects.judgement import GPU_BOTTLENECK_SECONDS_TOTAL, GPU_VERDICT
 
 TILE = Size(4, 3)
@@ -90,6 +90,7 @@ def _now() -> Row:
                     Column("MIG", expr=by_gpu(gpu("gpu_mig_mode")), words=ON),
                     Column("ECC", expr=by_gpu(gpu("gpu_ecc_mode")), words=ON),
                     Column("ECC after reboot", expr=by_gpu(gpu("gpu_ecc_mode_pending")), words=ON),
+                    Column("vGPU license", expr=by_gpu(gpu("gpu_vgpu_license_state")), words=VGPU_LICENSE),
                     Column("NUMA node", expr=by_gpu(gpu("gpu_numa_node"))),
                     Column("Compute mode", label="mode"),
                     Column("Set", expr=f"max by ({TARGET}, gpu, mode) ({gpu('gpu_compute_mode_info')})", width=60),

@@ -18,6 +18,7 @@ from dashboards.palette import BAD, GOOD, GREY, INFO, WATCH
 from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS, COLOURS, TONE_COLOURS
 from gpu_triage.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
 from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE
 from gpu_triage.host.infiniband import GPU_HOST_INFINIBAND_PHYSICAL_STATE
 from gpu_triage.subjects.judgement import GPU_BOTTLENECK, GPU_HOST_VERDICT, GPU_VERDICT
 
@@ -69,6 +70,9 @@ _FABRIC_COLOURS: Final[Mapping[str, str]] = {
 }
 FABRIC_STATE: Final = tuple((value, name, _FABRIC_COLOURS[name]) for value, name in GPU_FABRIC_STATE.states.items())
 FABRIC_HEALTH: Final = tuple((value, name, _FABRIC_COLOURS[name]) for value, name in GPU_FABRIC_HEALTH.states.items())
+VGPU_LICENSE: Final = tuple(
+    (value, name, GOOD if name == "licensed" else BAD) for value, name in GPU_VGPU_LICENSE_STATE.states.items()
+)
 FABRIC_CONFIGURATION: Final = tuple(
     (value, name, GOOD if name == "nothing" else WATCH) for value, name in GPU_FABRIC_CONFIGURATION.states.items()
 )
