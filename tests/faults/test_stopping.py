@@ -13,7 +13,8 @@ from tests.faults.stand_in import Daemon, StandIn, up
 if TYPE_CHECKING:
     from pathlib import Path
 
-STOP_SECONDS = 3.0
+STOP_SECONDS = 5.0
+"""What the exporter promises is 3 s; the rest is for a busy machine, and far less than a dead disk takes."""
 
 
 @pytest.fixture
@@ -46,6 +47,8 @@ def test_an_xid_of_the_moment_before_the_end_is_on_a_slow_disk(
         settled(daemon, disk)
         disk.takes(fsync)
         host.set(f"gpu 1 xid 1 {code}")
+        if seconds >= 1:  # long enough to be on the page, and so in the history
+            daemon.wait_for(lambda page: f'xid="{code}"' in page, WAIT_SECONDS)
         time.sleep(seconds)
         took = stopped(daemon)
         assert "not written" not in daemon.log.read_text()
