@@ -48,7 +48,7 @@ ONE_BY_ONE = "tests/rules/test_scenarios.py"
 NOT_FULL, ONLY_FULL = "not full", "full"
 """The choices of `make test` and `make full`."""
 
-FRESH_SINCE = "GPU_TRIAGE_TEST_RECORDED_SINCE"
+FRESH_SINCE = "TEST_RECORDED_SINCE"
 """The Unix time before which no recording of a scenario counts: set by ``--fresh``, for all workers."""
 
 SECONDS_BEFORE = "TEST_SECONDS_BEFORE"
