@@ -13,8 +13,7 @@ from tests.faults.stand_in import Daemon, StandIn, up
 if TYPE_CHECKING:
     from pathlib import Path
 
-STOP_SECONDS = 5.0
-"""What the exporter promises is 3 s; the rest is for a busy machine, and far less than a dead disk takes."""
+STOP_SECONDS = 3.0
 
 
 @pytest.fixture
