@@ -156,7 +156,7 @@ def _check_label(name: str, value: str) -> None:
 
 
 def _number(text: str) -> float:
-    """A number; Python's own notations, such as ``1_000`` and digits of other scripts, are none here."""
+    """A number; notations that only Python accepts, such as ``1_000`` and digits of other scripts, are refused."""
     if not text.isascii() or "_" in text:
         raise Refused(MALFORMED)
     try:

@@ -137,7 +137,7 @@ class LogSection:
         return True
 
     def end(self) -> None:
-        """Note that no line follows, and let go of what only the next one needs."""
+        """Note that no line follows, and drop what only the next line would need."""
         self._end_sentence()
         self._last_time = self.last_time()
         self._tail.clear()

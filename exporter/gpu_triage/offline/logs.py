@@ -169,7 +169,7 @@ class _Clock(NamedTuple):
         end: its last time, in seconds since the boot; None where it does not tell.
         now: the moment that ages are told from.
         around: a time in the year of what lacks one; None where unknown.
-        guesses_year: whether `around` is no time that a file tells of itself.
+        guesses_year: whether `around` is not a time that the file itself contains.
     """
 
     boot: float | None

@@ -27,6 +27,6 @@ def cleaned(line: str) -> str:
 
 
 def command_of(line: str) -> str:
-    """The command that was typed at a prompt; "" for a line that is none."""
+    """The command that was typed at a prompt; "" for a line without a prompt."""
     found = _PROMPT.match(line.strip())
     return "" if found is None else line.strip()[found.end() :]

@@ -140,7 +140,7 @@ _QUERY: Final = re.compile(r"--query-(gpu|compute-apps)[= ]([\w.,]{1,8000})")
 
 
 def _fields_of(heading: str) -> list[str]:
-    """The fields that a line of headings names; empty for a line that is none."""
+    """The fields that a line of headings names; empty for any other line."""
     # Most lines with a comma are sentences: their first word tells.
     first = _HEADING.match(heading)
     if first is None or heading[first.end() : first.end() + 1] not in ("", ","):
