@@ -33,7 +33,7 @@ from gpu_triage.simulator.history import Family, History, SeriesKey, history_con
 from gpu_triage.subjects.contract import runs
 from gpu_triage.subjects.metric import Sample
 
-STEP_SECONDS: Final = 15.0
+STEP_SECONDS: Final = 30.0
 """Between two scrapes. A link that comes and goes within a minute must be seen by an exporter that is scraped once a
 minute, so its exporter samples as often."""
 

@@ -50,13 +50,20 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.config.getoption("--long"):
         cases = [pytest.param(name, (SHORTEST, USUAL, LONGEST), id=name) for name in SCENARIOS]
     else:
+        longest_first = sorted(SCENARIOS, key=lambda name: -gpu_minutes(SCENARIOS[name]))
         cases = [
-            pytest.param(name, (step,), id=f"{name} every {step} s", marks=() if usual else pytest.mark.full)
-            for step in (LONGEST, USUAL)
-            for name in sorted(SCENARIOS, key=lambda name: -gpu_minutes(SCENARIOS[name]))
-            for usual in [step == LONGEST and name in COVER]
+            pytest.param(name, (LONGEST,), id=f"{name} every {LONGEST} s") for name in longest_first if name in COVER
+        ]
+        cases += [
+            pytest.param(name, steps, id=f"{name} every {' and '.join(map(str, steps))} s", marks=pytest.mark.full)
+            for name in longest_first
+            for steps in [(USUAL,) if name in COVER else (USUAL, LONGEST)]
         ]
     metafunc.parametrize(("name", "steps_seconds"), cases)
+
+
+def _id(name: str, steps_seconds: tuple[int, ...]) -> str:
+    return f"{name} every {' and '.join(map(str, steps_seconds))} s"
 
 
 @pytest.mark.timeout(900)
