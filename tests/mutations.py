@@ -161,7 +161,7 @@ def copied(where: Path) -> Path:
     for name in filter(None, listed.split("\0")):
         if (REPOSITORY / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(REPOSITORY / name, copy / name)
+            shutil.copy2(REPOSITORY / name, copy / name, follow_symlinks=False)
     return copy
 
 
@@ -199,6 +199,8 @@ def _try_all(chosen: Sequence[tuple[int, Mutation]], copy: Path, tests: Sequence
         file.write_text(mutation.applied(before), encoding="utf-8")
         by = notices(copy, [mutation.unit_tests]) or (notices(copy, tests) if tests else None)
         file.write_text(before, encoding="utf-8")
+        if by is not None and "::" in by and notices(copy, [by]):
+            raise SystemExit(f"{by} fails without any mutation, too: mend it first")
         noticed += by is not None
         _tell(f"      {f'noticed by {by}' if by else 'NOT NOTICED'}, after {time.monotonic() - begun:.0f} s")
     _tell(f"{noticed} of {len(chosen)} noticed")
