@@ -67,7 +67,7 @@ def test_a_recording_is_made_once_and_is_read_as_it_was_made(tmp_path: Path, sce
     file = only_file(tmp_path).stat().st_ino
     assert same(recorded(scenario, seconds=SECONDS, folder=tmp_path), made)
     assert only_file(tmp_path).stat().st_ino == file
-    assert made.steps == 21
+    assert made.steps == 11
     assert any(value != value for column in made.series.values() for value in column), "no sample is missing"  # noqa: PLR0124 - NaN
 
 
@@ -75,7 +75,7 @@ def test_a_longer_recording_serves_those_who_want_less_and_a_shorter_one_is_repl
     tmp_path: Path, scenario: Scenario
 ) -> None:
     short = recorded(scenario, seconds=60, folder=tmp_path)
-    assert recorded(scenario, seconds=SECONDS, folder=tmp_path).steps == 21
+    assert recorded(scenario, seconds=SECONDS, folder=tmp_path).steps == 11
     file = only_file(tmp_path).stat().st_ino
     assert same(recorded(scenario, seconds=60, folder=tmp_path), short)
     assert only_file(tmp_path).stat().st_ino == file
@@ -84,7 +84,7 @@ def test_a_longer_recording_serves_those_who_want_less_and_a_shorter_one_is_repl
 @pytest.mark.parametrize("name", ["dual-a10", "sick-host"])
 def test_a_thinned_recording_is_what_an_exporter_publishes_to_a_slower_scraper(name: str, tmp_path: Path) -> None:
     scenario = load_scenario(name)
-    least = replace(history_config(scenario, 15), metrics_profile="rules")
+    least = replace(history_config(scenario, recordings.STEP_SECONDS), metrics_profile="rules")
     direct = record_history(scenario, seconds=SECONDS, step_seconds=60, config=least, target=DRILL)
     assert same(published(thinned(recorded(scenario, seconds=SECONDS, folder=tmp_path), 60), least), direct)
 
