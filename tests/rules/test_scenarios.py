@@ -98,7 +98,7 @@ def test_the_scenarios_of_every_run_have_every_finding_that_any_scenario_has() -
 
 
 def _recorded(name: str) -> History:
-    return recorded(SCENARIOS[name], seconds=seconds_of(SCENARIOS[name]))
+    return recorded(SCENARIOS[name], seconds=seconds_of(SCENARIOS[name]), step_seconds=USUAL)
 
 
 def test_every_alert_fires_in_some_scenario() -> None:
