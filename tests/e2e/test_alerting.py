@@ -14,6 +14,8 @@ from tests.conftest import RequiresTool
 from tests.e2e.notifications import PAGER, Inbox
 from tests.e2e.processes import wait_for
 
+from gpu_triage.simulator import load_scenario
+
 PACE = 20
 LONGEST_SECONDS = 480.0
 """Twice what the night takes at that pace."""
@@ -33,6 +35,7 @@ def test_a_bad_night_pages_each_cause_once_holds_its_symptoms_back_and_resolves(
     requires_tool("prometheus")
     requires_tool("prometheus-alertmanager")
     inbox = Inbox()
+    uuid_of = [gpu.uuid for gpu in load_scenario("h100-8-bad-night").gpus]
     held_back: set[str] = set()
 
     def told_of(alert: str, status: str = "firing") -> bool:
@@ -50,10 +53,11 @@ def test_a_bad_night_pages_each_cause_once_holds_its_symptoms_back_and_resolves(
 
     (hot,) = inbox.about("GpuHwThermalThrottling")
     assert inbox.where(lambda each: each.labels["alertname"] == "GpuHwThermalThrottling", PAGER)
-    assert hot.labels["gpu"] == "3"
+    assert (hot.labels["uuid"], hot.labels["code"]) == (uuid_of[3], "thermal.hw")
+    assert "GPU 3:" in hot.annotations["summary"]
     assert hot.labels["drill"] == "true"
     assert "%" in hot.annotations["description"]
     assert hot.annotations["runbook_url"] == f"{running.exporter}/runbooks/GpuHwThermalThrottling"
-    assert [n.labels["gpu"] for n in inbox.about("GpuPcieWidthDowntrained")] == ["5"]
-    assert [n.labels["gpu"] for n in inbox.about("GpuXidCritical")] == ["6"]
+    assert [n.labels["uuid"] for n in inbox.about("GpuPcieWidthDowntrained")] == [uuid_of[5]]
+    assert [n.labels["uuid"] for n in inbox.about("GpuXidCritical")] == [uuid_of[6]]
     assert not inbox.names() & {"GpuStraggler", "GpuLost", "GpuTriageWatchdog", "GpuExporterSimulated"}

@@ -16,7 +16,8 @@ from tests.conftest import RequiresTool
 from tests.rules.expressions import uses
 from tests.rules.rulefile import read_rules, rule_files
 
-from gpu_triage.alerting.rule_source import Alert, shipped_sources
+from gpu_triage.alerting.rule_source import Alert
+from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.selection import metrics_of_rules
 from gpu_triage.simulator.schema import read_toml
 

@@ -5,12 +5,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Final
 
 import promql_parser as promql
-from tests.rules.expressions import uses
+from tests.rules.expressions import Use, uses
 from tests.rules.rulefile import REPOSITORY, Rule, alerts, read_rules, rule_files
+
+from gpu_triage.diagnosis.findings.table import BY_CODE
 
 PAGE: Final = REPOSITORY / "docs" / "dcgm.md"
 DCGM: Final = REPOSITORY / "rules" / "compat" / "dcgm.yml"
@@ -53,7 +57,7 @@ def missing(expr: str, known: Expressions, above: frozenset[str] = frozenset()) 
 def _possible(node: promql.Expr, known: Expressions, above: frozenset[str]) -> bool:
     if isinstance(node, (promql.VectorSelector, promql.MatrixSelector)):
         selected = node.vector_selector if isinstance(node, promql.MatrixSelector) else node
-        return _exists(selected.name or "", known, above)
+        return _exists(selected.name or "", known, above) and not _unseen(uses(str(selected)))
     if isinstance(node, promql.BinaryExpr):
         left, right = _possible(node.lhs, known, above), _possible(node.rhs, known, above)
         operator = str(node.op)
@@ -74,6 +78,26 @@ def _exists(name: str, known: Expressions, above: frozenset[str]) -> bool:
     return not below or any(_possible(promql.parse(each), known, above | {name}) for each in below)
 
 
+def _unseen(found: Sequence[Use]) -> tuple[str, ...]:
+    """Codes of findings that these select, where DCGM brings none of them."""
+    codes = tuple(
+        c
+        for use in found
+        for c in BY_CODE
+        for label, _, value in use.matchers
+        if label == "code" and re.fullmatch(value, c)
+    )
+    return () if set(codes) & _seen() else codes
+
+
+@cache
+def _seen() -> frozenset[str]:
+    """Codes of findings that are recorded from DCGM."""
+    found = [rule for rule in read_rules([DCGM]) if rule.name == "gpu_finding"]
+    xids = {f"xid.{xid}" for rule in found if "xid=~" in rule.expr for xid in re.findall(r"[0-9]+", rule.expr)}
+    return frozenset({*(rule.labels["code"] for rule in found if "code" in rule.labels), *xids, "xid.unlisted"})
+
+
 def table() -> str:
     """A row for each alert, those that work first."""
     known = sources()
@@ -83,10 +107,12 @@ def table() -> str:
     rows = []
     for name, rules in by_name.items():
         works = any(can_fire(rule.expr, known) for rule in rules)
-        lacks = tuple(dict.fromkeys(each for rule in rules for each in missing(rule.expr, known)))
+        unseen = tuple(dict.fromkeys(code for rule in rules for code in _unseen(uses(rule.expr))))
+        lacks = unseen or tuple(dict.fromkeys(each for rule in rules for each in missing(rule.expr, known)))
+        lacks = tuple(each for each in lacks if not each.startswith("gpu_host_finding"))
         rows.append((not works, name, _WORKS if works else _BLIND, _listed(lacks)))
     lines = (f"| [{name}]({_runbook(name)}) | {state} | {lacks} |" for _, name, state, lacks in sorted(rows))
-    return "\n".join(("| Alert | From DCGM alone | Series that it lacks |", "|---|---|---|", *lines))
+    return "\n".join(("| Alert | From DCGM alone | Findings or series that it lacks |", "|---|---|---|", *lines))
 
 
 def page() -> str:

@@ -1,13 +1,21 @@
-"""Hosts on which one alert fires, written by hand, a sample a minute: what `tests.rules.gallery` renders."""
+"""Hosts on which one alert fires, written by hand, a sample a minute: what `tests.rules.gallery` renders.
+
+Those of alerts that relay a finding are made from the table of findings.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tests.rules.handwritten import Series, counter, gpu, host
+
+from gpu_triage.alerting.rule_source import Alert
+from gpu_triage.alerting.shipped import shipped_sources
+from gpu_triage.diagnosis.findings.check import Unit
+from gpu_triage.diagnosis.findings.table import BY_CODE, Check
 
 NOW: Final = 150
 """Minute at which every alert is rendered: the longest looks back for two hours."""
@@ -34,12 +42,14 @@ POD: Final = Owner({"workload_namespace": "ml", "workload_pod": "train-0", "user
 SLURM: Final = Owner({"slurm_job_id": "4711", "user": "alice"}, "Slurm job 4711 of alice")
 USER: Final = Owner({"user": "bob"}, "user bob")
 FIVE: Final = (
+    Owner(
+        {"slurm_job_id": "4711", "user": "alice"}, "Slurm job 4711 of alice, pod inference/llm-0, pod inference/llm-1"
+    ),
     *(
-        Owner({"workload_namespace": "inference", "workload_pod": f"llm-{n}", "user": "root"}, f"pod inference/llm-{n}")
+        Owner({"workload_namespace": "inference", "workload_pod": f"llm-{n}", "user": "root"}, " and others")
         for n in range(3)
     ),
-    Owner({"slurm_job_id": "4711", "user": "alice"}, "and 2 more"),
-    Owner({"user": "bob"}, "and 2 more"),
+    Owner({"user": "bob"}, " and others"),
 )
 
 
@@ -106,14 +116,8 @@ class Exhibit:
         return f"{self.alert}.{self.what}" if self.what else self.alert
 
 
-def of_gpu(alert: str, *series: Series, what: str = "", owners: Sequence[Owner] = (POD,)) -> Exhibit:
-    """An alert about `BOARD`, which somebody holds."""
-    known = (BOARD.identity(), BOARD.held_by(*owners))
-    return Exhibit(alert, what, merged(*series, *known), tuple(owner.words for owner in owners))
-
-
-def of_host(alert: str, *series: Series, what: str = "", owners: Sequence[Owner] = ()) -> Exhibit:
-    """An alert about a host, and those who hold its GPUs where they are hit."""
+def held(alert: str, *series: Series, what: str = "", owners: Sequence[Owner] = (POD,)) -> Exhibit:
+    """An alert about `BOARD` or its host, which somebody holds."""
     known = (BOARD.identity(), BOARD.held_by(*owners))
     return Exhibit(alert, what, merged(*series, *known), tuple(owner.words for owner in owners))
 
@@ -146,3 +150,135 @@ def growing(a_minute: float) -> list[float]:
 def of_its_host(metric: str, value: float, **labels: str) -> Series:
     """A steady series of the host."""
     return host(metric, steady(value), **labels)
+
+
+def found(code: str, *, of_slot: bool = False) -> Series:
+    """A finding that was confirmed half an hour ago, with a value where it has one."""
+    check = BY_CODE[code]
+    labels = {"code": code}
+    facts = {**labels, "severity": check.severity.value, "action": check.action.value}
+    value = _VALUES.get(check.measure.unit, 3.0) if check.measure else None
+    if check.of_host or of_slot:
+        measured = {} if value is None else host("gpu_host_finding_value", steady(value), **labels)
+        return merged(host("gpu_host_finding", lately(2, 1), **facts), measured)
+    of_board = {} if value is None else BOARD.series("gpu_finding_value", steady(value), **labels)
+    return merged(BOARD.series("gpu_finding", lately(2, 1), **facts), of_board)
+
+
+_VALUES: Final[Mapping[Unit, float]] = {
+    Unit.RATIO: 0.34,
+    Unit.SECONDS: 420.0,
+    Unit.WATTS: 300.0,
+    Unit.HERTZ: 1.41e9,
+    Unit.LANES: 8.0,
+    Unit.BYTES: 2.0**34,
+    Unit.BYTES_PER_SECOND: 2.0**22,
+}
+
+
+def scraped(values: Sequence[float], instance: str = "a", *, first: int = 90, **labels: str) -> Series:
+    """Whether a target could be scraped; what our exporter says of itself goes with it, from `first` on."""
+    said = [1.0 if value == 1 and minute >= first else math.nan for minute, value in enumerate(values)]
+    findings = host("gpu_host_findings", [value - 1 for value in said], instance, **labels)
+    return {
+        **host("up", values, instance, **labels),
+        **host("gpu_exporter_build_info", said, instance, **labels),
+        **findings,
+    }
+
+
+def rack(hosts: int, down: int) -> Series:
+    """A rack of which some hosts are down; links lead to the exporter that is there for longest."""
+    each = (
+        scraped(
+            steady(1) if number <= hosts - down else lately(0, 1),
+            f"gpu-rack7-{number:02}:9836",
+            first=5 * number,
+            job=RACK,
+        )
+        for number in range(1, hosts + 1)
+    )
+    return merged(*each)
+
+
+def collector(name: str, metric: str, values: Sequence[float]) -> Series:
+    return host(f"gpu_exporter_collector_{metric}", values, collector=name)
+
+
+def wrong_clock(seconds: float) -> Series:
+    return host("gpu_exporter_time_seconds", [60.0 * minute + seconds for minute in range(NOW + 1)])
+
+
+def drifting(number: int, version: str) -> Series:
+    """A host of a model that has this driver."""
+    labels = {"instance": f"gpu-drift-{number}:9836", "name": MODEL}
+    driver = host("gpu_driver_info", steady(1), f"gpu-drift-{number}:9836", driver_version=version)
+    return merged(driver, gpu("gpu_info", steady(1), f"GPU-drift-{number}", **labels))
+
+
+RACK: Final = "gpu-triage-rack-7"
+"""Hosts of a job of their own: the others are down for other reasons."""
+RESTARTING: Final = [1.0 if minute < RECENTLY - 30 or minute % 6 == 0 else 0.0 for minute in range(NOW + 1)]
+OVERDUE: Final = [math.nan] * (RECENTLY + 2) + [60.0 * (minute - RECENTLY) for minute in range(RECENTLY + 2, NOW + 1)]
+RECORDED: Final = BOARD.series(
+    "gpu_flight_recording_timestamp_seconds", steady(1), file="20260314T031207Z-gpu-3-ecc.tar.gz"
+)
+JUDGE: Final = "gpu-triage-blind"
+OLD: Final = "gpu-triage-old"
+
+BY_HAND: Final = (
+    held("GpuXidCritical", found("xid.79"), owners=(SLURM,)),
+    held("GpuXidCritical", found("xid.64"), found("xid.48"), what="two codes"),
+    held("GpuXidCritical", found("xid.74"), what="nvlink", owners=FIVE),
+    held("GpuXidCritical", found("xid.79", of_slot=True), what="slot"),
+    held("GpuXidContained", found("xid.94")),
+    held("GpuXidContained", found("xid.nonfatal"), what="nonfatal", owners=(USER,)),
+    held("GpuXidApplication", found("xid.13"), found("xid.31"), owners=(USER,)),
+    replace(held("GpuEccUncorrected", found("ecc.uncorrected"), RECORDED, what="recorded"), cluster="east"),
+    held(
+        "GpuBaselineDrift",
+        found("baseline.drift"),
+        BOARD.series("gpu_baseline_mismatch", steady(1), field="vbios_version"),
+        BOARD.series("gpu_baseline_mismatch", steady(0), field="pcie_width"),
+    ),
+    Exhibit("GpuExportersDown", "", rack(20, 5)),
+    Exhibit("GpuExporterDown", "", scraped(lately(0, 1))),
+    Exhibit("GpuExporterDown", "restarting", scraped(RESTARTING)),
+    Exhibit("GpuExporterAbsent", "", host("up", steady(1), "prometheus:9090", job="prometheus"), alone=True),
+    Exhibit(
+        "GpuExporterJudgeFailing",
+        "",
+        host("gpu_exporter_collector_success", lately(0, 1), job=JUDGE, collector="judge"),
+    ),
+    Exhibit("GpuExporterTooOld", "", host("gpu_exporter_build_info", steady(1), job=OLD)),
+    Exhibit(
+        "GpuExporterXidDeaf",
+        "",
+        merged(*(of_its_host("gpu_exporter_xid_source_up", 0, source=source) for source in ("kmsg", "nvml"))),
+    ),
+    Exhibit("GpuExporterCollectorFailing", "", collector("host_nfs", "success", lately(0, 1))),
+    Exhibit("GpuExporterStale", "", collector("ecc", "stale_seconds", OVERDUE)),
+    Exhibit("GpuHostClockWrong", "", wrong_clock(-4200.0)),
+    Exhibit("GpuHostClockWrong", "ahead", wrong_clock(7200.0)),
+    Exhibit("GpuExporterWebConfigReloadFailed", "", host("gpu_exporter_web_config_reload_success", lately(0, 1))),
+    Exhibit("GpuExporterSimulated", "", of_its_host("gpu_exporter_simulated", 1)),
+    Exhibit("GpuTriageWatchdog", "", {}),
+    Exhibit("GpuDriverVersionDrift", "", merged(drifting(1, "570.172.08"), drifting(2, "580.95.05"))),
+)
+"""Of the alerts whose rule or text is written by hand."""
+
+
+def relayed(alert: Alert) -> tuple[Exhibit, ...]:
+    """One for each text of an alert that relays findings."""
+    checks: tuple[Check, ...] = tuple(BY_CODE[code] for code in alert.codes)
+    return tuple(
+        held(alert.key, found(check.code), what="" if check is checks[0] else check.code, owners=(SLURM,))
+        for check in checks
+    )
+
+
+def every_exhibit() -> tuple[Exhibit, ...]:
+    """Of every alert."""
+    alerts = [alert for source in shipped_sources() for alert in source.alerts if alert.enabled]
+    by_hand = {exhibit.alert for exhibit in BY_HAND if not exhibit.what}
+    return (*BY_HAND, *(exhibit for alert in alerts if alert.key not in by_hand for exhibit in relayed(alert)))

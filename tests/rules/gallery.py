@@ -1,4 +1,4 @@
-"""Every alert as a notification, as it would arrive: hand-written hosts, one for each text, rendered by promtool."""
+"""Every alert as a notification, as it would arrive: one host for each text, rendered by promtool."""
 
 from __future__ import annotations
 
@@ -7,24 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.rules import exhibits_exporter, exhibits_host, exhibits_sick, exhibits_speed, exhibits_work
-from tests.rules.exhibits import NOW, Exhibit
+from tests.rules.exhibits import NOW, Exhibit, every_exhibit
 from tests.rules.handwritten import with_time
 from tests.rules.promtool import Alert, Run, ask
 from tests.rules.rulefile import read_rules, rule_files
 
 from gpu_triage.alerting.rule_source import Alert as Source
-from gpu_triage.alerting.rule_source import shipped_sources
+from gpu_triage.alerting.shipped import shipped_sources
 
-EXHIBITS: Final[tuple[Exhibit, ...]] = (
-    *exhibits_sick.EXHIBITS,
-    *exhibits_host.EXHIBITS,
-    *exhibits_speed.HELD_BACK,
-    *exhibits_speed.PATH,
-    *exhibits_work.STARVED,
-    *exhibits_work.SOFTWARE,
-    *exhibits_exporter.EXHIBITS,
-)
+EXHIBITS: Final = every_exhibit()
 TEXTS: Final = ("summary", "description")
 LINKS: Final = ("runbook_url", "dashboard_uid")
 
@@ -36,8 +27,8 @@ EVALUATION_SECONDS: Final = 120
 
 
 def sources() -> Mapping[str, Source]:
-    """Every alert by its key."""
-    return {alert.key: alert for source in shipped_sources() for alert in source.alerts}
+    """Every alert that is on by default, by its key."""
+    return {alert.key: alert for source in shipped_sources() for alert in source.alerts if alert.enabled}
 
 
 @dataclass(frozen=True, slots=True)

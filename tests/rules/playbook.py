@@ -1,86 +1,20 @@
-"""The alerts of the playbook: their names, how loud they are, and how long each one waits."""
+"""The alerts: their names, and of those that PromQL judges, how loud they are and how long each one waits."""
 
 from __future__ import annotations
 
 from typing import Final
 
-ALERTS: Final = frozenset(
+from gpu_triage.alerting.shipped import shipped_sources
+
+OF_PROMQL: Final = frozenset(
     {
-        # severity, for: 0 where the fact is latched
-        ("GpuDriverUnavailable", "critical", "1m"),
-        ("GpuMissing", "critical", "1m"),
-        ("GpuLost", "critical", "1m"),
-        ("GpuXidCritical", "critical", "0"),
-        ("GpuXidContained", "warning", "0"),
-        ("GpuXidApplication", "info", "0"),
-        ("GpuXidUnlisted", "warning", "0"),
-        ("GpuEccUncorrected", "critical", "0"),
-        ("GpuEccCorrectedRising", "warning", "1h"),
-        ("GpuRowRemapFailed", "critical", "0"),
-        ("GpuRowRemapPending", "warning", "1h"),
-        ("GpuRetiredPagesPending", "warning", "1h"),
-        ("GpuRecoveryActionNeeded", "critical", "1m"),
-        ("GpuRecoveryActionNeeded", "warning", "1m"),
-        ("GpuEccSramThreshold", "warning", "0"),
-        ("GpuRepeatOffender", "warning", "0"),
-        ("GpuHostFilesystemReadOnly", "critical", "0"),
-        ("GpuHostNvmeFailing", "warning", "0"),
-        ("GpuHostHardwareError", "warning", "0"),
-        ("GpuHostCpuLockup", "warning", "0"),
-        ("GpuHostMemoryErrorsRising", "warning", "1h"),
-        ("GpuNvlinkDown", "warning", "5m"),
-        ("GpuNvlinkErrorsRising", "warning", "15m"),
-        ("GpuFabricUnhealthy", "critical", "1m"),
-        ("GpuXidSameUnit", "warning", "0"),
-        ("GpuFabricDegraded", "warning", "5m"),
-        ("GpuFabricServiceDown", "critical", "0"),
-        ("GpuNvswitchFatal", "critical", "0"),
-        ("GpuHwThermalThrottling", "critical", "10m"),
-        ("GpuSwThermalThrottling", "warning", "30m"),
-        ("GpuTemperatureNearSlowdown", "warning", "15m"),
-        ("GpuPowerBrake", "critical", "1m"),
-        ("GpuHwSlowdownUnattributed", "warning", "15m"),
-        ("GpuPowerCapped", "info", "1h"),
-        ("GpuClockPolicyDrift", "warning", "30m"),
-        ("GpuPcieWidthDowntrained", "critical", "10m"),
-        ("GpuPcieWidthDowntrained", "warning", "1h"),
-        ("GpuPcieGenerationDowntrained", "critical", "10m"),
-        ("GpuPcieLinkFlapping", "warning", "15m"),
-        ("GpuPcieReplaysRising", "warning", "15m"),
-        ("GpuPcieAerErrors", "warning", "15m"),
-        ("GpuPcieBelowPeers", "info", "30m"),
-        ("GpuP2pUnavailable", "warning", "15m"),
-        ("GpuInfinibandPortDown", "warning", "5m"),
-        ("GpuInfinibandPortFlapping", "warning", "0"),
-        ("GpuInfinibandErrorsRising", "warning", "15m"),
-        ("GpuInfinibandRateDegraded", "warning", "15m"),
-        ("GpuNetworkLinkDegraded", "warning", "15m"),
-        ("GpuNumaMismatch", "warning", "30m"),
-        ("GpuBaselineDrift", "warning", "5m"),
-        ("GpuStarvedByStorage", "warning", "20m"),
-        ("GpuStarvedByCpu", "warning", "20m"),
-        ("GpuStarvedByNetwork", "warning", "20m"),
-        ("GpuStarvedByMemory", "warning", "20m"),
-        ("GpuHostSwapping", "warning", "15m"),
-        ("GpuHungProcess", "warning", "20m"),
-        ("GpuHostTaskHung", "warning", "0"),
-        ("GpuProcessBlocked", "warning", "0"),
-        ("GpuHostCpuClockLow", "warning", "15m"),
-        ("GpuHostClockSourceSlow", "warning", "1h"),
-        ("GpuProcessOomKilled", "warning", "0"),
-        ("GpuImbalance", "warning", "20m"),
-        ("GpuStraggler", "warning", "15m"),
-        ("GpuCollectiveHang", "warning", "20m"),
-        ("GpuVgpuUnlicensed", "warning", "15m"),
-        ("GpuBusyButLowPower", "info", "30m"),
-        ("GpuMemoryNearFull", "info", "30m"),
-        ("GpuAllocatedIdle", "info", "5m"),
-        ("GpuPersistenceModeOff", "info", "1h"),
+        # severity, for
         ("GpuDriverVersionDrift", "info", "1h"),
-        ("GpuReleased", "info", "1h"),
         ("GpuExportersDown", "critical", "1m"),
         ("GpuExporterDown", "critical", "10m"),
         ("GpuExporterAbsent", "critical", "15m"),
+        ("GpuExporterJudgeFailing", "critical", "30s"),
+        ("GpuExporterTooOld", "warning", "15m"),
         ("GpuExporterXidDeaf", "warning", "15m"),
         ("GpuExporterCollectorFailing", "warning", "10m"),
         ("GpuExporterStale", "warning", "5m"),
@@ -90,6 +24,7 @@ ALERTS: Final = frozenset(
         ("GpuTriageWatchdog", "none", "0"),
     }
 )
-"""Name, severity and ``for`` of every alert."""
+"""Name, severity and ``for`` of every alert about what no host can see of itself."""
 
-NAMES: Final = frozenset(name for name, _, _ in ALERTS)
+NAMES: Final = frozenset(alert.name for source in shipped_sources() for alert in source.alerts if alert.enabled)
+"""Of every alert that is on by default."""

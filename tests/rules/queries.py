@@ -16,11 +16,20 @@ _LEVELS = frozenset({"gpu_ecc_volatile_errors_total"})
 """Counters that say something as they stand: one error counts until the reset that clears it."""
 _COPIES = frozenset({"last_over_time", "max_over_time"})
 """What records a counter as it stands, once in a while, for a long window to read."""
-_COPIED = re.compile(r"\w+:gpu_\w+:(?:last|max)5m")
+_COPIED = re.compile(r"\w+:gpu_\w+_(?:seconds|joules):(?:last|max)5m")
 """Names of such copies: counters, too."""
 _BANNED = frozenset({"topk", "bottomk"})
-_IDENTITIES = frozenset({"instance_gpu_name:gpu_info:present"})
-"""Series of which topk may keep one a GPU: they are alike, and whichever stays joins the same GPU."""
+_IDENTITIES = frozenset(
+    {
+        "gpu_info",
+        "gpu_driver_info",
+        "gpu_flight_recording_timestamp_seconds",
+        "instance_gpu_code:gpu_finding:confirmed",
+        "instance_gpu:gpu_info:affected",
+        "instance_gpu_name:gpu_busy:last5m",
+    }
+)
+"""Series of which topk may keep one a GPU or host: whichever stays joins the same."""
 _ALTERNATIVES = re.compile(r"[A-Za-z0-9_]+(\|[A-Za-z0-9_]+)*")
 
 

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import yaml
 
+from gpu_triage.alerting import files
+from gpu_triage.alerting.settings import AlertSettings, Settings
+from gpu_triage.alerting.shipped import shipped_sources
+
 _QUERY = re.compile(r"printf `([^`]*)`")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -54,6 +58,13 @@ def rule_files() -> tuple[Path, ...]:
 def read_rules(paths: Iterable[Path]) -> tuple[Rule, ...]:
     """Every rule of these files."""
     return tuple(rule for path in paths for rule in _read_file(path))
+
+
+def with_those_that_are_off() -> tuple[Rule, ...]:
+    """Every rule that settings can turn on, as well."""
+    alerts = {alert.key: AlertSettings(enabled=True) for source in shipped_sources() for alert in source.alerts}
+    texts = files.rule_files(Settings(alerts=alerts))
+    return tuple(rule for path in rule_files() for rule in _parsed(texts[path.name]))
 
 
 def alerts(rules: Iterable[Rule]) -> tuple[Rule, ...]:

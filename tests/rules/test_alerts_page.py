@@ -8,7 +8,8 @@ from pathlib import Path
 from tests.gathered import for_each
 from tests.rules.alerts_page import PAGE, alerts_page, main, read_told
 
-from gpu_triage.alerting.rule_source import Alert, RuleSource, shipped_sources
+from gpu_triage.alerting.rule_source import Alert, RuleSource
+from gpu_triage.alerting.shipped import shipped_sources
 
 SOURCES = shipped_sources()
 ALERTS = [alert for source in SOURCES for alert in source.alerts]
@@ -32,11 +33,11 @@ def test_every_alert_stands_once_with_a_link_from_the_table() -> None:
     assert len(re.findall(r"^\| \[", page, re.MULTILINE)) == len(ALERTS)
 
 
-def test_steps_come_in_the_playbooks_order_and_the_exporter_last() -> None:
+def test_findings_come_first_and_the_exporter_last() -> None:
     titles = re.findall(r"^## (.*)$", alerts_page(SOURCES, {}), re.MULTILINE)
     assert [title.split(":")[0] for title in titles] == [
-        *(f"Step {number}" for number in range(1, 6)),
-        "The host around the GPUs",
+        "What the exporter found on a GPU or its host",
+        "What only a look at several hosts shows",
         "The exporter itself",
     ]
 
@@ -49,8 +50,9 @@ def test_thresholds_stand_with_their_ranges(alert: Alert) -> None:
 
 
 def test_a_notification_is_shown_as_it_arrives(tmp_path: Path) -> None:
-    (tmp_path / "GpuLost.txt").write_text(TOLD, encoding="utf-8")
-    page = alerts_page(SOURCES, read_told(tmp_path))
+    path = tmp_path / "notifications.txt"
+    path.write_text(f"## GpuLost\n{TOLD}", encoding="utf-8")
+    page = alerts_page(SOURCES, read_told(path))
     assert "> **gpu-host-1 GPU 3: lost, fell off the bus**\n>\n> GPU 3 of gpu-host-1 (PCI 0000:65:00.0)" in page
     assert "no longer answers: a\\_b \\<c>." in page
     assert '> `severity="critical", gpu="3"`\n>\n> <http://gpu-host-1:9836/runbooks/GpuLost>\n' in page

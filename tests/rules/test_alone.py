@@ -1,4 +1,4 @@
-"""Alerts that no single simulated host can raise, on series written by hand, a sample a minute."""
+"""Alerts about what no host can see of itself, on series written by hand, a sample a minute."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
+from tests.rules.handwritten import Firing, Series, Told, gpu, host
 from tests.rules.promtool import Run, ask, selector
 from tests.rules.rulefile import read_rules, rule_files
 
@@ -28,91 +29,51 @@ def fires(requires_tool: RequiresTool, tmp_path: Path) -> Fires:
     return at_minute
 
 
-def driver(instance: str, version: str, *, job: str = "gpu-triage", minutes: int = 120) -> tuple[str, list[float]]:
-    """A host's driver, for so many minutes."""
-    labels = [("instance", instance), ("job", job), ("driver_version", version)]
-    return selector("gpu_driver_info", labels), [1.0] * minutes + [math.nan] * (120 - minutes)
+def driver(instance: str, version: str, *, job: str = "gpu-triage", minutes: int = 120, model: str = "H100") -> Series:
+    """A host's driver and model, for so many minutes."""
+    values = [1.0] * minutes + [math.nan] * (120 - minutes)
+    return {
+        **host("gpu_driver_info", values, instance, job=job, driver_version=version),
+        **gpu("gpu_info", values, f"GPU-{instance}", instance=instance, job=job, name=model),
+    }
 
 
-def mismatch(field: str, values: list[float], **labels: str) -> dict[str, list[float]]:
-    """One field of a host's baseline over time."""
-    pairs = [("field", field), ("instance", "a"), ("job", "gpu-triage"), *labels.items()]
-    return {selector("gpu_baseline_mismatch", pairs): values}
+def merged(*parts: Series) -> Series:
+    return {key: values for part in parts for key, values in part.items()}
 
 
 def test_hosts_of_a_job_with_two_driver_versions_for_an_hour_drift(fires: Fires) -> None:
-    series = dict([driver("a", "570.1"), driver("b", "570.1"), driver("c", "580.2")])
+    series = merged(driver("a", "570.1"), driver("b", "570.1"), driver("c", "580.2"))
     assert not fires("GpuDriverVersionDrift", series, 59)
     assert fires("GpuDriverVersionDrift", series, 61)
 
 
 def test_a_rollout_that_ends_within_the_hour_does_not_drift(fires: Fires) -> None:
-    series = dict([driver("a", "580.2"), driver("b", "570.1", minutes=50), driver("b", "580.2")])
+    series = merged(driver("a", "580.2"), driver("b", "570.1", minutes=50), driver("b", "580.2"))
     assert not fires("GpuDriverVersionDrift", series, 110)
 
 
 def test_hosts_of_different_jobs_may_have_different_drivers(fires: Fires) -> None:
-    series = dict([driver("a", "570.1"), driver("b", "580.2", job="gpu-triage-lab")])
+    series = merged(driver("a", "570.1"), driver("b", "580.2", job="gpu-triage-lab"))
     assert not fires("GpuDriverVersionDrift", series, 110)
 
 
-def counted(instance: str, values: list[float], source: str = "nvml", **target: str) -> dict[str, list[float]]:
-    """GPUs of a host by who counts them."""
-    pairs = [("instance", instance), ("job", "gpu-triage"), ("source", source), *target.items()]
-    return {selector("gpu_devices", pairs): values}
+def test_hosts_with_different_models_may_have_different_drivers(fires: Fires) -> None:
+    assert not fires("GpuDriverVersionDrift", merged(driver("a", "570.1"), driver("b", "580.2", model="V100")), 110)
 
 
-def test_a_missing_gpu_is_told_though_another_target_got_a_label(fires: Fires) -> None:
+def test_a_field_that_differs_from_the_baseline_is_told_by_name_while_the_finding_is_confirmed(
+    firing: Firing, told: Told
+) -> None:
+    facts = {"code": "baseline.drift", "severity": "warning", "action": "fix_host"}
     series = {
-        **counted("a", [8.0] * 30 + [7.0] * 30),
-        **counted("b", [4.0] * 20 + [math.nan] * 40),
-        **counted("b", [math.nan] * 20 + [4.0] * 40, workload="serving"),
+        **gpu("gpu_finding", [1.0] * 5 + [2.0] * 15 + [0.0] * 10, **facts),
+        **gpu("gpu_baseline_mismatch", [1.0] * 20 + [0.0] * 10, field="vbios_version"),
+        **gpu("gpu_baseline_mismatch", [0.0] * 30, field="pcie_width"),
     }
-    assert fires("GpuMissing", series, 50)
-
-
-def test_a_host_whose_bus_is_empty_after_a_reboot_misses_its_gpus(fires: Fires) -> None:
-    """Without a GPU no driver loads, and nobody counts."""
-    bus = counted("a", [8.0] * 20 + [math.nan] * 3 + [0.0] * 37, "pci")
-    driver_up = {selector("gpu_driver_up", [("instance", "a"), ("job", "gpu-triage")]): [1.0] * 20 + [0.0] * 40}
-    history = {**counted("a", [8.0] * 20 + [math.nan] * 40), **bus, **driver_up}
-    declared = {**counted("a", [8.0] * 60, "expected"), **bus, **driver_up}
-    assert fires("GpuMissing", history, 40)
-    assert fires("GpuMissing", declared, 40)
-    assert not fires("GpuMissing", {**bus, **driver_up}, 40)
-
-
-def test_a_driver_that_is_unavailable_counts_no_gpu_as_missing(fires: Fires) -> None:
-    bus = counted("a", [8.0] * 60, "pci")
-    assert not fires("GpuMissing", {**counted("a", [8.0] * 20 + [math.nan] * 40), **bus}, 40)
-
-
-def test_a_gpu_that_was_taken_out_and_is_no_longer_expected_is_not_missing(fires: Fires) -> None:
-    series = {
-        **counted("a", [8.0] * 20 + [7.0] * 40),
-        **counted("a", [8.0] * 20 + [7.0] * 40, "pci"),
-        **counted("a", [8.0] * 20 + [7.0] * 40, "expected"),
-    }
-    assert not any(fires("GpuMissing", series, minute) for minute in (26, 50))
-
-
-def test_a_host_that_only_got_a_label_misses_no_gpu(fires: Fires) -> None:
-    before, after = [4.0] * 20 + [math.nan] * 40, [math.nan] * 20 + [4.0] * 40
-    series = {**counted("b", before), **counted("b", after, workload="serving")}
-    assert not any(fires("GpuMissing", series, minute) for minute in (22, 30, 50))
-
-
-def test_a_field_that_differs_from_the_baseline_for_five_minutes_drifts(fires: Fires) -> None:
-    series = {
-        **mismatch("gpu_count", [0.0] * 5 + [1.0] * 15),
-        **mismatch("vbios_version", [1.0] * 20, gpu="0", uuid="GPU-1"),
-    }
-    assert fires("GpuBaselineDrift", series, 12)
-
-
-def test_a_field_that_differs_for_four_minutes_or_never_does_not_drift(fires: Fires) -> None:
-    series = {**mismatch("gpu_count", [0.0] * 5 + [1.0] * 4 + [0.0] * 11), **mismatch("iommu", [0.0] * 20)}
-    assert not any(fires("GpuBaselineDrift", series, minute) for minute in (9, 12, 19))
+    assert firing("GpuBaselineDrift", series, minutes=30) == frozenset(range(5, 20))
+    (alert,) = told("GpuBaselineDrift", series, 12)
+    assert alert.labels["field"] == "vbios_version"
 
 
 def web_config(values: list[float]) -> dict[str, list[float]]:

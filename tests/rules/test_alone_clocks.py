@@ -63,32 +63,6 @@ def test_a_late_evaluation_makes_no_clock_wrong(requires_tool: RequiresTool, tmp
 
 
 @wrong
-def test_an_xid_pages_for_an_hour_by_the_hosts_own_clock(firing: Firing, off: float) -> None:
-    series = {**clock(lambda _minute: off), **since("gpu_xid_last_timestamp_seconds", 5, off, xid="62")}
-    paged = firing("GpuXidCritical", series, minutes=MINUTES)
-    assert min(paged) == 5
-    assert max(paged) in range(65, 73)
-
-
-@wrong
-def test_a_process_that_hangs_is_told_after_five_minutes_by_the_hosts_own_clock(firing: Firing, off: float) -> None:
-    labels = {"pid": "42", "process": "python", "wait_channel": ""}
-    series = {
-        **clock(lambda _minute: off),
-        **since("gpu_process_blocked_since_timestamp_seconds", 10, off, **labels),
-    }
-    assert min(firing("GpuProcessBlocked", series)) in (15, 16)
-
-
-def test_an_exporter_of_an_earlier_release_pages_too(firing: Firing) -> None:
-    said = clock(lambda _minute: BEHIND, metric="gpu_exporter_last_publication_timestamp_seconds")
-    (key,) = clock(lambda _minute: 0.0)
-    silent = {key: [float("nan")] * MINUTES}
-    series = {**silent, **said, **since("gpu_xid_last_timestamp_seconds", 5, BEHIND, xid="62")}
-    assert min(firing("GpuXidCritical", series)) == 5
-
-
-@wrong
 def test_the_fleet_command_tells_since_when_by_the_servers_clock(
     requires_tool: RequiresTool, tmp_path: Path, off: float
 ) -> None:
@@ -102,15 +76,3 @@ def test_the_fleet_command_tells_since_when_by_the_servers_clock(
         (found,) = ask(requires_tool("promtool"), Run((), (), 60, series, (question,)), tmp_path).samples[question]
         assert found.value == 5 * 60.0
         assert found.labels["uuid"] == "GPU-1"
-
-
-def test_a_hung_task_of_hours_ago_is_no_news_when_the_clock_is_set(firing: Firing) -> None:
-    def moved(minute: int) -> float:
-        return 0.0 if minute < 50 else AHEAD
-
-    hung = [-5 * HOUR + moved(minute) for minute in range(MINUTES)]
-    series = {
-        **clock(moved),
-        **host("gpu_host_kernel_event_last_timestamp_seconds", hung, kind="hung_task", subject="python (77)"),
-    }
-    assert firing("GpuHostTaskHung", series, minutes=MINUTES) == frozenset()

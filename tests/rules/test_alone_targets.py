@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from tests.rules.handwritten import MINUTES, Firing, Series, Told, counter, host
+from tests.rules.handwritten import Firing, Series, Told, host
 
 HOSTS = 20
 
@@ -113,59 +113,45 @@ def test_an_exporter_that_hears_no_xid_is_told_of(firing: Firing, series: Series
     assert bool(firing("GpuExporterXidDeaf", series)) == fires
 
 
-def port(values: Sequence[float]) -> Series:
-    return host("gpu_host_infiniband_up", values, device="mlx5_0", port="1")
-
-
-def test_a_port_that_was_up_and_is_down_is_told_for_as_long_as_it_is(firing: Firing) -> None:
-    minutes = 9 * 60
-    assert firing("GpuInfinibandPortDown", port([1.0] * 30 + [0.0] * (minutes - 30)), minutes=minutes) == frozenset(
-        range(35, minutes)
-    )
-
-
-def test_a_port_without_a_cable_is_not_told_of(firing: Firing) -> None:
-    assert firing("GpuInfinibandPortDown", port([0.0] * 60)) == frozenset()
-
-
-def of_port(what: str, values: Sequence[float]) -> dict[str, Sequence[float]]:
-    return host(f"gpu_host_infiniband_{what}", values, device="mlx5_0", port="1")
-
-
-def test_a_port_that_went_down_twice_does_not_flap_and_one_that_goes_on_does(firing: Firing) -> None:
-    twice = [1.0 if minute in (20, 40) else 0.0 for minute in range(MINUTES)]
-    again = [1.0 if minute % 5 == 0 else 0.0 for minute in range(MINUTES)]
-    assert firing("GpuInfinibandPortFlapping", of_port("link_downs_total", counter(twice))) == frozenset()
-    assert 50 in firing("GpuInfinibandPortFlapping", of_port("link_downs_total", counter(again)))
-
-
-def test_link_errors_that_come_again_rise_and_a_burst_of_some_minutes_does_not(firing: Firing) -> None:
-    burst = [50.0 if 20 <= minute < 26 else 0.0 for minute in range(MINUTES)]
-    again = [50.0 if minute % 12 == 0 else 0.0 for minute in range(MINUTES)]
-    assert firing("GpuInfinibandErrorsRising", of_port("link_errors_total", counter(burst))) == frozenset()
-    assert 55 in firing("GpuInfinibandErrorsRising", of_port("link_errors_total", counter(again)))
-
-
-def test_a_port_that_is_slow_for_some_minutes_or_not_at_all_is_not_told_of(firing: Firing) -> None:
-    for values in ([1.0] * MINUTES, [0.5 if 20 <= minute < 30 else 1.0 for minute in range(MINUTES)]):
-        assert firing("GpuInfinibandRateDegraded", of_port("rate_expected_ratio", values)) == frozenset()
-    assert 50 in firing("GpuInfinibandRateDegraded", of_port("rate_expected_ratio", [0.5] * MINUTES))
-
-
-def test_an_interface_that_flaps_is_told_of_and_one_that_went_down_twice_is_not(firing: Firing) -> None:
-    twice = [1.0 if minute in (20, 25) else 0.0 for minute in range(MINUTES)]
-    again = [1.0 if minute % 5 == 0 else 0.0 for minute in range(MINUTES)]
-    for downs, told in ((twice, False), (again, True)):
-        series = host("gpu_host_network_carrier_downs_total", counter(downs), device="eno1")
-        assert (55 in firing("GpuNetworkLinkDegraded", series)) == told
-
-
-def test_links_that_were_up_and_are_all_down_are_told_for_as_long_as_they_are(firing: Firing) -> None:
-    minutes = 9 * 60
-    column = [1.0] * 30 + [0.0] * (minutes - 30)
-    down = [math.nan] * 30 + [0.0] * (minutes - 30)
-    series = {
-        **host("gpu_nvlink_links_up", column, gpu="0", uuid="GPU-1"),
-        **host("gpu_nvlink_up", down, gpu="0", uuid="GPU-1", link="0"),
+def judge(success: Sequence[float], instance: str = "a", **labels: str) -> Series:
+    """An exporter whose judge succeeds or fails; one that succeeds says how many findings there are."""
+    found = [0.0 if value == 1 else math.nan for value in success]
+    return {
+        **up([1.0] * len(success), instance, **labels),
+        **host("gpu_exporter_collector_success", success, instance, collector="judge", **labels),
+        **host("gpu_host_findings", found, instance, **labels),
     }
-    assert firing("GpuNvlinkDown", series, minutes=minutes) == frozenset(range(35, minutes))
+
+
+def test_a_judge_that_fails_on_many_hosts_is_one_page_within_two_minutes(firing: Firing, told: Told) -> None:
+    series: dict[str, Sequence[float]] = {}
+    for number in range(HOSTS):
+        series |= judge([1.0] * 10 + [0.0] * 50 if number < 5 else [1.0] * 60, f"gpu-{number}")
+    fires = firing("GpuExporterJudgeFailing", series)
+    assert min(fires) in (10, 11)
+    (alert,) = told("GpuExporterJudgeFailing", series, 20)
+    assert alert.annotations["summary"] == "gpu-triage: on 5 hosts the exporter cannot judge"
+    assert firing("GpuExporterTooOld", series) == frozenset()
+
+
+def test_a_judge_that_hangs_is_told_of_too(firing: Firing) -> None:
+    overdue = [math.nan] * 20 + [60.0 * minute for minute in range(40)]
+    series = {**judge([1.0] * 60), **host("gpu_exporter_collector_stale_seconds", overdue, collector="judge")}
+    assert min(firing("GpuExporterJudgeFailing", series)) in (20, 21)
+
+
+def test_exporters_of_an_earlier_release_are_counted_once_they_were_not_upgraded_for_a_quarter_of_an_hour(
+    firing: Firing, told: Told
+) -> None:
+    series: dict[str, Sequence[float]] = {**judge([1.0] * 60, "gpu-0")}
+    for number in (1, 2):
+        series |= up([1.0] * 60, f"gpu-{number}")
+    assert min(firing("GpuExporterTooOld", series)) == 15
+    (alert,) = told("GpuExporterTooOld", series, 30)
+    assert alert.annotations["summary"] == "gpu-triage: 2 exporters too old for these rules"
+
+
+def test_an_exporter_that_is_down_is_not_too_old(firing: Firing) -> None:
+    series = {**judge([1.0] * 20 + [math.nan] * 40), **host("up", [1.0] * 20 + [0.0] * 40)}
+    series |= host("gpu_exporter_build_info", [1.0] * 20 + [math.nan] * 40)
+    assert firing("GpuExporterTooOld", series) == frozenset()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MINUTES = 120
 STEP_SECONDS = 60
 ALLOCATED, USED = "owner:gpu_allocated_hours:sum1d", "owner:gpu_busy_hours:sum1d"
-IDLE = "instance_gpu:gpu_allocated_idle_seconds:increase1d"
+IDLE = "sum_over_time(instance_gpu:gpu_allocated_idle:active[1d]) * 60"
 
 ZERO = (0.0, 0.0)
 

@@ -32,7 +32,9 @@ FINDINGS = {spec.name for spec in (GPU_FINDING_SINCE_TIMESTAMP_SECONDS, GPU_HOST
 
 EXPECTATIONS = [expectation for scenario in SCENARIOS.values() for expectation in scenario.expectations]
 ELSEWHERE = {
-    "GpuEccSramThreshold": "test_alone_sick.py: no simulated board counts so many",
+    "GpuEccSramThreshold": "test_relay.py: no simulated board counts so many",
+    "GpuExporterJudgeFailing": "test_alone_targets.py: no simulated fault makes the judge fail",
+    "GpuExporterTooOld": "test_alone_targets.py: it takes an exporter of an earlier release",
     "GpuExporterAbsent": "test_alone_targets.py: a scenario has a target",
     "GpuExporterXidDeaf": "test_alone_targets.py: the simulated kernel log can be read",
     "GpuExportersDown": "test_alone_targets.py: it takes more than one host",

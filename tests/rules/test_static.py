@@ -9,17 +9,24 @@ from pathlib import Path
 import yaml
 from tests.conftest import RequiresTool
 from tests.gathered import for_each
-from tests.rules.expressions import labels_of, windows_matched_as_one
-from tests.rules.playbook import ALERTS, NAMES
+from tests.rules.expressions import labels_of, uses, windows_matched_as_one
+from tests.rules.playbook import OF_PROMQL
 from tests.rules.queries import faults
-from tests.rules.rulefile import Rule, alerts, read_rules, rule_files
+from tests.rules.rulefile import Rule, alerts, read_rules, rule_files, with_those_that_are_off
 from tests.rules.vocabulary import ACTIONS, series_labels
 
+from gpu_triage.alerting.shipped import shipped_sources
+from gpu_triage.diagnosis.findings.table import BY_CODE, CHECKS
+
 RULES = read_rules(rule_files())
+EVERY = with_those_that_are_off()
+RECORDED = frozenset(rule.name for rule in RULES if not rule.alert)
 LABELS = series_labels(RULES)
 RUNBOOKS = "exporter/gpu_triage/handbook/runbooks"
 
 RECORDED_NAME = re.compile(r"[a-z][a-z0-9_]*:gpu_[a-z0-9_]+:[a-z0-9_]+")
+CONFIRMED = re.compile(r"instance_gpu_code:gpu_finding(_value)?:confirmed")
+CODE = re.compile(r'code=~?"([^"]+)"')
 TEMPLATE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 LABEL = re.compile(r"\$labels\.(\w+)")
 QUERIED = re.compile(r"\| query(?P<sorted> \| sortByLabel)?[^}]*\}\}")
@@ -33,7 +40,8 @@ ROUTES = {
 
 def named(rule: Rule) -> str:
     """The rule for a test's name."""
-    return "-".join(filter(None, [rule.name, rule.labels.get("class"), rule.labels.get("severity")]))
+    labels = (rule.labels.get(label) for label in ("class", "severity", "action"))
+    return "-".join(filter(None, [rule.name, *labels]))
 
 
 every_rule = for_each("rule", RULES, ids=named)
@@ -57,7 +65,8 @@ def test_a_target_that_gets_a_label_stops_no_rule(rule: Rule) -> None:
 
 @every_alert
 def test_annotations_talk_of_labels_that_the_alert_has(rule: Rule) -> None:
-    known = labels_of(rule.expr, LABELS) | frozenset(rule.labels)
+    # Of a GPU with a UUID, the number is looked up.
+    known = labels_of(rule.expr, LABELS) | frozenset(rule.labels) | {"gpu", "uuid"}
     used = {name for text in rule.annotations.values() for name in LABEL.findall(text)}
     assert used - known == set()
 
@@ -83,8 +92,26 @@ def test_no_label_holds_a_value(rule: Rule) -> None:
     assert [text for text in rule.labels.values() if "{{" in text] == []
 
 
-def test_the_alerts_are_those_of_the_playbook_with_its_severities_and_waits() -> None:
-    assert {(rule.name, rule.labels["severity"], rule.hold or "0") for rule in alerts(RULES)} == ALERTS
+def test_an_alert_relays_findings_at_once_or_is_about_what_no_host_can_see() -> None:
+    relays = [rule for rule in alerts(RULES) if CONFIRMED.search(rule.expr)]
+    of_promql = {(rule.name, rule.labels["severity"], rule.hold or "0") for rule in alerts(RULES) if rule not in relays}
+    assert of_promql == OF_PROMQL
+    assert [rule.name for rule in relays if rule.hold or rule.keep or re.search(r"[<>]", rule.expr)] == []
+
+
+def test_every_code_with_an_alert_is_relayed_with_its_severity_and_action() -> None:
+    told = {
+        (rule.name, code, rule.labels["severity"], rule.labels["action"])
+        for rule in alerts(RULES)
+        for pattern in CODE.findall(rule.expr)
+        for code in BY_CODE
+        if re.fullmatch(pattern, code)
+    }
+    assert told == {
+        (check.alert, check.code, check.severity.value, check.action.value)
+        for check in CHECKS
+        if check.alert and check.relayed
+    }
 
 
 @every_alert
@@ -92,7 +119,7 @@ def test_an_alert_says_what_kind_of_action_it_asks_for(rule: Rule) -> None:
     assert rule.labels["action"] in ACTIONS
 
 
-FLEET_WIDE = frozenset({"GpuTriageWatchdog", "GpuDriverVersionDrift", "GpuExportersDown", "GpuExporterAbsent"})
+FLEET_WIDE = frozenset(alert.name for source in shipped_sources() for alert in source.alerts if alert.fleet)
 """Alerts about no single host."""
 
 
@@ -101,8 +128,6 @@ def test_a_summary_names_the_host_and_the_gpu(rule: Rule) -> None:
     summary = rule.annotations["summary"]
     if rule.name not in FLEET_WIDE:
         assert "{{ $labels.instance }}" in summary
-    if "uuid" in labels_of(rule.expr, LABELS):
-        assert "{{ $labels.gpu }}" in summary
     assert not summary.endswith(".")
 
 
@@ -120,10 +145,14 @@ def test_a_description_says_where_what_and_what_to_do(rule: Rule) -> None:
 def test_an_alert_about_a_gpu_names_its_address_and_who_is_hit(rule: Rule) -> None:
     if "uuid" not in labels_of(rule.expr, LABELS):
         return
-    description = rule.annotations["description"]
-    assert ".Labels.pci_bus_id" in description
-    if rule.labels["action"] != "fix_host":
-        assert "gpu_process_info" in description
+    assert "instance_gpu_owner:gpu_alert:affected{" in rule.annotations["description"]
+
+
+@every_alert
+def test_a_text_asks_prometheus_for_what_was_recorded_once(rule: Rule) -> None:
+    """Hundreds of alerts at once must stay cheap."""
+    asked = {use.metric for query in rule.queries() for use in uses(query)}
+    assert asked <= {name for name in RECORDED if name.endswith((":affected", ":confirmed"))}
 
 
 @every_alert
@@ -145,8 +174,8 @@ def test_a_join_carries_what_identifies_the_target(rule: Rule) -> None:
 
 
 def test_every_runbook_belongs_to_an_alert(repository: Path) -> None:
-    runbooks = repository / "exporter" / "gpu_triage" / "handbook" / "runbooks"
-    assert {path.stem for path in runbooks.glob("Gpu*.md")} - NAMES == set()
+    runbooks = {path.stem for path in (repository / RUNBOOKS).glob("Gpu*.md")}
+    assert runbooks == {alert.name for source in shipped_sources() for alert in source.alerts}
 
 
 def test_recorded_names_say_level_metric_and_operations() -> None:
@@ -197,7 +226,7 @@ def _selected(matchers: list[str]) -> list[Rule]:
     """The alerts that these matchers may select, by name and fixed labels."""
     parsed = [match.groups() for matcher in matchers if (match := MATCHER.fullmatch(matcher))]
     assert len(parsed) == len(matchers), matchers
-    return [rule for rule in alerts(RULES) if all(_may_match(rule, *matcher) for matcher in parsed)]
+    return [rule for rule in alerts(EVERY) if all(_may_match(rule, *matcher) for matcher in parsed)]
 
 
 def _may_match(rule: Rule, label: str, operator: str, value: str) -> bool:

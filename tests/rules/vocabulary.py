@@ -44,17 +44,20 @@ _ERRORS = frozenset({*NAMES.values(), STALLED, MISSING, DRIVER_UNAVAILABLE, "lib
 _COLLECTORS = frozenset(subject.name for subject in SUBJECTS)
 _XIDS = frozenset(map(str, range(1, 300)))
 _ERROR_INFOS = ("gpu_error_info", "gpu_driver_error_info")
-_FINDINGS = ("gpu_finding_since_timestamp_seconds", "gpu_host_finding_since_timestamp_seconds")
+_FINDINGS = tuple(spec for spec in METRICS if spec.name.startswith(("gpu_finding", "gpu_host_finding")))
 
 
 def _known_elsewhere() -> Iterator[tuple[str, str, frozenset[str]]]:
     """Metrics, labels and words that the metric's subject cannot know."""
     yield "ALERTS", "action", ACTIONS
     yield "ALERTS", "severity", SEVERITIES_OF_ALERTS
-    for metric in _FINDINGS:
-        yield metric, "action", ACTIONS
-        yield metric, "severity", SEVERITIES_OF_ALERTS - {"none"}
-        yield metric, "code", frozenset(check.code for check in CHECKS)
+    known = {
+        "action": ACTIONS,
+        "severity": SEVERITIES_OF_ALERTS - {"none"},
+        "code": frozenset(check.code for check in CHECKS),
+    }
+    for spec in _FINDINGS:
+        yield from ((spec.name, label, known[label]) for label in known.keys() & set(spec.labels))
     for metric in _ERROR_INFOS:
         yield metric, "error", _ERRORS
     for spec in METRICS:

@@ -97,6 +97,9 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
         Prints what was measured, what it means and what to do, then for each GPU its bottleneck and whether it should
         go on taking work: keep, watch or drain. Needs no root; says what it could not read.
 
+        A finding that must last for minutes stays pending, as one look cannot confirm it, and counts as a warning at
+        most. The running exporter knows how long it has lasted.
+
         With --from it reads what a support case holds, measures nothing, and says what such files cannot tell.
 
         Exit code: 0 sound, 1 findings as severe as --fail-on (by default: the host's verdict is drain), 2 the GPUs

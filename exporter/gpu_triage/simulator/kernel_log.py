@@ -17,7 +17,8 @@ _GREETING_MICROSECONDS: Final = 4_000_000
 def records(host: SimulatedHost, seconds: float) -> list[str]:
     """Every record up to a scenario time, oldest first, as ``/dev/kmsg`` gives them.
 
-    Shape: ``level,sequence,microseconds since boot,flags;message``.
+    Shape: ``level,sequence,microseconds since boot,flags;message``. The host is switched off while a card is replaced,
+    and its log begins anew; sequence numbers go on, for an exporter that runs on across it.
     """
     scenario = host.scenario
     messages: list[tuple[float, str]] = []
@@ -35,9 +36,11 @@ def records(host: SimulatedHost, seconds: float) -> list[str]:
             if found_at is not None:
                 messages += [(found_at, text) for text in _found(scenario.card(gpu, found_at))]
     logged = [(at, text) for at, text in sorted(messages, key=lambda message: message[0]) if at <= seconds]
+    booted_at = max((card.since for card in scenario.replacements if card.since <= seconds), default=0.0)
     return [
         f"{4 if 'Xid' in text or 'fallen' in text else 6},{1000 + i},{_stamp(host, at, i)},-;{text}"
         for i, (at, text) in enumerate([(0.0, _greeting(scenario)), *logged])
+        if at >= booted_at or i == 0
     ]
 
 

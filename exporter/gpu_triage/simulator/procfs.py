@@ -65,7 +65,7 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
         # A procfs of the container's own has its network, and its process 1.
         "net/dev": _network(host.scenario.machine.nic if hosts else (), counters),
         "modules": _modules(host, seconds),
-        "sys/kernel/random/boot_id": f"{_boot_id(host.scenario.name)}\n",
+        "sys/kernel/random/boot_id": f"{_boot_id(host.scenario.name, _boots(host, seconds))}\n",
         "uptime": f"{host.uptime(seconds):.2f} {counters['cpu.0.idle']:.2f}\n",
     }
     if hosts:
@@ -87,10 +87,15 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
     return found
 
 
+def _boots(host: SimulatedHost, seconds: float) -> int:
+    """How often the host was switched off by then: for each card that was replaced."""
+    return len({card.since for card in host.scenario.replacements if card.since <= seconds})
+
+
 @cache
-def _boot_id(scenario: str) -> str:
+def _boot_id(scenario: str, boots: int) -> str:
     """The same in every run, as all of a scenario is."""
-    return str(uuid.uuid5(uuid.NAMESPACE_DNS, scenario))
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{scenario} {boots}" if boots else scenario))
 
 
 def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:

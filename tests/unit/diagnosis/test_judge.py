@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.judged import judged
-from tests.rig import scenario_with
+from tests.judged import Judged, judged
+from tests.rig import Rig, rig, scenario_with
 
 from gpu_triage.config import Config
 from gpu_triage.simulator import load_scenario
@@ -153,6 +153,8 @@ def test_a_released_gpu_is_idle_and_has_no_verdict() -> None:
         assert seen.running.value("gpu_verdict", gpu="0") is None
         assert seen.running.value("gpu_host_verdict") is None
         seen.running.sampler.acquire()
+        seen.run_to(110)
+        assert seen.report.findings == ()
         seen.run_to(260)
         assert set(seen.classes().values()) == {"compute"}
         assert seen.running.value("gpu_host_verdict") == 0
@@ -176,10 +178,10 @@ def test_a_gpu_that_works_for_nobody_listed_is_not_idle_and_no_free_sibling() ->
 def test_a_finding_keeps_its_beginning_over_a_short_absence(tmp_path: Path) -> None:
     hot = 'kind = "thermal_throttle", source = "hw", sm_clock_mhz = 600'
     spells = [f"at = {at}\nuntil = {until}\ngpu = 0\neffect = {{ {hot} }}" for at, until in ((100, 200), (350, 450))]
-    late = f"at = 1200\nuntil = 1300\ngpu = 0\neffect = {{ {hot} }}"
+    late = f"at = 2400\nuntil = 2500\ngpu = 0\neffect = {{ {hot} }}"
     with judged(play(tmp_path, *spells, late), Config(sample_fast_seconds=5.0)) as seen:
         began = {}
-        for at in (190, 440, 1290):
+        for at in (190, 440, 2490):
             seen.run_to(at)
             (began[at],) = (
                 value
@@ -187,8 +189,8 @@ def test_a_finding_keeps_its_beginning_over_a_short_absence(tmp_path: Path) -> N
                 if labels["code"] == "thermal.hw"
             )
         assert began[190] == began[440]
-        assert began[1290] - began[190] == pytest.approx(1100, abs=20)
-        seen.run_to(1700)
+        assert began[2490] - began[190] == pytest.approx(2300, abs=20)
+        seen.run_to(3000)
         assert seen.running.series("gpu_finding_since_timestamp_seconds", gpu="0") == []
 
 
@@ -206,3 +208,13 @@ def test_a_host_that_starves_a_gpu_to_a_standstill_is_named_within_a_minute(
     with judged(play(tmp_path, rest(200, 400), host(200, 400, effect))) as seen:
         seen.run_to(300)
         assert seen.entered("0", name) <= 260
+
+
+def test_an_xid_of_before_the_exporter_started_is_of_its_gpu_from_the_first_judgement_on(tmp_path: Path) -> None:
+    """Before the GPUs have said who they are, it is of a slot, and a page of its own."""
+    xid = 'at = 20\ngpu = 1\neffect = { kind = "xid", code = 119 }'
+    with rig(play(tmp_path, xid)) as first:
+        first.run(60)
+        restarted = Judged(Rig(first.simulated, first.clock, Config(), machine=first.simulated.for_another_process()))
+        restarted.run_to(30)
+    assert {subject for subject, code in restarted.lives if code.startswith("xid.")} == {"1"}

@@ -9,7 +9,7 @@ import pytest
 from tests.gathered import for_each
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
-from gpu_triage.diagnosis.findings.table import BY_CODE
+from gpu_triage.diagnosis.findings.table import BY_CODE, RENAMED_ALERTS
 from gpu_triage.handbook.markdown import render_html, served_address
 from gpu_triage.handbook.pages import (
     CONFIGURATION,
@@ -39,12 +39,18 @@ def test_every_alert_of_the_rules_is_found_whatever_its_case() -> None:
     assert {find(name.lower()).title for name in names} == names
 
 
+def test_an_alert_of_an_earlier_release_has_the_page_of_the_one_that_it_is_part_of() -> None:
+    assert {old: find(old).title for old in RENAMED_ALERTS} == dict(RENAMED_ALERTS)
+    assert set(RENAMED_ALERTS) & set(alert_names()) == set()
+
+
 @for_each("code", BY_CODE)
 def test_a_finding_comes_before_the_runbook_that_helps_with_it(code: str) -> None:
     head, _, runbook = find(code).text.partition("\n---\n")
     if not code.removeprefix("xid.").isdigit():
         assert BY_CODE[code].advice.meaning in head
         assert BY_CODE[code].advice.decision in head
+        assert f"- **By default:** {BY_CODE[code].life}" in head
     assert runbook.strip().partition("\n")[0].removeprefix("# ") == BY_CODE[code].runbook
 
 

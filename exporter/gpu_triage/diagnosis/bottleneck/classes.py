@@ -91,11 +91,11 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     gpu, host, ease = case.gpu, case.host.recent, case.ease
     yield "sick", _sick(gpu)
     heat = max(gpu.throttled("hw_thermal"), gpu.throttled("sw_thermal"))
-    hot = gpu.loaded and heat > thresholds.THERMAL_SHARE * ease("thermal")
+    hot = gpu.loaded and heat > gpu.limit("thermal.hw", "share") * ease("thermal")
     hot_now = uncounted(gpu, "hw_thermal") or uncounted(gpu, "sw_thermal")
     yield "thermal", f"throttled for heat {heat:.0%} of the time" if hot else hot_now
     brake = max(gpu.throttled("hw_power_brake"), gpu.unexplained_slowdown)
-    braked = brake > thresholds.POWER_BRAKE_SHARE * ease("power_brake")
+    braked = brake > gpu.limit("power.brake", "share") * ease("power_brake")
     braked_now = uncounted(gpu, "hw_power_brake") or uncounted_slowdown(gpu)
     yield "power_brake", f"braked {brake:.0%} of the time" if braked else braked_now
     # Under load for as long as the link was short: a GPU that comes to rest lets its link slow down.

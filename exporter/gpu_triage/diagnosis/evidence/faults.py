@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.gpu.activity import GPU_PERFORMANCE_STATE
 from gpu_triage.gpu.clock_targets import GPU_CLOCK_TARGET_HERTZ
 from gpu_triage.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.gpu.fabric import FABRIC_JOINED, FABRIC_UNHEALTHY, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
@@ -76,6 +77,16 @@ def slow_link(gpu: GpuEvidence) -> str | None:
     if generation is None or expected is None or generation.high >= expected:
         return None
     return f"PCIe generation {generation.last:.0f} of {expected:.0f}"
+
+
+def works_awake(gpu: GpuEvidence) -> bool:
+    """Whether it did some work and was never in a P-state of rest, in the last part of the window.
+
+    Then a link has no reason to save power, however low the load is.
+    """
+    state = gpu.recent.one(GPU_PERFORMANCE_STATE)
+    awake = state is not None and state.high <= thresholds.LOADED_P_STATE
+    return awake and (gpu.recent.busy_share or 0.0) >= thresholds.WORKING_SHARE
 
 
 def limited_clock(gpu: GpuEvidence) -> str | None:

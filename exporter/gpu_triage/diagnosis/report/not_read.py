@@ -84,8 +84,8 @@ def _unheard(host: HostEvidence) -> Iterator[str]:
         yield "NVML's events: an Xid of now is seen in the kernel log only"
     if host.last(GPU_EXPORTER_STATE_DIRECTORY_IN_USE) == 1:
         yield (
-            "the state directory: another exporter writes there, so the incidents that this one sees are lost when it "
-            "stops; stop one of the two, or give it another --state.directory"
+            "the state directory: another exporter writes there, so incidents and states of findings of this one are "
+            "lost when it stops; stop one of the two, or give it another --state.directory"
         )
 
 

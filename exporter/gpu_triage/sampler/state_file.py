@@ -1,0 +1,164 @@
+"""Reads and writes one file of the state directory, on its own lane: it may be on a server that hangs."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+from gpu_triage.documents import sync_directory
+from gpu_triage.errors import StateError
+from gpu_triage.host.boot import Boot, read_boot
+from gpu_triage.machine import Machine
+from gpu_triage.sampler.state_directory import StateDirectory
+from gpu_triage.saved_state import StateKind, copy_aside, failure, set_aside
+
+UNUSABLE: Final = frozenset({"not_a_file", "too_large", "malformed", "unknown_version"})
+"""Reasons for which a file, or a part of it, stays unusable."""
+
+_MOST_TOLD: Final = 3
+"""Refused entries that one message lists."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Visit(Generic[T]):
+    """What to do with the file, besides finding out the present boot.
+
+    Attributes:
+        loads: read the file, because it has not been read yet.
+        generation: of the state directory's lock under which the file was read; if it has changed, read it again first.
+        memory: what to write; None for nothing.
+        syncs: make what was written before survive a crash of the host.
+    """
+
+    loads: bool
+    generation: int = 0
+    memory: T | None = None
+    syncs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StateNews(Generic[T]):
+    """The result of a visit.
+
+    Attributes:
+        name: of the kind of state.
+        boot: the present boot.
+        loaded: what the file remembers; None if it was not read.
+        generation: of the lock under which the file may be written; 0 if it may not.
+        written: what was written; None if nothing was.
+        synced: whether what was written before survives a crash of the host.
+        error: what went wrong; None if nothing did.
+        duration_seconds: of the visit.
+    """
+
+    name: str
+    boot: Boot
+    loaded: T | None = None
+    generation: int = 0
+    written: T | None = None
+    synced: bool = False
+    error: StateError | None = None
+    duration_seconds: float = 0.0
+
+
+AnyStateNews = StateNews[Any]
+
+
+class StateFile(Generic[T]):
+    """One file of the state directory. Only called by jobs of one lane.
+
+    Args:
+        kind: of state in it.
+        machine: whose state it is.
+        state: the state directory; None if nothing is kept on disk.
+        writes: whether this process writes at all, or only reads.
+        past: a file of what was remembered before there was a state directory; None without one.
+    """
+
+    def __init__(
+        self, kind: StateKind[T], machine: Machine, state: StateDirectory | None, *, writes: bool, past: Path | None
+    ) -> None:
+        self._kind = kind
+        self._machine = machine
+        self._state = state
+        self._writes = writes
+        self._past = past
+        self.path = None if state is None else state.path(kind.name)
+
+    def visit(self, visit: Visit[T]) -> StateNews[T]:
+        """Carry out a visit, as far as the lock and the disk permit. Never raises."""
+        began_at = self._machine.clock.now().monotonic
+        news: StateNews[T] = StateNews(self._kind.name, read_boot(self._machine.procfs))
+        try:
+            news = self._carried_out(visit, news)
+        except StateError as error:
+            news = replace(news, error=error)
+        except Exception:  # noqa: BLE001 - as in the rounds: a bug here must not end the sampler
+            news = replace(news, error=StateError("exception", traceback.format_exc()))
+        return replace(news, duration_seconds=self._machine.clock.now().monotonic - began_at)
+
+    def _carried_out(self, visit: Visit[T], news: StateNews[T]) -> StateNews[T]:
+        generation, error = self._lock()
+        news = replace(news, generation=generation, error=error)
+        if visit.loads or generation not in (0, visit.generation):
+            return self._load(news)
+        if not generation or self.path is None:
+            return news
+        if visit.memory is not None:
+            self._kind.write(self.path, visit.memory)
+            return replace(news, written=visit.memory)
+        if visit.syncs:
+            try:
+                sync_directory(self.path.parent)
+            except OSError as failed:
+                raise failure(self.path.parent, failed, "cannot be synced") from failed
+        return replace(news, synced=visit.syncs)
+
+    def _lock(self) -> tuple[int, StateError | None]:
+        """The generation of the lock, 0 without it, and why this process does not have it."""
+        if self._state is None or not self._writes:
+            return 0, None
+        try:
+            return self._state.lock(), None
+        except StateError as error:
+            return 0, error
+
+    def _load(self, news: StateNews[T]) -> StateNews[T]:
+        """The news with what the file remembers, and an error if not all of it is usable.
+
+        Raises:
+            StateError: it cannot be read now.
+        """
+        wall, path = self._machine.clock.now().wall, self.path
+        past = None if self._past is None else self._kind.read(self._past, wall)
+        nothing = self._kind.nothing if past is None else past.memory
+        if path is None:
+            return replace(news, loaded=nothing)
+        try:
+            found = self._kind.read(path, wall)
+        except StateError as error:
+            if error.reason not in UNUSABLE:
+                raise
+            if news.generation:
+                detail = f"{error.detail}; it is now {set_aside(path)}, and a new one is started"
+                error = StateError(error.reason, detail)
+            return replace(news, loaded=nothing, error=news.error or error)
+        if found is None or not found.refused:
+            return replace(news, loaded=nothing if found is None else found.memory)
+        return _without(found.refused, path, replace(news, loaded=found.memory))
+
+
+def _without(refused: tuple[str, ...], path: Path, news: StateNews[T]) -> StateNews[T]:
+    """The news of a file with wrong entries, which is copied before it may be written."""
+    more = len(refused) - _MOST_TOLD
+    told = "; ".join((*refused[:_MOST_TOLD], *([f"and {more} more"] if more > 0 else [])))
+    if news.generation:
+        try:
+            told += f"; the other entries are used, and {copy_aside(path)} has all of them"
+        except StateError as error:
+            return replace(news, generation=0, error=error)
+    return replace(news, error=news.error or StateError("malformed", told))
