@@ -36,6 +36,8 @@ from gpu_triage.subjects.metric import Sample
 STEP_SECONDS: Final = 30.0
 """Between two scrapes. A link that comes and goes within a minute must be seen by an exporter that is scraped once a
 minute, so its exporter samples as often."""
+FULL_STEP_SECONDS: Final = 15
+"""Between two scrapes of what `make full` plays."""
 
 OFF_BY_DEFAULT: Final = {"pcie_throughput": True, "process_memory_locality": True}
 IN_DETAIL: Final = ("gpu_process_*", "gpu_processes_truncated", "gpu_host_infiniband_events_total")

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tests.recordings import recorded, thinned
+from tests.recordings import FULL_STEP_SECONDS, recorded, thinned
 from tests.rules.cases import FOLDER, load_any
 from tests.rules.examine import MARGIN_SECONDS, input_series, mentioned
 from tests.rules.promtool import Run, ask
@@ -26,8 +26,6 @@ from gpu_triage.simulator.scenario_file import read_scenario
 from gpu_triage.simulator.schema import read_toml
 
 STEP_SECONDS = 60.0
-RECORDED_SECONDS = 15.0
-"""Between two scrapes of the recordings: those of the rules' tests that `make full` runs."""
 SHORTEST_SECONDS = 75 * 60.0
 """Long enough for the rules' hours, and through them for their days."""
 LONGEST_SECONDS = 130 * 60.0
@@ -128,9 +126,8 @@ def _watched(scenario: Scenario, promtool: Path, directory: Path) -> History:
 
 def scraped(scenario: Scenario, seconds: float) -> History:
     """What a Prometheus scrapes of a host, of a job on it, and of kube-state-metrics."""
-    return _with_pod_labels(
-        _with_job(thinned(recorded(scenario, seconds=seconds, step_seconds=RECORDED_SECONDS), STEP_SECONDS))
-    )
+    history = recorded(scenario, seconds=seconds, step_seconds=FULL_STEP_SECONDS)
+    return _with_pod_labels(_with_job(thinned(history, STEP_SECONDS)))
 
 
 def with_rules(history: History, promtool: Path, directory: Path) -> History:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
-from tests.recordings import recorded
+from tests.recordings import FULL_STEP_SECONDS, recorded
 from tests.rules.cover import NOT_EXPECTED, gpu_minutes, shown_by
 from tests.rules.examine import seconds_of
 from tests.rules.playbook import NAMES
@@ -24,7 +24,7 @@ from gpu_triage.subjects.judgement import (
     GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
 )
 
-LONGEST, USUAL, SHORTEST = 60, 15, 5
+LONGEST, USUAL, SHORTEST = 60, FULL_STEP_SECONDS, 5
 """Scrape intervals that the rules are for, in seconds."""
 
 FINDINGS = {spec.name for spec in (GPU_FINDING_SINCE_TIMESTAMP_SECONDS, GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS)}
@@ -51,14 +51,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         cases = [pytest.param(name, (SHORTEST, USUAL, LONGEST), id=name) for name in SCENARIOS]
     else:
         longest_first = sorted(SCENARIOS, key=lambda name: -gpu_minutes(SCENARIOS[name]))
-        cases = [
-            pytest.param(name, (LONGEST,), id=f"{name} every {LONGEST} s") for name in longest_first if name in COVER
-        ]
-        cases += [
-            pytest.param(name, steps, id=f"{name} every {' and '.join(map(str, steps))} s", marks=pytest.mark.full)
-            for name in longest_first
-            for steps in [(USUAL,) if name in COVER else (USUAL, LONGEST)]
-        ]
+        usual = [(name, (LONGEST,)) for name in longest_first if name in COVER]
+        beyond = [(name, (USUAL,) if name in COVER else (USUAL, LONGEST)) for name in longest_first]
+        cases = [pytest.param(name, steps, id=_id(name, steps)) for name, steps in usual]
+        cases += [pytest.param(name, steps, id=_id(name, steps), marks=pytest.mark.full) for name, steps in beyond]
     metafunc.parametrize(("name", "steps_seconds"), cases)
 
 

@@ -13,12 +13,11 @@ from tests.rules.rulefile import rule_files
 from gpu_triage.simulator.history import History, history_config, record_history
 from gpu_triage.simulator.scenario_file import read_scenario
 from gpu_triage.simulator.schema import read_toml
+from gpu_triage.subjects.exporter import GPU_EXPORTER_TIME_SECONDS
 
 PLAYS = Path(__file__).parent / "plays"
 STEP_SECONDS = 30.0
 EARLIER_SECONDS = 9 * 60
-
-HOST_TIME = "gpu_exporter_time_seconds"
 
 _TIME_LIKE = re.compile(r"_(seconds|bytes|joules)_total$")
 _LEFT_OUT = {"up", "gpu_exporter_simulated"}
@@ -94,7 +93,7 @@ def replayed(history: History, origin: float, pace: float) -> Replay:
     asked = set(re.findall(r"[a-z][a-z0-9_]+", "".join(path.read_text(encoding="utf-8") for path in rule_files())))
 
     def scale(name: str) -> Callable[[float], float]:
-        if name.endswith("_timestamp_seconds") or name == HOST_TIME:
+        if name.endswith("_timestamp_seconds") or name == GPU_EXPORTER_TIME_SECONDS.name:
             return lambda value: origin + (value - history.start_seconds) / pace
         if _TIME_LIKE.search(name):
             return lambda value: value / pace
