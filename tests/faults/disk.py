@@ -70,7 +70,14 @@ def until(condition: Callable[[], object], seconds: float = WAIT_SECONDS) -> Non
         time.sleep(0.01)
 
 
+def listening(daemon: Daemon) -> None:
+    """Wait until all GPUs are sampled and NVML delivers Xids: the driver tells nobody of an earlier one."""
+    daemon.wait_for(
+        lambda page: len(up(page)) == 4 and 'gpu_exporter_xid_source_up{source="nvml"} 1' in page, WAIT_SECONDS
+    )
+
+
 def settled(daemon: Daemon, disk: Disk) -> None:
-    """Wait until all GPUs are sampled, and the incidents have a file."""
-    daemon.wait_for(lambda page: len(up(page)) == 4, WAIT_SECONDS)
+    """Wait until GPUs and Xids are read, and the incidents have a file."""
+    listening(daemon)
     until(disk.memory)

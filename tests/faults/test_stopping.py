@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.faults.disk import WAIT_SECONDS, Disk, settled, slot, until
+from tests.faults.disk import WAIT_SECONDS, Disk, listening, settled, slot, until
 from tests.faults.stand_in import Daemon, StandIn, up
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def test_an_xid_while_an_older_one_is_being_written_is_on_a_slow_disk(host: Stan
 def test_an_xid_at_the_very_start_is_on_a_slow_disk(host: StandIn, disk: Disk) -> None:
     disk.takes(0.7)
     with host.daemon(*disk.flags) as daemon:
-        daemon.wait_for(lambda page: len(up(page)) == 4, WAIT_SECONDS)
+        listening(daemon)
         host.set("gpu 1 xid 1 48")
         time.sleep(0.3)
         took = stopped(daemon)
