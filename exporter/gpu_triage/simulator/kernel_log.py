@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpu_triage.simulator import effects, host_effects
+from gpu_triage.simulator.boots import boots
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.scenario import Event, Gpu, Scenario
 from gpu_triage.xid.codes import XID_CODES
@@ -14,10 +15,11 @@ _UNKNOWN_PROCESS: Final = "pid='<unknown>', name=<unknown>"
 _GREETING_MICROSECONDS: Final = 4_000_000
 
 
-def records(host: SimulatedHost, seconds: float) -> list[str]:
-    """Every record up to a scenario time, oldest first, as ``/dev/kmsg`` gives them.
+def records(host: SimulatedHost, seconds: float) -> dict[int, str]:
+    """Every record of this boot up to a scenario time by its sequence number, as ``/dev/kmsg`` gives them.
 
-    Shape: ``level,sequence,microseconds since boot,flags;message``.
+    Shape: ``level,sequence,microseconds since boot,flags;message``. Sequence numbers go on from boot to boot, for an
+    exporter that runs on across it.
     """
     scenario = host.scenario
     messages: list[tuple[float, str]] = []
@@ -35,10 +37,12 @@ def records(host: SimulatedHost, seconds: float) -> list[str]:
             if found_at is not None:
                 messages += [(found_at, text) for text in _found(scenario.card(gpu, found_at))]
     logged = [(at, text) for at, text in sorted(messages, key=lambda message: message[0]) if at <= seconds]
-    return [
-        f"{4 if 'Xid' in text or 'fallen' in text else 6},{1000 + i},{_stamp(host, at, i)},-;{text}"
+    *_, booted_at = (0.0, *boots(scenario, seconds))
+    return {
+        1000 + i: f"{4 if 'Xid' in text or 'fallen' in text else 6},{1000 + i},{_stamp(host, at, i)},-;{text}"
         for i, (at, text) in enumerate([(0.0, _greeting(scenario)), *logged])
-    ]
+        if at >= booted_at or i == 0
+    }
 
 
 def _stamp(host: SimulatedHost, at: float, number: int) -> int:

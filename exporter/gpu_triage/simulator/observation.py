@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 from gpu_triage.config import Config
@@ -20,13 +22,16 @@ _TOLERANCE_SECONDS: Final = 1e-6
 
 
 class Observation:
-    """A sampler that is stepped once a fast interval of scenario time, and scraped in between."""
+    """A sampler that is stepped once a fast interval of scenario time, and scraped in between.
+
+    It has a state directory, as the unit and the chart provide one, unless the configuration names another.
+    """
 
     def __init__(self, simulated: SimulatedMachine, clock: VirtualClock, config: Config) -> None:
         self._simulated = simulated
         self._timeline = simulated.host.timeline
         self._clock = clock
-        self._config = config
+        self._config = config if config.state_directory is not None else _with_state_directory(config, simulated)
         self._elapsed = 0.0
         self._rounds = 0
         self._restarts = sorted(event.at for event, _ in self._timeline.host(ExporterRestart))
@@ -47,7 +52,8 @@ class Observation:
     def close(self) -> None:
         """End the sampler, if one runs, as a process ends it."""
         if self._sampler is not None:
-            self._sampler.close(lambda condition: condition())
+            self._sampler.close(_is_met)
+            self._sampler.save(_is_met)
             self._sampler = None
 
     def _sample_to(self, seconds: float) -> None:
@@ -90,8 +96,20 @@ class Observation:
             GPU_COLLECTORS,
             HOST_COLLECTORS,
             judge=DaemonJudge(self._config),
+            writes_state=True,
         )
         for _ in range(_FIRST_ROUNDS):
             sampler.step()
             sampler.publish()
         return sampler
+
+
+def _is_met(condition: Callable[[], bool]) -> bool:
+    """Whether it holds now: what a lane on a virtual clock is given is done at once."""
+    return condition()
+
+
+def _with_state_directory(config: Config, simulated: SimulatedMachine) -> Config:
+    folder = simulated.root / "state"
+    folder.mkdir(exist_ok=True)
+    return replace(config, state_directory=folder)

@@ -12,8 +12,8 @@ def at_pace(scenario: Scenario, pace: int) -> Scenario:
     """The same scenario with everything in it `pace` times sooner.
 
     Clocks, counters and physics keep real time: a throttled second is a second. What a scenario states by the hour
-    comes as much more often, so that as many errors fall into the shorter time. Rules that shall find the same in it
-    need windows as much shorter.
+    comes as much more often, so that as many errors fall into the shorter time. To find the same in it, the judge needs
+    waits, holds and windows that are as much shorter (`JudgeSettings.at_pace`, `Memory`), and so do the rules.
 
     Args:
         scenario: as it was read.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpu_triage.incidents.file import encode
+from gpu_triage.incidents.file import INCIDENT_HISTORY
 from gpu_triage.incidents.ledger import DAY_SECONDS, Incident, Memory
 from gpu_triage.simulator import scenario
 from gpu_triage.simulator.host import SimulatedHost
@@ -16,7 +16,7 @@ def ledger_file(host: SimulatedHost) -> bytes:
     """Content of the ledger as the scenario begins."""
     begins_at = host.wall(0.0)
     past = sorted(host.scenario.incidents, key=lambda incident: -incident.days_ago)
-    return encode(Memory(incidents=tuple(_incident(host, each, begins_at) for each in past)))
+    return INCIDENT_HISTORY.encode(Memory(incidents=tuple(_incident(host, each, begins_at) for each in past)))
 
 
 def _incident(host: SimulatedHost, past: scenario.Incident, begins_at: float) -> Incident:

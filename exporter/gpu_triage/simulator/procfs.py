@@ -10,6 +10,7 @@ from typing import Final
 from gpu_triage.host.cpu import MODES
 from gpu_triage.host.pressure import KINDS, RESOURCES
 from gpu_triage.simulator import host_effects, nfs
+from gpu_triage.simulator.boots import boots
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.scenario import Nic, Process, Scenario, cpu_numbers
 
@@ -65,7 +66,7 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
         # A procfs of the container's own has its network, and its process 1.
         "net/dev": _network(host.scenario.machine.nic if hosts else (), counters),
         "modules": _modules(host, seconds),
-        "sys/kernel/random/boot_id": f"{_boot_id(host.scenario.name)}\n",
+        "sys/kernel/random/boot_id": f"{_boot_id(host.scenario.name, len(boots(host.scenario, seconds)))}\n",
         "uptime": f"{host.uptime(seconds):.2f} {counters['cpu.0.idle']:.2f}\n",
     }
     if hosts:
@@ -88,9 +89,9 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
 
 
 @cache
-def _boot_id(scenario: str) -> str:
+def _boot_id(scenario: str, boots_before: int) -> str:
     """The same in every run, as all of a scenario is."""
-    return str(uuid.uuid5(uuid.NAMESPACE_DNS, scenario))
+    return str(uuid.uuid5(uuid.NAMESPACE_DNS, f"{scenario} {boots_before}" if boots_before else scenario))
 
 
 def processes(host: SimulatedHost, seconds: float) -> dict[int, dict[str, str]]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpu_triage.simulator import kernel_log, procfs, sysfs
+from gpu_triage.simulator.boots import boots
 from gpu_triage.simulator.host import SimulatedHost
 
 
@@ -18,7 +19,8 @@ class HostTree:
 
     Attributes:
         sysfs, procfs: roots of the two file systems.
-        kmsg: the kernel log in the format of ``/dev/kmsg``; it only grows.
+        kmsg: the kernel log of this boot in the format of ``/dev/kmsg``. Who opened it before the boot reads on in the
+            file of then, which grows as well.
     """
 
     def __init__(self, host: SimulatedHost, root: Path) -> None:
@@ -30,8 +32,10 @@ class HostTree:
         self._processes: frozenset[int] = frozenset()
         self._segment = -1
         self._unplugged: frozenset[str] = frozenset()
-        self._logged = 0
+        self._last_record = 0
         self._logged_segment = -1
+        self._boots = 0
+        self._earlier_logs: list[Path] = []
         self._lock = threading.Lock()
         for path, target in sysfs.links(host.scenario).items():
             self._link(path, target)
@@ -95,10 +99,25 @@ class HostTree:
             return
         self._logged_segment = segment
         records = kernel_log.records(self._host, seconds)
-        if len(records) > self._logged:
-            with self.kmsg.open("a", encoding="utf-8") as log:
-                log.writelines(f"{record}\n" for record in records[self._logged :])
-            self._logged = len(records)
+        news = [f"{record}\n" for number, record in records.items() if number > self._last_record]
+        count = len(boots(self._host.scenario, seconds))
+        if count == self._boots:
+            _append(self.kmsg, news)
+        else:
+            self._boots = count
+            self._begin_log([f"{record}\n" for record in records.values()])
+        for path in self._earlier_logs:
+            _append(path, news)
+        self._last_record = max(records)
+
+    def _begin_log(self, lines: list[str]) -> None:
+        """Put a new kernel log in the place of the old one."""
+        earlier = self.kmsg.with_name(f"kmsg.{len(self._earlier_logs)}")
+        earlier.hardlink_to(self.kmsg)
+        self._earlier_logs.append(earlier)
+        partial = self.kmsg.with_name("kmsg.partial")
+        partial.write_text("".join(lines), encoding="utf-8")
+        partial.replace(self.kmsg)
 
     def _write(self, root: Path, files: Mapping[str, str]) -> None:
         # Strings, not Paths: this runs over hundreds of files a second, and Paths were half of its cost.
@@ -116,3 +135,9 @@ class HostTree:
                 file.write(text)
             os.replace(partial, path)  # noqa: PTH105 - as above
             written[name] = text
+
+
+def _append(path: Path, lines: list[str]) -> None:
+    if lines:
+        with path.open("a", encoding="utf-8") as log:
+            log.writelines(lines)
