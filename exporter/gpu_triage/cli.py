@@ -15,12 +15,13 @@ import click
 from gpu_triage import __version__
 from gpu_triage.allocator import keep_memory_flat
 from gpu_triage.diagnosis.judge import DaemonJudge
+from gpu_triage.diagnosis.settings_source import SettingsSource
 from gpu_triage.interpreter import answer_promptly
 from gpu_triage.log import configure, fields
 from gpu_triage.machine import real_machine
 from gpu_triage.nvml.probe import ProbeProcess
 from gpu_triage.nvml.versions import versions_in_words
-from gpu_triage.options import OptionsCommand, run_cli, serve_options, version_option
+from gpu_triage.options import OptionsCommand, all_options, run_cli, serve_options, version_option
 from gpu_triage.processes.container_names import ContainerLinks
 from gpu_triage.processes.pods import PodDirectory, kubelet
 from gpu_triage.processes.slurm_jobs import JobDirectory
@@ -37,13 +38,14 @@ from gpu_triage.web.server import WebServer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from gpu_triage.config import Config, Setting
     from gpu_triage.diagnosis.report.report import Report
     from gpu_triage.flight.recorder import FlightRecorder
     from gpu_triage.machine import Machine, PodNames, SlurmJobs
     from gpu_triage.simulator import Scenario
-    from gpu_triage.subjects.exporter import WebConfigHealth
+    from gpu_triage.subjects.exporter import JudgeSettingsHealth, WebConfigHealth
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +53,7 @@ EXIT_RESTART_ME = 4
 """Exit code of a daemon that must be restarted because the driver was replaced underneath it."""
 
 
-ONE_SHOT = ("advise", "baseline", "check", "record")
+ONE_SHOT = ("advise", "baseline", "check", "judge", "record")
 """Commands that look at a host once."""
 WATCHING = ("top",)
 """Commands that draw in the terminal."""
@@ -74,6 +76,7 @@ class Commands(click.Group):
             from gpu_triage.diagnosis.advise.command import advise_command  # noqa: PLC0415 - see the class
             from gpu_triage.diagnosis.baseline_command import baseline_command  # noqa: PLC0415 - likewise
             from gpu_triage.diagnosis.check_command import check_command  # noqa: PLC0415 - likewise
+            from gpu_triage.diagnosis.judge_command import judge_command  # noqa: PLC0415 - likewise
             from gpu_triage.options.one_shot import CommandWiring  # noqa: PLC0415 - likewise
             from gpu_triage.recording.command import record_command  # noqa: PLC0415 - likewise
 
@@ -82,6 +85,7 @@ class Commands(click.Group):
             self.add_command(advise_command(stepped))
             self.add_command(baseline_command(live, stepped))
             self.add_command(check_command(stepped, _check_files))
+            self.add_command(judge_command(stepped, _length_of))
             self.add_command(record_command(live))
         if cmd_name in WATCHING and cmd_name not in self.commands:
             from gpu_triage.diagnosis.top.command import top_command  # noqa: PLC0415 - likewise
@@ -170,7 +174,7 @@ def _stepped_machine(config: Config, stack: ExitStack, seconds: float) -> Machin
         from gpu_triage.recording.replay import replayed_machine  # noqa: PLC0415 - likewise
 
         return stack.enter_context(replayed_machine(config.replay, clock=VirtualClock(), last_seconds=seconds or None))
-    simulated = simulated_machine(_scenario(config), clock=VirtualClock(), starting_at=seconds)
+    simulated = simulated_machine(_scenario(config), clock=VirtualClock(), starting_at=seconds, when_looked_at=True)
     return stack.enter_context(simulated).machine
 
 
@@ -179,6 +183,13 @@ def _check_files(paths: tuple[str, ...], config: Config, *, redact: bool) -> Rep
     from gpu_triage.offline import FilesRequest, check_files  # noqa: PLC0415 - as in Commands
 
     return check_files(FilesRequest(paths, redact=redact, shows_progress=sys.stderr.isatty()), config)
+
+
+def _length_of(recording: Path) -> float:
+    """How many seconds it lasts."""
+    from gpu_triage.recording.bundle import read_recording  # noqa: PLC0415 - as in Commands
+
+    return read_recording(recording).seconds
 
 
 def main() -> None:
@@ -262,6 +273,7 @@ class _Daemon:
             writes_state=True,
         )
         self._judge = judge
+        self._settings = SettingsSource(config, all_options(COLLECTOR_SWITCHES), judge.use, self._judge_settings_read)
         self._front = Front(self._sampler, judge, config, self._runner.alive)
         self._server = WebServer(
             self._front.application(),
@@ -281,6 +293,8 @@ class _Daemon:
         for url in urls:
             metrics = url.rstrip("/") + self._config.web_telemetry_path
             log.info("listening", extra=fields(url=metrics, version=__version__))
+        if self._config.state_directory is None:
+            log.warning("no state directory: findings and incidents are forgotten at a restart; set --state.directory")
         # For a person who starts it by hand; a service's log has the line above.
         if sys.stderr.isatty() and (page := browser_url(urls)) is not None:
             click.echo(f"\n  Status page: {page}   Ctrl-C ends the exporter.\n", err=True)
@@ -307,6 +321,9 @@ class _Daemon:
     def _web_config_loaded(self, health: WebConfigHealth) -> None:
         self._sampler.status.web_config = health
 
+    def _judge_settings_read(self, health: JudgeSettingsHealth) -> None:
+        self._sampler.status.judge_settings = health
+
     def _stop(self, cause: str) -> None:
         if self._stopping:
             return
@@ -316,8 +333,11 @@ class _Daemon:
         self._server.stop()
 
     def _reload(self) -> None:
-        log.info("reading the web configuration and the baseline again", extra=fields(cause="SIGHUP"))
+        log.info(
+            "reading the web configuration, the baseline and the judge's settings again", extra=fields(cause="SIGHUP")
+        )
         self._server.reload()
+        self._settings.reload_soon()
         self._sampler.reload()
 
     def _end(self, cause: str) -> None:

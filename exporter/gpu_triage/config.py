@@ -6,6 +6,7 @@ Where its values come from (flag, environment variable, file) and what they may 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -29,6 +30,36 @@ class Setting:
     source: str
 
 
+class Origin(IntEnum):
+    """Who wrote a setting; a higher one beats a lower one."""
+
+    SCENARIO = 0
+    FILE = 1
+    VARIABLE = 2
+    FLAG = 3
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeOption:
+    """One setting of the judge as it was written: ``thermal.hw``, ``wait`` and ``5m``.
+
+    Which findings and settings there are, and what their values may be, is checked where the findings are known
+    (`gpu_triage.diagnosis.findings.settings`).
+
+    Attributes:
+        code: of the finding.
+        name: ``wait``, ``hold``, or that of a threshold.
+        text: the value.
+        place: where it was written, for messages: ``config.yml: judge``.
+    """
+
+    code: str
+    name: str
+    text: str
+    origin: Origin = field(default=Origin.FLAG, compare=False)
+    place: str = field(default="--judge", compare=False)
+
+
 RULES, DEFAULT, FULL = PROFILES = ("rules", "default", "full")
 """What ``--metrics.profile`` may be."""
 
@@ -46,6 +77,8 @@ class Config:
 
     Attributes:
         collectors: explicit choices only, by collector name or the group name ``host``; ask `collector_enabled`.
+        judge: of two settings with one name, the later counts.
+        config_file: the file that options were read from; None without one.
     """
 
     web_listen_addresses: tuple[str, ...] = (":9836",)
@@ -71,6 +104,7 @@ class Config:
     baseline_from_host: bool = False
     state_directory: Path | None = None
     flight_recorder_directory: Path | None = None
+    judge: tuple[JudgeOption, ...] = ()
     metrics_profile: str = "default"
     metrics_include: tuple[str, ...] = ()
     metrics_exclude: tuple[str, ...] = ()
@@ -86,6 +120,7 @@ class Config:
     replay: Path | None = None
     simulate: str | None = None
     simulate_pace: int = 1
+    config_file: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         # A copy behind a proxy: whoever passed the mapping in cannot change it later.

@@ -11,9 +11,12 @@ from typing import Final
 
 from gpu_triage.config import FULL, RULES, Config
 from gpu_triage.errors import ConfigError
+from gpu_triage.subjects.judgement import FINDING_SERIES
 from gpu_triage.subjects.metric import MetricSpec, Sample
 
-_RULE_SOURCES: Final = Path(__file__).parent / "alerting" / "source"
+_ALERTING: Final = Path(__file__).parent / "alerting"
+_RULE_SOURCES: Final = _ALERTING / "source"
+_PREVIOUS_RULES: Final = _ALERTING / "previous"
 _METRIC_NAME: Final = re.compile(r"(?<![a-z0-9_:])gpu_[a-z0-9_]+(?![a-z0-9_:])")
 
 Shown = bool | Callable[[Sample], bool]
@@ -22,7 +25,21 @@ Shown = bool | Callable[[Sample], bool]
 @cache
 def metrics_of_rules() -> frozenset[str]:
     """Names of the metrics that the shipped rules, and the texts of their alerts, are made of."""
-    texts = (path.read_text(encoding="utf-8") for path in sorted(_RULE_SOURCES.glob("*.yml")))
+    return _metrics_in(_RULE_SOURCES)
+
+
+@cache
+def metrics_of_profile_rules() -> frozenset[str]:
+    """Names of the metrics in the profile `rules`.
+
+    Beside what the shipped rules read: every series of a finding, which a server may get by remote write only, and what
+    the rules of the previous release read, which judge raw series while a fleet is upgraded.
+    """
+    return metrics_of_rules() | _metrics_in(_PREVIOUS_RULES) | {spec.name for spec in FINDING_SERIES}
+
+
+def _metrics_in(folder: Path) -> frozenset[str]:
+    texts = (path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.yml")))
     return frozenset(name for text in texts for name in _METRIC_NAME.findall(text))
 
 
@@ -77,7 +94,7 @@ class Selection:
             return False
         if config.metrics_profile == FULL or _matches(name, config.metrics_include):
             return True
-        if config.metrics_profile == RULES and name not in metrics_of_rules():
+        if config.metrics_profile == RULES and name not in metrics_of_profile_rules():
             return False
         return spec.brief or True
 

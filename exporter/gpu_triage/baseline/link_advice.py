@@ -44,8 +44,8 @@ LINK_ADVICE: Final[Mapping[tuple[Attribute, LinkCause], Advice]] = MappingProxyT
         ),
         ("width", LinkCause.LINK): Advice(
             f"The link lost lanes while at work: {_BANDWIDTH}",
-            "Drain the GPU at the next chance and power the host off and on; if lanes are still missing, reseat card "
-            "and riser and check the BIOS's lane settings.",
+            "Drain the host now and power it off and on; if lanes are still missing, reseat card and riser and check "
+            "the BIOS's lane settings.",
         ),
         ("generation", LinkCause.CARD): Advice(
             "The card offers a lower PCIe generation than this link should reach.",
@@ -57,7 +57,7 @@ LINK_ADVICE: Final[Mapping[tuple[Attribute, LinkCause], Advice]] = MappingProxyT
             "another riser or slot.",
         ),
         ("generation", LinkCause.LINK): Advice(
-            "The link runs at a lower PCIe generation than it should, under load, where nothing is saved by that.",
+            "The link runs at a lower PCIe generation than it should under load, where that saves no power.",
             "Check the BIOS's PCIe settings; if they are right, drain the host and reseat card and riser.",
         ),
     }

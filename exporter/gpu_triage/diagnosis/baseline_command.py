@@ -22,8 +22,10 @@ from gpu_triage.baseline.file import Baseline, encode, read_baseline, timestamp,
 from gpu_triage.baseline.meanings import meaning_of
 from gpu_triage.baseline.readings import GPU_SOURCES, HOST_SOURCES
 from gpu_triage.config import Config
+from gpu_triage.diagnosis.findings.finding import Finding
 from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.measure import measure
+from gpu_triage.diagnosis.report.standing import standing_of
 from gpu_triage.errors import BaselineError
 from gpu_triage.log import configure
 from gpu_triage.machine import Machine
@@ -131,13 +133,19 @@ def _refuse_findings(checking: CommandWiring[Machine], config: Config, simulate_
     with ExitStack() as stack:
         machine = checking.open_machine(config, stack, scenario_time(simulate_at, config))
         report = measure(machine, config, _CHECK_SECONDS).report
+    # Pending ones too: a short look confirms few, and a baseline is kept for years.
     critical = [f for f in report.findings if f.severity is Severity.CRITICAL]
     if critical:
-        found = "; ".join(f"{f.check.code} {f.subject}, {f.measured}" for f in critical)
+        found = "; ".join(map(_in_words, critical))
         what = (
             f"no baseline of a host with critical findings: {found}. Fix them first; see gpu-triage check. If this is"
         )
         raise BaselineError("not_well", f"{what} how the host should be, record it with --despite-findings")
+
+
+def _in_words(finding: Finding) -> str:
+    standing = str(standing_of(finding))
+    return f"{finding.check.code} {finding.subject}, {finding.measured}{standing and f' ({standing})'}"
 
 
 def _flags(wiring: CommandWiring[Machine], command: Callable[..., int]) -> Callable[..., int]:

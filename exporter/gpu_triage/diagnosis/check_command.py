@@ -69,8 +69,8 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
         "paths",
         metavar="FILE...",
         multiple=True,
-        help="Judge files instead of this host, one or more: nvidia-bug-report.log[.gz], nvidia-smi output, "
-        "dmesg, journal, lspci -vvv, a recording, or a folder of such; - is standard input.",
+        help="Measure nothing and judge these files: nvidia-bug-report.log[.gz], nvidia-smi output, dmesg, journal, "
+        "lspci -vvv, a recording, or a folder of them; - is standard input.",
     )
     @click.option(
         "--redact", is_flag=True, help="With --from: replace names, UUIDs and addresses, so that it can be shared."
@@ -97,10 +97,11 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
         Prints what was measured, what it means and what to do, then for each GPU its bottleneck and whether it should
         go on taking work: keep, watch or drain. Needs no root; says what it could not read.
 
-        With --from it reads what a support case holds, measures nothing, and says what such files cannot tell.
+        One look cannot confirm what must last for minutes: it stays pending, a warning at most. The running exporter
+        knows how long it has lasted.
 
-        Exit code: 0 sound, 1 findings as severe as --fail-on (by default: the host's verdict is drain), 2 the GPUs
-        could not be looked at, or, without any report, the options cannot be used, 70 a fault of this program.
+        Exit code: 0 healthy, 1 findings as severe as --fail-on (by default: the verdict is drain), 2 the GPUs could not
+        be looked at or, without a report, the options are invalid, 70 an internal error.
         """
         begin = scenario_time(simulate_at, config)
         configure(config.log_level if verbose else "critical", config.log_format)

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.bottleneck.memory import GpuMemory
-from gpu_triage.diagnosis.bottleneck.moment import NOT_IN_A_MOMENT, in_a_moment
+from gpu_triage.diagnosis.bottleneck.moment import CONFIRMED_IN_FILES, NOT_IN_A_MOMENT, in_a_moment
 from gpu_triage.diagnosis.evidence import thresholds
-from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.diagnosis.evidence.history import MetricHistory
 from gpu_triage.diagnosis.evidence.host import HostEvidence
-from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.diagnosis.evidence.observed import last_reset, observable
+from gpu_triage.diagnosis.evidence.remember import remember
+from gpu_triage.diagnosis.findings.finding import Finding, State
+from gpu_triage.diagnosis.findings.saved import SAVED_FINDINGS, KeptFindings, SavedLives
+from gpu_triage.diagnosis.findings.settings import DEFAULT_SETTINGS, JudgeSettings, judge_settings
+from gpu_triage.diagnosis.findings.states import FindingStates, Life
 from gpu_triage.diagnosis.findings.table import CHECKS, EXPLAINED_BY
 from gpu_triage.diagnosis.findings.verdicts import Verdict
 from gpu_triage.diagnosis.judges.clocks import judge_clocks
@@ -23,22 +28,27 @@ from gpu_triage.diagnosis.judges.health import judge_health
 from gpu_triage.diagnosis.judges.kernel import judge_kernel
 from gpu_triage.diagnosis.judges.licenses import judge_licenses
 from gpu_triage.diagnosis.judges.links import judge_links
+from gpu_triage.diagnosis.judges.network import judge_network
 from gpu_triage.diagnosis.judges.repeat_offenders import judge_repeat_offenders
+from gpu_triage.diagnosis.judges.stragglers import judge_stragglers
 from gpu_triage.diagnosis.judges.work import judge_work
 from gpu_triage.diagnosis.report.report import Report, Subject, report_of
 from gpu_triage.gpu.identity import GPU_INFO
 from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.sampler.outcomes import OutcomeStore
+from gpu_triage.saved_state import StateKind
 from gpu_triage.subjects import judgement
 from gpu_triage.subjects.contract import GpuLabels
-from gpu_triage.subjects.judgement import JudgedGpu, JudgementReading, PresentFinding
+from gpu_triage.subjects.judgement import JudgedGpu, JudgementReading, PublishedFinding
 from gpu_triage.subjects.metric import Sample
 
 _JUDGES: Final = (
     judge_health,
     judge_repeat_offenders,
     judge_clocks,
+    judge_stragglers,
     judge_links,
+    judge_network,
     judge_kernel,
     judge_cpu_settings,
     judge_work,
@@ -62,15 +72,26 @@ class HostJudge:
     """Judges a host again and again, and remembers what no single look tells.
 
     What lies between two judgements that are further apart than `longest_gap_seconds` was judged by nobody.
+
+    Attributes:
+        settings: waits, holds and thresholds from the next judgement on; may be replaced from any thread.
+        states: of the findings.
     """
 
-    def __init__(self, subject: Subject, longest_gap_seconds: float = thresholds.WINDOW_SECONDS) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        longest_gap_seconds: float = thresholds.WINDOW_SECONDS,
+        settings: JudgeSettings = DEFAULT_SETTINGS,
+    ) -> None:
+        self.settings = settings
+        self._applied = settings
         self._subject = subject
         self._longest_gap_seconds = longest_gap_seconds
         self._gpus: dict[str, GpuMemory] = {}
         self._former: dict[str, dict[str, float]] = {}
-        # By subject and code: since when, and when it was last seen, in monotonic seconds.
-        self._findings: dict[tuple[str, str], tuple[float, float]] = {}
+        self.states = FindingStates(longest_gap_seconds)
+        self.states.apply(settings.checks)
         self._walls = WallTimes()
 
     def judge(self, host: HostEvidence, error: str | None = None, more: Iterable[Finding] = ()) -> Judgement:
@@ -81,18 +102,34 @@ class HostJudge:
             error: the driver's named error, if the evidence does not tell.
             more: findings that somebody else made of what is no evidence, such as messages of the kernel.
         """
-        memories = {gpu: self._memory(_key(gpu)) for gpu in host.gpus}
+        settings = self.settings
+        if settings is not self._applied:
+            self.states.apply(settings.checks)
+            self._applied = settings
+        host = replace(host, settings=settings)
+        memories = {gpu: self._memory(gpu.key) for gpu in host.gpus}
         self._forget({labels["uuid"] for labels in host.labels_of(GPU_INFO)})
-        self._gpus |= {_key(gpu): memory for gpu, memory in memories.items()}
+        self._gpus |= {gpu.key: memory for gpu, memory in memories.items()}
         bottlenecks = {gpu: memory.judge(gpu, host, self._longest_gap_seconds) for gpu, memory in memories.items()}
         if self._subject.files:
             bottlenecks = {gpu: in_a_moment(bottleneck, gpu) for gpu, bottleneck in bottlenecks.items()}
+        classes = {gpu: bottleneck.name for gpu, bottleneck in bottlenecks.items()}
+        remember(host, classes, self._longest_gap_seconds)
         judged = (f for judge in _JUDGES for f in judge(host, bottlenecks))
         if self._subject.files:
             judged = (f for f in judged if f.check.code not in NOT_IN_A_MOMENT)
-        found = sorted((*judged, *more), key=lambda f: _ORDER[f.check.code])
-        found = self._completed(found, host.at)
-        return Judgement(host.at, report_of(self._subject, host, bottlenecks, memories, found, error=error), host)
+        rows = (replace(f, check=settings.checks[f.check.code]) for f in (*judged, *more))
+        found = sorted(rows, key=lambda f: _ORDER[f.check.code])
+        present, ended = self.states.judge(
+            found, partial(observable, host), host.at.monotonic, partial(last_reset, host)
+        )
+        if self._subject.files:
+            present = tuple(map(_as_files_tell, present))
+        indices = {gpu.uuid: gpu.gpu for gpu in host.gpus if gpu.uuid}
+        completed = self._completed([_renumbered(life, indices) for life in present], host.at)
+        over = tuple(self._with_life(_renumbered(life, indices), host.at) for life in ended)
+        report = report_of(self._subject, host, bottlenecks, memories, completed, ended=over, error=error)
+        return Judgement(host.at, report, host)
 
     def interrupt(self) -> None:
         """Count no class for the time from the last judgement to the next: one in between failed."""
@@ -109,41 +146,67 @@ class HostJudge:
         for surplus in tuple(self._former)[:-_MOST_FORMER]:
             del self._former[surplus]
 
-    def _completed(self, found: list[Finding], now: Moment) -> list[Finding]:
-        """The findings, each with its beginning and with the code of another one that it follows from."""
-        present = {(finding.subject, finding.check.code) for finding in found}
+    def _completed(self, present: Sequence[Life], now: Moment) -> list[Finding]:
+        """The findings, each with its life so far and with the code of another one that it follows from."""
+        codes = {(life.finding.subject, life.finding.check.code) for life in present}
         completed = []
-        for finding in found:
-            key = (finding.uuid or finding.subject, finding.check.code)
-            began_at = self._findings.get(key, (now.monotonic, 0.0))[0]
-            self._findings[key] = began_at, now.monotonic
-            since = self._walls.of(began_at, now) if self._subject.continuous else None
+        for life in present:
+            finding = self._with_life(life, now)
             causes = EXPLAINED_BY.get(finding.check.code, ())
-            cause = next((code for code in causes if (finding.subject, code) in present), "")
-            completed.append(replace(finding, explained_by=cause, since=since))
-        kept_since = now.monotonic - thresholds.SAME_FINDING_SECONDS
-        self._findings = {key: each for key, each in self._findings.items() if each[1] >= kept_since}
-        return completed
+            cause = next((code for code in causes if (finding.subject, code) in codes), "")
+            completed.append(replace(finding, explained_by=cause))
+        return sorted(completed, key=lambda f: _ORDER[f.check.code])
+
+    def _with_life(self, life: Life, now: Moment) -> Finding:
+        return replace(
+            life.finding,
+            since=self._walls.of(life.began_at, now) if self._subject.continuous else None,
+            state=life.state,
+            lasted_seconds=life.lasted_seconds,
+            holds=life.holds,
+            quiet_seconds=life.quiet_seconds,
+            ended_at=None if life.end is None else self._walls.of(life.seen_at, now),
+            end="" if life.end is None else life.end.value,
+        )
 
 
 class DaemonJudge:
     """Judges what a sampler publishes at each round of the medium tier. The sampler's thread calls it.
 
     The `latest` judgement, None before the first, may be read from any thread.
+
+    Raises:
+        ConfigError: the configuration's settings of the judge cannot be used.
     """
 
     def __init__(self, config: Config) -> None:
         self.subject = subject_of(config, continuous=True)
         self.latest: Judgement | None = None
         seconds = max(thresholds.WINDOW_SECONDS, thresholds.WINDOW_ROUNDS * config.sample_medium_seconds)
-        self._history = MetricHistory(seconds)
-        self._judge = HostJudge(self.subject, longest_gap_seconds=seconds)
+        self._history = MetricHistory(seconds, config.simulate_pace)
+        self._judge = HostJudge(self.subject, seconds, judge_settings(config.judge).at_pace(config.simulate_pace))
+        self._kept = KeptFindings(self.states)
+
+    @property
+    def states(self) -> FindingStates:
+        """The states of findings."""
+        return self._judge.states
+
+    @property
+    def saved(self) -> tuple[StateKind[SavedLives], KeptFindings]:
+        """The states of findings, and their file."""
+        return SAVED_FINDINGS, self._kept
 
     def judge(self, store: OutcomeStore, now: Moment) -> Iterator[Sample]:
         """Judge what is published now; returns what that adds to it."""
         self._history.note(store, now)
         self.latest = self._judge.judge(self._history.evidence(now))
+        self._kept.note(now.monotonic)
         return judgement.render(_reading(self.latest.report))
+
+    def use(self, settings: JudgeSettings) -> None:
+        """Judge by these settings from the next judgement on; from any thread."""
+        self._judge.settings = settings
 
     def interrupt(self) -> None:
         """Note that a judgement failed: no time counts until the next."""
@@ -157,23 +220,40 @@ def subject_of(config: Config, *, continuous: bool) -> Subject:
     return Subject(config.simulate or platform.node() or "this host", None, continuous)
 
 
-def _key(gpu: GpuEvidence) -> str:
-    return gpu.uuid or f"index {gpu.gpu}"
+def _renumbered(life: Life, indices: Mapping[str, str]) -> Life:
+    """The life of a finding about a GPU that may have another index by now; indices by UUID."""
+    finding = life.finding
+    index = indices.get(finding.uuid, finding.gpu)
+    return life if index == finding.gpu else replace(life, finding=replace(finding, gpu=index))
+
+
+def _as_files_tell(life: Life) -> Life:
+    confirmed = life.finding.check.area in CONFIRMED_IN_FILES
+    return replace(life, state=State.CONFIRMED) if confirmed else life
 
 
 def _reading(report: Report) -> JudgementReading:
-    """What the collector `judge` publishes: of findings, each subject and code once, since the first of them."""
-    present: dict[tuple[GpuLabels | None, str], PresentFinding] = {}
-    for finding in sorted(report.findings, key=lambda each: each.since or 0.0):
+    """What the collector `judge` publishes."""
+    published: dict[tuple[GpuLabels | None, str], PublishedFinding] = {}
+    for finding in (*report.findings, *report.ended):
         labels = None if finding.gpu is None else GpuLabels(finding.gpu, finding.uuid)
         check = finding.check
-        facts = PresentFinding(labels, check.code, finding.severity.value, check.action.value, finding.since or 0.0)
-        present.setdefault((labels, check.code), facts)
+        facts = PublishedFinding(
+            labels,
+            check.code,
+            check.severity.value,
+            check.action.value,
+            finding.state,
+            finding.lasted_seconds,
+            finding.value,
+            None if finding.state is State.ENDED else finding.since,
+        )
+        published.setdefault((labels, check.code), facts)
     gpus = tuple(
         JudgedGpu(GpuLabels(gpu.gpu, gpu.uuid), gpu.bottleneck.name, gpu.seconds, _state(gpu.verdict))
         for gpu in report.gpus
     )
-    return JudgementReading(gpus, _state(report.verdict), tuple(present.values()))
+    return JudgementReading(gpus, _state(report.verdict), tuple(published.values()))
 
 
 def _state(verdict: Verdict) -> str | None:

@@ -11,6 +11,7 @@ from typing import Final
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.evidence.history import MetricHistory
 from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.findings.settings import judge_settings
 from gpu_triage.diagnosis.judge import HostJudge, Judgement, subject_of
 from gpu_triage.machine import Clock, Machine, Moment, SteppedClock
 from gpu_triage.options import Option
@@ -23,7 +24,9 @@ from gpu_triage.sampler.sampler import Sampler
 from gpu_triage.sampler.state_directory import INCIDENTS, StateDirectory
 
 MEASURE: Final = duration("2s", "1h")
-_SECTIONS: Final = frozenset({"Expectations", "Collectors", "Schedulers", "Paths", "Simulation", "Configuration file"})
+_SECTIONS: Final = frozenset(
+    {"Expectations", "Findings", "Collectors", "Schedulers", "Paths", "Simulation", "Configuration file"}
+)
 _FOR_THE_DAEMON: Final = frozenset({"baseline.from-host", "flight-recorder.directory"})
 _UNIT_STATE_DIRECTORY: Final = Path("/var/lib/gpu-triage")
 """Where the exporter keeps its ledger of incidents when systemd runs it as deploy/systemd does."""
@@ -47,8 +50,11 @@ def measure(machine: Machine, config: Config, seconds: float, patience_seconds: 
         config: as for the daemon.
         seconds: how long, from the first answer of everything on.
         patience_seconds: how long to wait for that answer; past it, what answers is measured without the rest.
+
+    Raises:
+        ConfigError: the configuration's settings of the judge cannot be used.
     """
-    subject = subject_of(config, continuous=False)
+    judge = HostJudge(subject_of(config, continuous=False), settings=judge_settings(config.judge))
     units = StateDirectory(_UNIT_STATE_DIRECTORY, simulated=False).path(INCIDENTS)
     if not machine.simulated and config.state_directory is None and os.access(units, os.R_OK):
         config = replace(config, state_directory=_UNIT_STATE_DIRECTORY)
@@ -57,7 +63,7 @@ def measure(machine: Machine, config: Config, seconds: float, patience_seconds: 
     medium = max(fast, min(config.sample_medium_seconds, seconds / _ROUNDS))
     config = replace(config, sample_fast_seconds=fast, sample_medium_seconds=medium)
     run = _step if isinstance(machine.clock, SteppedClock) else _watch
-    return HostJudge(subject).judge(*run(machine, config, seconds, patience_seconds).evidence())
+    return judge.judge(*run(machine, config, seconds, patience_seconds).evidence())
 
 
 class _Measurement:

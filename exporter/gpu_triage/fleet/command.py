@@ -56,7 +56,7 @@ def fleet_command(
       gpu-triage fleet --prometheus http://prometheus:9090 --cluster east --format json
       gpu-triage fleet --prometheus http://prometheus:9090 --at 2026-11-22T03:00:00Z
 
-    Exit code: 0 sound, 1 a host has a finding as severe as --fail-on (by default: there are hosts to drain), 2 the
+    Exit code: 0 healthy, 1 a host has a finding as severe as --fail-on (by default: there are hosts to drain), 2 the
     server does not answer, no host matches, or the options cannot be used, 70 a fault of this program. A host whose
     exporter does not answer counts as a warning.
     """  # noqa: D301 - click reads the backspace: as it stands

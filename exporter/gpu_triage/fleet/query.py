@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.findings.limits import LIMITS
 from gpu_triage.fleet.client import PrometheusClient, Series
 from gpu_triage.gpu.identity import GPU_INFO
 from gpu_triage.incidents.metrics import GPU_INCIDENTS_RECENT
@@ -16,7 +16,9 @@ from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO
 from gpu_triage.subjects.exporter import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED, GPU_EXPORTER_TIME_SECONDS
 from gpu_triage.subjects.judgement import (
     GPU_BOTTLENECK,
+    GPU_FINDING,
     GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
+    GPU_HOST_FINDING,
     GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
     GPU_HOST_VERDICT,
     GPU_VERDICT,
@@ -25,6 +27,8 @@ from gpu_triage.subjects.metric import MetricSpec
 
 _ON_HOST: Final = "on (cluster, job, instance)"
 _REMEMBERED: Final = "1d"  # for which an exporter that is down is known by what it exposed before
+LAST_SCRAPED_MINUTES: Final = 15
+"""For so long, a host to drain or to watch is shown as it was last scraped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,8 @@ class Answers:
         at: Unix seconds of it.
         down: targets that cannot be scraped.
         exporters: those that can.
+        findings, host_findings: when each that is present began.
+        states, host_states: of findings, as gpu_finding has them; without those of exporters that are older.
         gpus: identity of the GPUs of hosts with a verdict other than keep, as `allocated` and `processes`.
         incidents: of the last 30 days, by board.
     """
@@ -67,6 +73,8 @@ class Answers:
     bottlenecks: list[Series]
     findings: list[Series]
     host_findings: list[Series]
+    states: list[Series]
+    host_states: list[Series]
     gpus: list[Series]
     allocated: list[Series]
     processes: list[Series]
@@ -76,28 +84,48 @@ class Answers:
 def queries(selection: Selection) -> Mapping[str, str]:
     """The query of each field of `Answers`."""
     where = str(selection)
-    to_look_at = f"and {_ON_HOST} {GPU_HOST_VERDICT.name}{where} > 0"
+    verdict = f"{GPU_HOST_VERDICT.name}{where}"
+    unscraped = f"(last_over_time({verdict}[{LAST_SCRAPED_MINUTES}m]) > 0 unless {_ON_HOST} {verdict})"
+
+    def last(spec: MetricSpec) -> str:
+        """The series of hosts with a verdict other than keep that were not scraped now, as they were last."""
+        return f"last_over_time({spec.name}{where}[{LAST_SCRAPED_MINUTES}m]) and {_ON_HOST} {unscraped}"
+
+    def now_or_last(spec: MetricSpec) -> str:
+        return f"{spec.name}{where} or {last(spec)}"
+
+    def to_look_at(spec: MetricSpec) -> str:
+        return f"{spec.name}{where} and {_ON_HOST} {verdict} > 0 or {last(spec)}"
+
     build = f"{GPU_EXPORTER_BUILD_INFO.name}{where}"
     ours = selection.with_matcher('job=~".*gpu-triage.*"')
     month, week = (
         GPU_INCIDENTS_RECENT.name + selection.with_matcher(f'by="board",days="{days}",kind!="reset"')
         for days in (30, 7)
     )
+    repeated = LIMITS["gpu.repeat_offender"]
     return {
         "down": f"(up{ours} or up{where} and {_ON_HOST} last_over_time({build}[{_REMEMBERED}])) == 0",
         "exporters": f"group by (cluster, job, instance) ({build})",
         "simulated": f"{GPU_EXPORTER_SIMULATED.name}{where} == 1",
-        "host_verdicts": f"{GPU_HOST_VERDICT.name}{where}",
-        "verdicts": f"{GPU_VERDICT.name}{where}",
-        "bottlenecks": f"{GPU_BOTTLENECK.name}{where}",
-        "findings": _by_the_servers_clock(GPU_FINDING_SINCE_TIMESTAMP_SECONDS, where),
-        "host_findings": _by_the_servers_clock(GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS, where),
-        "gpus": (f"group by (cluster, job, instance, gpu, uuid, name, serial) ({GPU_INFO.name}{where}) {to_look_at}"),
-        "allocated": f"{GPU_ALLOCATED.name}{where} == 1 {to_look_at}",
-        "processes": f"{GPU_PROCESS_INFO.name}{where} {to_look_at}",
+        "host_verdicts": f"{verdict} or {unscraped}",
+        "verdicts": now_or_last(GPU_VERDICT),
+        "bottlenecks": now_or_last(GPU_BOTTLENECK),
+        **{
+            name: f"{_by_the_servers_clock(spec, where)} or {last(spec)}"
+            for name, spec in (
+                ("findings", GPU_FINDING_SINCE_TIMESTAMP_SECONDS),
+                ("host_findings", GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS),
+            )
+        },
+        "states": now_or_last(GPU_FINDING),
+        "host_states": now_or_last(GPU_HOST_FINDING),
+        "gpus": f"group by (cluster, job, instance, gpu, uuid, name, serial) ({to_look_at(GPU_INFO)})",
+        "allocated": f"({to_look_at(GPU_ALLOCATED)}) == 1",
+        "processes": to_look_at(GPU_PROCESS_INFO),
         "incidents": (
-            f"{month} >= {thresholds.REPEATED_IN_30_DAYS} "
-            f"or {month} and ignoring (days) {week} >= {thresholds.REPEATED_IN_7_DAYS}"
+            f"{month} >= {repeated['in_30_days'].value:.0f} "
+            f"or {month} and ignoring (days) {week} >= {repeated['in_7_days'].value:.0f}"
         ),
     }
 

@@ -13,12 +13,15 @@ import click
 
 from gpu_triage.diagnosis.evidence.holders import GpuHolder, in_words
 from gpu_triage.diagnosis.evidence.host import length_of_time
+from gpu_triage.diagnosis.findings.finding import State
 from gpu_triage.diagnosis.findings.table import BY_CODE, Severity
 from gpu_triage.diagnosis.findings.verdicts import COLOURS, Verdict
 from gpu_triage.diagnosis.judges.repeat_offenders import kind_in_words
 from gpu_triage.diagnosis.report.headline import counted
+from gpu_triage.diagnosis.report.standing import state_name
 from gpu_triage.diagnosis.report.summaries import ranges
 from gpu_triage.diagnosis.report.text import SEVERITY_COLOURS, Line, printable, wrapped
+from gpu_triage.fleet.query import LAST_SCRAPED_MINUTES
 from gpu_triage.fleet.view import Fleet, FleetFinding, FleetHost, Offender, shared
 from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
 
@@ -110,7 +113,8 @@ def _host(host: FleetHost, now: float) -> Iterator[Line]:
 def _state(host: FleetHost) -> str:
     """What its GPUs do."""
     if not host.answers:
-        return "its exporter does not answer: Prometheus cannot scrape it"
+        old = "" if host.verdict is Verdict.NOT_READ else f"; this is from the last {LAST_SCRAPED_MINUTES} min"
+        return f"its exporter does not answer: Prometheus cannot scrape it{old}"
     indices: dict[str, list[str]] = defaultdict(list)
     for gpu in host.gpus:
         indices[gpu.bottleneck].append(gpu.gpu)
@@ -120,13 +124,14 @@ def _state(host: FleetHost) -> str:
 
 
 def _finding(finding: FleetFinding, gpus: tuple[str, ...], now: float) -> Iterator[Line]:
-    severity = click.style(printable(finding.severity), fg=_COLOURS.get(finding.severity))
+    severity = click.style(printable(finding.urgency), fg=_COLOURS.get(finding.urgency))
     subject = f"GPU {ranges(gpus)}" if gpus else "host"
-    lasting = length_of_time(max(0.0, now - finding.since))
+    lasting = f"{'pending ' if finding.pending else ''}for {length_of_time(max(0.0, now - finding.since))}"
+    follows = "; critical if it lasts" if finding.urgency != finding.severity else ""
     start = f"    {severity} {click.style(printable(finding.code), bold=True)}  "
-    yield Line(start, f"{subject}, for {lasting}", indent=8)
+    yield Line(start, f"{subject}, {lasting}{follows}", indent=8)
     check = BY_CODE.get(finding.code)
-    if check is not None and finding.severity == Severity.CRITICAL.value:
+    if check is not None and finding.urgency == Severity.CRITICAL.value:
         yield Line("        do    ", check.advice.decision)
 
 
@@ -177,7 +182,9 @@ def _host_json(host: FleetHost) -> dict[str, Any]:
         ],
         "findings": [
             {
-                "severity": each.severity,
+                "severity": each.urgency,
+                "confirmed_severity": each.severity,
+                "state": state_name(State.PENDING if each.pending else State.CONFIRMED),
                 "code": each.code,
                 "action": each.action,
                 "gpu": each.gpu or None,

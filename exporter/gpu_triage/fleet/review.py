@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.findings.limits import LIMITS
 from gpu_triage.errors import PrometheusUnavailable
 from gpu_triage.fleet.client import PrometheusClient, Series
 from gpu_triage.fleet.query import Selection
@@ -146,30 +146,32 @@ def last_midnight(seconds: float) -> float:
 def daily_queries(selection: Selection) -> Mapping[str, str]:
     """The queries with one value for each day, by what they are about."""
     where = str(selection)
-    seen = f"instance_gpu:gpu_observed_seconds:increase1d{where}"
-    busy = f"instance_gpu:gpu_busy:avg1d{where} * {seen}"
+    shares = f"instance_gpu_name:gpu_busy:last5m{where}[1d]"
+    # A share every 5 minutes stands for as long.
+    seen, busy = f"300 * count_over_time({shares})", f"300 * sum_over_time({shares})"
     lost = f"instance_gpu_class:gpu_bottleneck_seconds:increase1d{where}"
-    named = f"* on ({_GPU}) group_left (name) instance_gpu_name:gpu_info:last1d{where}"
-    owned = {
+    named = f"* on ({_GPU}) group_left (name) topk by ({_GPU}) (1, last_over_time({shares}) ^ 0)"
+    owned = {f"{what} by owner": f"owner:gpu_{what}_hours:sum1d" for what in ("allocated", "busy")}
+    if where:
         # Recorded without the labels of hosts: a selection has to add them up itself.
-        what: f"sum_over_time(instance_gpu_owner:gpu_{what}:share{where}[1d]) / 60"
-        if where
-        else f"owner:gpu_{what}_hours:sum1d"
-        for what in ("allocated", "busy")
-    }
+        share = f"instance_gpu_owner:gpu_allocated:share{where}"
+        used = f"{share} * on ({_GPU}) group_left () max by ({_GPU}) (instance_gpu:gpu_busy:ratio5m{where})"
+        owned = {
+            "allocated by owner": f"sum_over_time({share}[1d]) / 60",
+            "busy by owner": f"sum_over_time(({used})[1d:1m]) / 60",
+        }
     return {
-        "gpus": f"count({seen})",
+        "gpus": f"count(group by ({_GPU}) ({seen}))",
         "observed": f"sum({seen}) / {_HOURS}",
         "busy": f"sum({busy}) / {_HOURS}",
-        "idle": f"sum(instance_gpu:gpu_allocated_idle_seconds:increase1d{where}) / {_HOURS}",
-        "energy": f"sum(instance_gpu:gpu_energy_joules:increase1d{where}) / {_JOULES_PER_KWH:.0f}",
+        "idle": f"300 * sum(sum_over_time(instance_gpu:gpu_allocated_idle:active{where}[1d])) / {_HOURS}",
+        "energy": f"sum(increase(instance_gpu:gpu_energy_joules:last5m{where}[1d])) / {_JOULES_PER_KWH:.0f}",
         "lost": f"sum by (class) ({lost}) / {_HOURS}",
-        "allocated by owner": f"sum by ({_OWNER}) ({owned['allocated']})",
-        "busy by owner": f"sum by ({_OWNER}) ({owned['busy']})",
-        "observed by model": f"sum by (name) ({seen} {named}) / {_HOURS}",
-        "busy by model": f"sum by (name) ({busy} {named}) / {_HOURS}",
+        **{name: f"sum by ({_OWNER}) ({hours})" for name, hours in owned.items()},
+        "observed by model": f"sum by (name) ({seen}) / {_HOURS}",
+        "busy by model": f"sum by (name) ({busy}) / {_HOURS}",
         "lost by model": f"sum by (name) ({lost} {named}) / {_HOURS}",
-        "p95 by model": f"avg by (name) (instance_gpu:gpu_utilization:p95_1d{where} {named})",
+        "p95 by model": f"avg by (name) (quantile_over_time(0.95, {shares}))",
     }
 
 
@@ -188,7 +190,7 @@ def offender_query(selection: Selection, days: int) -> str:
         which = selection.with_matcher(f'by="board",days="{within}",kind!="reset"')
         return f"max by ({_GPU}, kind) (max_over_time({GPU_INCIDENTS_RECENT.name}{which}[{days}d]))"
 
-    month, week = thresholds.REPEATED_IN_30_DAYS, thresholds.REPEATED_IN_7_DAYS
+    month, week = (f"{LIMITS['gpu.repeat_offender'][name].value:.0f}" for name in ("in_30_days", "in_7_days"))
     return f"topk({MOST_ROWS}, {most(30)} >= {month} or {most(30)} and {most(7)} >= {week})"
 
 
@@ -208,7 +210,7 @@ def review(client: PrometheusClient, selection: Selection, end: float, days: int
 
     if not found["observed"]:
         raise PrometheusUnavailable(
-            f"{client.url} has no instance_gpu:gpu_observed_seconds:increase1d{selection} in these {days} days; load "
+            f"{client.url} has no instance_gpu_name:gpu_busy:last5m{selection} in these {days} days; load "
             "rules/recording.yml, which records it"
         )
     lost = {each.labels["class"]: _by_day(each, midnights) for each in found["lost"]}

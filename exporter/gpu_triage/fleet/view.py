@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
 from gpu_triage.diagnosis.evidence.holders import GpuHolder, holders_among
+from gpu_triage.diagnosis.findings.finding import State
 from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.findings.verdicts import WORST_FIRST, Verdict
 from gpu_triage.fleet.client import Series
@@ -47,12 +48,19 @@ class FleetGpu(NamedTuple):
 class FleetFinding(NamedTuple):
     """One finding."""
 
-    severity: str
+    severity: str  # once it is confirmed
     code: str
     action: str
     gpu: str  # index; "" for the host
     uuid: str
     since: float  # Unix seconds
+    pending: bool = False  # whether it has not lasted as long as it must
+
+    @property
+    def urgency(self) -> str:
+        """How severe it is now: a critical one is a warning until it is confirmed."""
+        critical_soon = self.pending and self.severity == Severity.CRITICAL.value
+        return Severity.WARNING.value if critical_soon else self.severity
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,7 @@ class FleetHost:
     """One host."""
 
     key: HostKey
-    verdict: Verdict  # NOT_READ too where its exporter does not answer
+    verdict: Verdict  # NOT_READ too where its exporter does not answer, and was well when it last did
     answers: bool  # whether its exporter was scraped
     simulated: bool
     gpus: tuple[FleetGpu, ...]  # by index
@@ -78,7 +86,7 @@ class FleetHost:
     def worst(self) -> int:
         """Rank of its most severe finding; -1 without one. A host that is not read ranks as a warning."""
         unread = Severity.WARNING.rank if self.verdict is Verdict.NOT_READ else -1
-        return max([unread, *(_RANKS.get(each.severity, 0) for each in self.findings)])
+        return max([unread, *(_RANKS.get(each.urgency, 0) for each in self.findings)])
 
 
 class Offender(NamedTuple):
@@ -128,7 +136,7 @@ def fleet_of(answers: Answers) -> Fleet:
         FleetHost(
             key=key,
             verdict=verdicts.get(key, Verdict.NOT_READ),
-            answers=key not in down,
+            answers=key in up,
             simulated=key in simulated,
             gpus=tuple(sorted(gpus[key], key=lambda each: (_number(each.gpu), each.uuid))),
             findings=tuple(sorted(findings[key], key=_order)),
@@ -151,14 +159,14 @@ def key_of(series: Series) -> HostKey:
 
 def _badness(host: FleetHost) -> tuple[object, ...]:
     """Drain before watch before what is not read before keep; then the number of findings and of GPUs held back."""
-    severities = [each.severity for each in host.findings]
+    severities = [each.urgency for each in host.findings]
     held_back = sum(each.bottleneck not in _UNREMARKABLE and each.bottleneck != "" for each in host.gpus)
     counts = (-severities.count(each.value) for each in reversed(Severity))
     return (WORST_FIRST.index(host.verdict), *counts, -held_back, host.key)
 
 
 def _order(finding: FleetFinding) -> tuple[object, ...]:
-    return (-_RANKS.get(finding.severity, 0), finding.code, _number(finding.gpu), finding.uuid)
+    return (-_RANKS.get(finding.urgency, 0), finding.pending, finding.code, _number(finding.gpu), finding.uuid)
 
 
 def _number(text: str) -> tuple[int, str]:
@@ -204,16 +212,20 @@ def _gpus(answers: Answers) -> defaultdict[HostKey, list[FleetGpu]]:
 
 
 def _findings(answers: Answers) -> defaultdict[HostKey, list[FleetFinding]]:
-    first: dict[tuple[HostKey, tuple[str, ...]], FleetFinding] = {}
+    states: dict[_FindingKey, float] = {}
+    for series in (*answers.states, *answers.host_states):
+        states[_finding_key(series)] = max(series.value, states.get(_finding_key(series), State.ENDED))
+    began: dict[_FindingKey, float] = {}
     for series in (*answers.findings, *answers.host_findings):
-        labels = series.labels
-        facts = (labels["severity"], labels["code"], labels["action"], labels["gpu"], labels["uuid"])
-        known = first.get((key_of(series), facts))
-        if known is None or series.value < known.since:
-            first[key_of(series), facts] = FleetFinding(*facts, since=series.value)
+        key = _finding_key(series)
+        # An exporter that publishes no states is older: all of its findings count.
+        if states.get(key, State.CONFIRMED) != State.ENDED:
+            began[key] = min(series.value, began.get(key, series.value))
     found: defaultdict[HostKey, list[FleetFinding]] = defaultdict(list)
-    for (host, _), finding in first.items():
-        found[host].append(finding)
+    for key, since in began.items():
+        host, severity, code, action, gpu, uuid = key
+        pending = states.get(key) == State.PENDING
+        found[host].append(FleetFinding(severity, code, action, gpu, uuid, since, pending))
     return found
 
 
@@ -221,6 +233,15 @@ def offender_of(series: Series, serial: str) -> Offender:
     """The board of a series of gpu_incidents_recent."""
     labels = series.labels
     return Offender(key_of(series), labels["gpu"], labels["uuid"], serial, labels["kind"], int(series.value))
+
+
+_FindingKey = tuple[HostKey, str, str, str, str, str]
+
+
+def _finding_key(series: Series) -> _FindingKey:
+    labels = series.labels
+    gpu = labels["gpu"], labels["uuid"]
+    return key_of(series), labels["severity"], labels["code"], labels["action"], *gpu
 
 
 _GpuKey = tuple[HostKey, str, str]
@@ -238,10 +259,10 @@ def _by_gpu(found: Iterable[Series]) -> defaultdict[_GpuKey, list[Mapping[str, s
 
 
 def shared(findings: Iterable[FleetFinding]) -> Iterator[tuple[FleetFinding, tuple[str, ...]]]:
-    """Findings of one code as one, with the GPUs that have it: the one that began first."""
-    by_code: dict[tuple[str, str, bool], list[FleetFinding]] = {}
+    """Findings of one code and state as one, with the GPUs that have it: the one that began first."""
+    by_code: dict[tuple[str, str, bool, bool], list[FleetFinding]] = {}
     for each in findings:
-        by_code.setdefault((each.severity, each.code, each.gpu == ""), []).append(each)
+        by_code.setdefault((each.severity, each.code, each.pending, each.gpu == ""), []).append(each)
     for members in by_code.values():
         first = min(members, key=lambda each: each.since)
         yield first, tuple(each.gpu for each in members if each.gpu)

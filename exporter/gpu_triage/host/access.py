@@ -272,7 +272,10 @@ def _state_directory(folder: Path | None) -> Lack | None:
     if folder is None:
         return None
     reason = None if os.access(folder, os.W_OK | os.X_OK, effective_ids=True) else _refusal(folder) or _NO_PERMISSION
-    remedy = f"incident history is lost when the exporter stops: allow this user to write to {folder}"
+    remedy = (
+        "findings start anew and incident history is lost when the exporter stops: "
+        f"allow this user to write to {folder}"
+    )
     return Lack("state_directory", reason, remedy) if reason else None
 
 

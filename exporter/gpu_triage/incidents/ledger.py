@@ -202,6 +202,15 @@ class IncidentLedger:
             self._incidents.remove(surplus)
         return True
 
+    def before_last_save(self) -> None:
+        """Nothing: every change is saved as soon as possible."""
+
+    def not_in(self, saved: Memory) -> list[str]:
+        """Kind and place of each incident that `saved` does not have, oldest first."""
+        known = frozenset(saved.incidents)
+        lost = (each for each in self._incidents if each not in known)
+        return [f"{each.kind} at {each.slot or each.uuid or 'an unknown slot'}" for each in lost]
+
     def see_boot(self, boot: str) -> None:
         """Take in which boot this is."""
         if boot and boot != self._boot:

@@ -12,6 +12,7 @@ from typing import Final
 from gpu_triage.config import Config
 from gpu_triage.diagnosis.evidence.held import AT_THAT_MOMENT, active_reasons
 from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.findings.settings import judge_settings
 from gpu_triage.diagnosis.findings.table import Area
 from gpu_triage.diagnosis.findings.verdicts import verdict_on
 from gpu_triage.diagnosis.judge import HostJudge
@@ -81,6 +82,7 @@ def check_files(request: FilesRequest, config: Config) -> Report:
 
 
 def _check(request: FilesRequest, config: Config) -> Report:
+    judge = HostJudge(Subject("files", files=True), settings=judge_settings(config.judge))
     recordings = [path for path in request.paths if path != STANDARD_INPUT and is_recording(Path(path))]
     if recordings:
         if len(request.paths) > 1:
@@ -95,8 +97,8 @@ def _check(request: FilesRequest, config: Config) -> Report:
     files = _files_of_host(contents, read, roster, modified_at)
     now = _now(files, contents, modified_at)
     evidence = evidence_of(files, config, now)
-    found = tuple(logged_findings(files, with_names=not request.redact))
-    report = HostJudge(Subject("files", files=True)).judge(evidence, files.driver_error, found).report
+    found = tuple(logged_findings(files, judge.settings, with_names=not request.redact))
+    report = judge.judge(evidence, files.driver_error, found).report
     return _completed(report, evidence, files, contents)
 
 
@@ -174,7 +176,7 @@ def _completed(report: Report, host: HostEvidence, files: FilesOfHost, contents:
         blocked = _NOT_FOUND if nothing else None
         if files.nobody_there and not any(area.findings for area in areas):
             blocked = "nvidia-smi found no device; set --expect.gpu-count 0 if that is right"
-    severities = [finding.severity for area in areas for finding in area.findings]
+    severities = [finding.urgency for area in areas for finding in area.findings]
     return replace(
         report,
         areas=areas,

@@ -9,7 +9,8 @@ from typing import Final
 
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.faults import is_critical
-from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.diagnosis.findings.finding import Finding, of_host
+from gpu_triage.diagnosis.findings.settings import JudgeSettings
 from gpu_triage.diagnosis.findings.table import BY_CODE
 from gpu_triage.diagnosis.judges.kernel import TOLD, first_of
 from gpu_triage.host.kernel_messages import Trouble, corrected_errors
@@ -30,16 +31,16 @@ _SOME_CORRECTED: Final = 10
 _SOME_LINK_LOSSES: Final = 3
 
 
-def logged_findings(files: FilesOfHost, *, with_names: bool) -> Iterator[Finding]:
+def logged_findings(files: FilesOfHost, settings: JudgeSettings, *, with_names: bool) -> Iterator[Finding]:
     """What else is wrong with the host; `with_names`: whether processes and servers are told by name."""
     answering = _answering(files)
     yield from driver_findings(files, answering)
     if files.log is not None:
         yield from _off_the_bus(files.log)
-        yield from _repeated(files, files.log)
+        yield from _repeated(files, files.log, settings)
         yield from _switches(files.log)
         yield from error_findings(files)
-        yield from _host(files.log, with_names=with_names)
+        yield from _host(files.log, settings, with_names=with_names)
         yield from _killed(files.log, with_names=with_names)
     for index, error in files.unplaced.items():
         yield Finding(BY_CODE["gpu.lost"], f"nvidia-smi could not open it ({error})", index)
@@ -65,7 +66,7 @@ def _off_the_bus(log: LogReading) -> Iterator[Finding]:
             yield Finding(BY_CODE["gpu.lost"], measured)
 
 
-def _repeated(files: FilesOfHost, log: LogReading) -> Iterator[Finding]:
+def _repeated(files: FilesOfHost, log: LogReading, settings: JudgeSettings) -> Iterator[Finding]:
     """GPUs that had the same critical Xid again after the driver was loaded anew: a reset does not mend them."""
     loads = sorted(log.loaded_at)
     for what, name, _, events in logged_xids(log):
@@ -77,9 +78,9 @@ def _repeated(files: FilesOfHost, log: LogReading) -> Iterator[Finding]:
             if each.exact and each.wall is not None and log.reference - each.wall <= _DAYS * DAY_SECONDS
         ]
         times = len({bisect_right(loads, wall) for wall in walls})
-        if times >= thresholds.REPEATED_IN_7_DAYS:
+        if times >= settings.limits["gpu.repeat_offender", "in_7_days"]:
             measured = f"Xid {name.xid} in {times} runs of the driver within {_DAYS} days"
-            yield about_gpu("gpu.repeat_offender", what.address, files.labels, measured)
+            yield about_gpu("gpu.repeat_offender", what.address, files.labels, measured, times)
 
 
 def _switches(log: LogReading) -> Iterator[Finding]:
@@ -104,7 +105,7 @@ def _switches(log: LogReading) -> Iterator[Finding]:
             for what, events in seen[:_SHOWN]
         ]
         more = f"; {len(seen) - _SHOWN} more" if len(seen) > _SHOWN else ""
-        yield Finding(BY_CODE[code], "; ".join(shown) + more)
+        yield of_host(code, "; ".join(shown) + more, len(seen))
 
 
 _FATAL: Final[Mapping[bool | None, str]] = {None: "", True: " (fatal)", False: " (nonfatal)"}
@@ -118,7 +119,7 @@ _HIDDEN: Final[Mapping[str, str]] = {
 """What processes and servers are called where names must not be told."""
 
 
-def _host(log: LogReading, *, with_names: bool) -> Iterator[Finding]:
+def _host(log: LogReading, settings: JudgeSettings, *, with_names: bool) -> Iterator[Finding]:
     """Trouble of the host within a day, unless the kernel says later that it is over."""
     for told in TOLD:
         said, most = [], 0
@@ -130,22 +131,24 @@ def _host(log: LogReading, *, with_names: bool) -> Iterator[Finding]:
                 said.append(f"{words.format(subject)}, {count_and_last(events.count, events, log)}")
                 most = max(most, events.count)
         # One task that hangs minute after minute is as much as two.
-        if said and max(len(said), most) >= told.least:
-            yield Finding(BY_CODE[told.code], first_of(said))
+        least = settings.limits[told.code, told.limit] if told.limit else 1
+        if said and max(len(said), most) >= least:
+            yield of_host(told.code, first_of(said), len(said))
     yield from _memory_errors(log)
     yield from _links(log)
 
 
 def _memory_errors(log: LogReading) -> Iterator[Finding]:
     """Corrected errors of the host's memory, of which a log holds a message for hundreds."""
-    said = []
+    said, count = [], 0
     for what, events in log.of_kind(Kind.HOST):
         if what.code == Trouble.MEMORY_CORRECTED.value and _is_recent(events, log):
             errors = sum(corrected_errors(each.text) for each in events.known)
             if max(errors, events.count) >= _SOME_CORRECTED:
+                count += errors
                 said.append(f"at least {errors} corrected errors of {what.address}, {last_of(events, log)}")
     if said:
-        yield Finding(BY_CODE["host.memory_errors"], first_of(said))
+        yield of_host("host.memory_errors", first_of(said), count)
 
 
 def _links(log: LogReading) -> Iterator[Finding]:
@@ -158,7 +161,7 @@ def _links(log: LogReading) -> Iterator[Finding]:
                 now = "up again" if is_back else "still down"
                 said.append(f"{what.address} lost its link {count_and_last(events.count, events, log)}: {now}")
     if said:
-        yield Finding(BY_CODE["network.link_degraded"], first_of(said))
+        yield of_host("network.link_degraded", first_of(said), len(said))
 
 
 def _is_recent(events: Events, log: LogReading) -> bool:
@@ -184,4 +187,4 @@ def _killed(log: LogReading, *, with_names: bool) -> Iterator[Finding]:
         what, events = recent[-1]
         name = what.code if with_names else "a process"
         more = f"; {len(killed) - 1} more in the log" if len(killed) > 1 else ""
-        yield Finding(BY_CODE["memory.oom_killed"], f"the kernel killed {name}, {last_of(events, log)}{more}")
+        yield of_host("memory.oom_killed", f"the kernel killed {name}, {last_of(events, log)}{more}", len(recent))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.findings.finding import Finding, of_host
+from gpu_triage.diagnosis.findings.table import BY_CODE
 from gpu_triage.diagnosis.judges.kernel import first_of
 from gpu_triage.host.driver_messages import AT_PROBE, UNTIL_LOADED, parse_driver_message
 from gpu_triage.host.kernel_messages import Trouble
@@ -86,9 +87,9 @@ def driver_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[F
                 earlier.append(told)
             elif ":" in what.address:
                 code = "driver.nouveau" if details == [_NOUVEAU] else row.code
-                found.append(about_gpu(code, what.address, files.labels, told))
+                found.append(about_gpu(code, what.address, files.labels, told, _named(code, details)))
             else:
-                found.append(of_host(row.code, told))
+                found.append(of_host(row.code, told, _named(row.code, details)))
     yield from found
     for address, (driver, how) in held.items():
         if address not in answering:
@@ -127,6 +128,11 @@ def _told(row: _Row, what: What, events: Events, log: LogReading) -> str:
         detail += f" (and {len(others)} other{'s' * (len(others) > 1)})"
     gsp = not row.alone and row.code == "driver.init_failed" and any(_of_trouble(log, Trouble.GSP_INIT_FAILED))
     return f"{row.words.format(detail)}{_GSP if gsp else ''}, {count_and_last(events.count, events, log)}"
+
+
+def _named(code: str, details: Sequence[str]) -> int | None:
+    """How many things the messages name, where that is what the finding measures."""
+    return max(1, len(details)) if BY_CODE[code].measure else None
 
 
 def _details(events: Events) -> list[str]:

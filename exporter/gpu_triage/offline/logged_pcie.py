@@ -29,17 +29,20 @@ def error_findings(files: FilesOfHost) -> Iterator[Finding]:
         if port:
             below[port].append(gpu)
     told: dict[str, list[str]] = defaultdict(list)
+    counts: dict[str, int] = defaultdict(int)
     for address, severity, events in _errors(log):
         if severity == "correctable" and events.count < _SOME_CORRECTABLE:
             continue
         said = count_and_last(events.count, events, log)
         if address in gpus:
             told[address].append(f"{severity} on the GPU, {said}")
+            counts[address] += events.count
         for gpu in below.get(address, ()):
             others = f" and {len(below[address]) - 1} others" if len(below[address]) > 1 else ""
             told[gpu].append(f"{severity} on the port {address} above it{others}, {said}")
+            counts[gpu] += events.count
     for gpu, errors in told.items():
-        yield about_gpu("pcie.aer", gpu, files.labels, "; ".join(errors))
+        yield about_gpu("pcie.aer", gpu, files.labels, "; ".join(errors), counts[gpu])
 
 
 def _errors(log: LogReading) -> Iterator[tuple[str, str, Events]]:
@@ -68,4 +71,4 @@ def link_findings(files: FilesOfHost, answering: frozenset[str]) -> Iterator[Fin
             measured = (
                 f"{device.width} of {min(most)} lanes, at {device.bus_id}; whether under load, lspci does not say"
             )
-            yield about_gpu("pcie.width_idle", device.bus_id, files.labels, measured)
+            yield about_gpu("pcie.width_idle", device.bus_id, files.labels, measured, device.width)

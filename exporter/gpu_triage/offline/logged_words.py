@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.diagnosis.findings.finding import Finding, of_slot
 from gpu_triage.diagnosis.findings.table import BY_CODE
 from gpu_triage.offline.logs import Events, LogReading, when
 from gpu_triage.subjects.contract import GpuLabels
 
 
-def about_gpu(code: str, address: str, labels: Mapping[str, GpuLabels], measured: str) -> Finding:
+def about_gpu(
+    code: str, address: str, labels: Mapping[str, GpuLabels], measured: str, value: float | None = None
+) -> Finding:
     """A finding about the GPU at an address, by its index where that is known."""
     known = labels.get(address)
     if known is not None:
-        return Finding(BY_CODE[code], measured, known.gpu, known.uuid)
-    return Finding(BY_CODE[code], measured, pci_bus_id=address)
+        return Finding(BY_CODE[code], measured, known.gpu, known.uuid, value=value)
+    return of_slot(code, address, measured, value)
 
 
 def last_of(events: Events, log: LogReading) -> str:

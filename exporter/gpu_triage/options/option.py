@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
@@ -20,6 +20,7 @@ _SECTIONS = {
     "stale-after": "Sampling",
     "expect": "Expectations",
     "baseline": "Expectations",
+    "judge": "Findings",
     "metrics": "Metrics",
     "process": "Collectors",
     "collector": "Collectors",
@@ -47,9 +48,10 @@ class Option(click.Option):
         key: dotted name, ``web.listen-address``; flag, variable, file key and section derive from it.
         kind: what its value may be.
         meaning: a sentence on what it does, for the help.
-        field: the field of Config it sets, if not called like the key; None for the file's own path, which no part of
-            the program needs.
+        field: the field of Config it sets, if not called like the key; None for the file's own path, which no file
+            sets.
         many: whether it may be given several times.
+        in_file: the texts of what the file says, if that is written in a form of its own; it raises ValueError.
         collector: the switch's name in Config.collectors; None for an ordinary option.
         preset: a collector's default, for the help; an ordinary option's default is Config's.
         on_off: whether its flag takes no value: ``--name`` is on, ``--no-name`` off.
@@ -66,6 +68,7 @@ class Option(click.Option):
         *,
         field: str | None = "",
         many: bool = False,
+        in_file: Callable[[Any], tuple[str, ...]] | None = None,
         collector: str | None = None,
         preset: str = "",
         on_off: bool = False,
@@ -75,6 +78,7 @@ class Option(click.Option):
         self.key, self.section = key, _SECTIONS[key.partition(".")[0]]
         self.field = words if field == "" else field
         self.collector, self.preset, self.on_off = collector, preset, on_off
+        self.in_file = in_file
         self.flagged = True
         self.flag, self.negative_flag = f"--{key}", f"--no-{key}"
         self.variable = f"{VARIABLE_PREFIX}{words.upper()}"
@@ -100,7 +104,7 @@ class Option(click.Option):
         if self.collector is not None:
             return self.preset
         value = None if self.field is None else getattr(Config(), self.field)
-        if value is None:
+        if value is None or value == ():
             return "none"
         if isinstance(value, bool):
             return str(value).lower()

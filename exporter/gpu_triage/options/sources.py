@@ -9,12 +9,13 @@ from typing import Annotated, Any
 
 import click
 
-from gpu_triage.config import Config, Setting
+from gpu_triage.config import Config, JudgeOption, Origin, Setting
 from gpu_triage.documents import Keyed, Parsed, Place, parse_yaml, raised_as, read_file, read_value, suggestion
 from gpu_triage.errors import ConfigError
 from gpu_triage.options.combinations import refuse_useless_combinations
+from gpu_triage.options.judge import JUDGE
 from gpu_triage.options.option import VARIABLE_PREFIX, Option, settings_of, source_of
-from gpu_triage.options.table import SIMULATE
+from gpu_triage.options.table import CONFIG_FILE, SIMULATE
 
 # Kubernetes describes every Service of the namespace to every container, in variables named after it, and a
 # Service called gpu-triage or gpu-triage-exporter is likely.
@@ -36,10 +37,11 @@ def no_options(_scenario: str) -> Mapping[str, Setting]:
     return {}
 
 
-def use_file(ctx: click.Context, option: click.Parameter, path: str | None) -> None:
+def use_file(ctx: click.Context, option: click.Parameter, path: str | None) -> str | None:
     """Let a configuration file say what neither a flag nor a variable says: click's callback of its option."""
     if path is not None and isinstance(option, Option):
         _add(ctx, {**settings_of(ctx), **_settings_in_file(path, _options_of(ctx.command))})
+    return path
 
 
 def use_scenario(of_scenario: ScenarioOptions) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
@@ -75,7 +77,8 @@ def _settings_in_file(path: str, options: Sequence[Option]) -> dict[str, Setting
             table = tree
             for section in sections:
                 table = table.setdefault(section, {})
-            table[last] = Annotated[tuple[str, ...], Parsed(_texts if option.multiple else _text)]
+            texts = option.in_file or (_texts if option.multiple else _text)
+            table[last] = Annotated[tuple[str, ...], Parsed(texts)]
     with raised_as(ConfigError):
         found = read_value(_hint(tree), parse_yaml(read_file(path), path), Place(path))
     return {key: Setting(texts, f"{path}: {key}") for key, texts in _flat(found)}
@@ -122,8 +125,46 @@ def config_in(ctx: click.Context, environment: Mapping[str, str]) -> Config:
         scenario = ctx.meta.get(_SCENARIO, {}).get(overruled)
         if key in sources and scenario is not None and sources.get(overruled) == scenario.source:
             del sources[overruled]
-    values = [(option, ctx.params[option.name or ""]) for option in given if option.key in sources]
-    return _checked(options, values, sources, Config())
+    values = [
+        (option, tuple(_of_all_sources(ctx, option)) if option.key == JUDGE else ctx.params[option.name or ""])
+        for option in given
+        if option.key in sources
+    ]
+    path = next((ctx.params[option.name or ""] for option in options if option.key == CONFIG_FILE), None)
+    return _checked(options, values, sources, Config(config_file=path))
+
+
+def _of_all_sources(ctx: click.Context, option: Option) -> Iterator[JudgeOption]:
+    """What all sources say of the judge together, those that count more later: each sets what it names."""
+    scenario, setting = ctx.meta.get(_SCENARIO, {}).get(option.key), settings_of(ctx).get(option.key)
+    if scenario is not None:
+        yield from _judge_options(option, scenario, Origin.SCENARIO)
+    if setting is not None and setting is not scenario:
+        yield from _judge_options(option, setting, Origin.FILE)
+    if variable := option.resolve_envvar_value(ctx):
+        texts = tuple(option.type.split_envvar_value(variable))
+        yield from _judge_options(option, Setting(texts, f"environment variable {option.variable}"), Origin.VARIABLE)
+    if ctx.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE:
+        yield from ctx.params[option.name or ""]
+
+
+def _judge_options(option: Option, setting: Setting, origin: Origin) -> tuple[JudgeOption, ...]:
+    return tuple(replace(each, origin=origin, place=setting.source) for each in option.read(setting))
+
+
+def judge_options_now(config: Config, options: Sequence[Option]) -> tuple[JudgeOption, ...]:
+    """The settings of the judge, with what the configuration file says of them now.
+
+    Raises:
+        ConfigError: the file cannot be read, or has an unknown key.
+    """
+    if config.config_file is None:
+        return config.judge
+    setting = _settings_in_file(config.config_file, options).get(JUDGE)
+    option = next(each for each in options if each.key == JUDGE)
+    in_file = () if setting is None else _judge_options(option, setting, Origin.FILE)
+    others = (each for each in config.judge if each.origin is not Origin.FILE)
+    return tuple(sorted((*others, *in_file), key=lambda each: each.origin))
 
 
 def config_of_scenario(options: Sequence[Option], settings: Mapping[str, Setting], base: Config) -> Config:
@@ -133,7 +174,11 @@ def config_of_scenario(options: Sequence[Option], settings: Mapping[str, Setting
         ConfigError: as `config_in`, or a value cannot be used.
     """
     _refuse_unknown_settings(settings, options)
-    values = [(option, option.read(settings[option.key])) for option in options if option.key in settings]
+    values = [
+        (option, _judge_options(option, setting, Origin.SCENARIO) if option.key == JUDGE else option.read(setting))
+        for option in options
+        if (setting := settings.get(option.key)) is not None
+    ]
     return _checked(options, values, {key: setting.source for key, setting in settings.items()}, base)
 
 

@@ -12,6 +12,7 @@ import click
 
 from gpu_triage.config import GPU_NUMBERS, HOST_GROUP, PROFILES
 from gpu_triage.options import values
+from gpu_triage.options.judge import JUDGE, JUDGE_SETTING, texts_in_file
 from gpu_triage.options.option import Option
 from gpu_triage.pcie import MOST_GENERATION, WIDTHS
 
@@ -117,10 +118,20 @@ _LEADING = (
         on_off=True,
     ),
     Option(
+        JUDGE,
+        JUDGE_SETTING,
+        "How a finding is judged: its wait, its hold or a threshold, as FINDING.NAME=VALUE, such as "
+        "thermal.hw.wait=5m; can be repeated. What several sources set is combined. In the file, a table for each "
+        "finding: thermal.hw: {wait: 5m, share: 20%}. SIGHUP reads the file again. gpu-triage judge --print-config "
+        "lists all settings.",
+        many=True,
+        in_file=texts_in_file,
+    ),
+    Option(
         "metrics.profile",
         click.Choice(PROFILES),
-        "Metrics that are published: rules for those that the shipped alerts and recording rules read, full for every "
-        "series, also those about single links, pairs of GPUs and collectors.",
+        "Metrics that are published: rules for findings and for what the shipped rules and those of the previous "
+        "release read, full for every series, also those about single links, pairs of GPUs and collectors.",
     ),
     Option(
         "metrics.include",
@@ -170,8 +181,8 @@ _TRAILING = (
     Option(
         "state.directory",
         values.NEW_PATH,
-        "Folder for what must outlive the exporter: its ledger of incidents, and a baseline from the host. Only one "
-        "exporter at a time writes there.",
+        "Folder for what must outlive the exporter: states of findings, so that a restart begins no wait anew, its "
+        "ledger of incidents, and a baseline from the host. Only one exporter at a time writes there.",
     ),
     Option(
         "flight-recorder.directory",
@@ -198,7 +209,8 @@ _TRAILING = (
     Option(
         "simulate-pace",
         values.whole_number(1, 100),
-        "How many times faster the scenario's events follow each other; its clocks and counters keep real time.",
+        "How many times faster the scenario's events follow each other, and how many times shorter findings wait, hold "
+        "and look back; bottleneck classes, clocks and counters keep real time.",
     ),
     Option(
         CONFIG_FILE,

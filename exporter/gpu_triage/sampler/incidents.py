@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
-from gpu_triage.config import Config
 from gpu_triage.gpu.ecc import ECC, EccReading
 from gpu_triage.gpu.identity import IDENTITY, IdentityReading
 from gpu_triage.gpu.recovery import RECOVERY, RecoveryReading
+from gpu_triage.incidents.file import INCIDENT_HISTORY
 from gpu_triage.incidents.ledger import (
     LOST,
     RESET,
@@ -17,23 +17,20 @@ from gpu_triage.incidents.ledger import (
     Board,
     Incident,
     IncidentLedger,
+    Memory,
     Recent,
     kind_of_xid,
 )
 from gpu_triage.incidents.metrics import NO_GPU, GpuIncidents
-from gpu_triage.machine import Machine, Moment, WallTimes
+from gpu_triage.machine import Moment, WallTimes
 from gpu_triage.sampler.driver import DriverWatch
 from gpu_triage.sampler.fleet import Fleet
 from gpu_triage.sampler.gpu import GpuRecord
-from gpu_triage.sampler.incident_file import IncidentNews
-from gpu_triage.sampler.incident_store import IncidentStore
-from gpu_triage.sampler.lanes import Lane, LaneMaker
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.sampler.resets import ResetWatch, Signs
-from gpu_triage.sampler.state_directory import StateDirectory
+from gpu_triage.sampler.state_store import StateAccess, StateStore
 from gpu_triage.sampler.xid import XidWatch
 from gpu_triage.subjects.contract import AnyGpuCollector
-from gpu_triage.subjects.exporter import CollectorHealth
 from gpu_triage.xid.ledger import CountedXid
 
 Reading = TypeVar("Reading")
@@ -65,21 +62,18 @@ class Seen:
 
 
 class IncidentWatch:
-    """Notes incidents and resets, and keeps the ledger. Only the sampler's thread calls it."""
+    """Notes incidents and resets, and keeps the ledger. Only the sampler's thread calls it.
 
-    def __init__(
-        self,
-        machine: Machine,
-        config: Config,
-        make_lane: LaneMaker,
-        report: Callable[[IncidentNews], None],
-        state: StateDirectory | None,
-        *,
-        writes: bool,
-    ) -> None:
-        self._machine = machine
+    Attributes:
+        file: the ledger's.
+    """
+
+    def __init__(self, access: StateAccess) -> None:
+        self._machine = access.machine
         self._ledger = IncidentLedger()
-        self._file = IncidentStore(machine, config, make_lane, report, state, writes=writes)
+        self.file = StateStore(
+            INCIDENT_HISTORY, self._ledger, access, past=access.machine.incidents, on_load=self._remember_resets
+        )
         self._resets = ResetWatch()
         self._walls = WallTimes()
         self._lost_noted: dict[str, float] = {}
@@ -88,51 +82,9 @@ class IncidentWatch:
         self._counted: dict[tuple[str, str], _Counts] = {}
         self._counted_edition: tuple[int, float] = (0, 0.0)
 
-    @property
-    def lane(self) -> Lane:
-        """Where the file is read and written."""
-        return self._file.lane
-
-    def submit(self, now: float) -> None:
-        """Start reading or writing the file if that is due."""
-        self._file.submit(self._ledger, now)
-
-    @property
-    def in_use(self) -> bool | None:
-        """As IncidentStore."""
-        return self._file.in_use
-
-    def begin_to_save(self, seen: Seen) -> None:
-        """Note what was seen last, and start to write it, before the exporter ends."""
-        self.observe(seen, self._machine.clock.now())
-        self._file.finish(self._ledger)
-
-    def save(self, seen: Seen, drain: Callable[[], None], wait: Callable[[Callable[[], bool]], bool]) -> None:
-        """Write what is not on disk yet while there is time, and log what is missing there afterwards.
-
-        Args:
-            seen: the sampler's parts.
-            drain: takes in what came back from the disk.
-            wait: as in `Sampler.close`.
-        """
-        drain()
-        while self._file.finish(self._ledger) and wait(lambda: self.lane.busy_since is None):
-            drain()
-            # Now that the file has been read, note what waited for it.
-            self.observe(seen, self._machine.clock.now())
+    def end(self, seen: Seen) -> None:
+        """Note the Xids that nobody knows the GPU of, when the exporter ends."""
         self._note_xids(seen.xid.take_counted(), self._machine.clock.now())
-        self._file.log_lost(self._ledger)
-
-    def take(self, news: IncidentNews, now: float) -> tuple[str, ...]:
-        """Take in how reading or writing ended; returns the names of what failed."""
-        failures = self._file.take(news, self._ledger, now)
-        if news.loaded is not None:
-            self._remember_resets(news.loaded.incidents, news.boot.boot_id)
-        return failures
-
-    def health(self, now: float) -> tuple[CollectorHealth, ...]:
-        """How the file fares; empty where there is none to write."""
-        return self._file.health(now)
 
     def most_since_boot(self, driver: DriverWatch) -> int | None:
         """Most GPUs that the driver has shown since the boot, less those that a virtual machine has by now."""
@@ -147,7 +99,7 @@ class IncidentWatch:
         self._resets.see_driver(seen.driver, now.monotonic, kernel_heard=seen.xid.kernel_heard)
         for record in seen.fleet:
             self._resets.see_session(record, now.monotonic)
-        if not self._file.settled(now.monotonic):
+        if not self.file.settled(now.monotonic):
             return
         if seen.driver.count is not None:
             self._ledger.see_count(seen.driver.count + len(seen.driver.lent))
@@ -172,10 +124,10 @@ class IncidentWatch:
         unseen = [slot for slot in seen.xid.unassigned if slot not in slots]
         return (*(self._of_gpu(record, seen, now) for record in known), *(self._of_slot(slot, now) for slot in unseen))
 
-    def _remember_resets(self, remembered: Iterable[Incident], boot_id: str) -> None:
+    def _remember_resets(self, remembered: Memory, boot_id: str) -> None:
         """Take in the resets of this boot, by the monotonic clock: the time of day may have jumped."""
         now = self._machine.clock.now().monotonic
-        for incident in remembered:
+        for incident in remembered.incidents:
             of_this_boot = incident.kind == RESET and incident.boot and incident.boot == boot_id
             if of_this_boot and incident.uptime_seconds <= now:
                 self._resets.remember(incident.uuid, incident.uptime_seconds)
@@ -203,7 +155,7 @@ class IncidentWatch:
             if kind is None:
                 continue
             slot = xid.gpu if ":" in xid.gpu else ""
-            known = self._ledger.board(owner) if owner else self._ledger.board_in(slot, self._file.boot.boot_id)
+            known = self._ledger.board(owner) if owner else self._ledger.board_in(slot, self.file.boot.boot_id)
             board = Board(owner or "") if known is None else known
             before = noted.get((kind, board.uuid, slot))
             if before is not None and xid.at - before < _LASTING_SECONDS:
@@ -239,7 +191,7 @@ class IncidentWatch:
         if asked is not None:
             action = asked[1].action if asked[1].action is not None else action
         serial = _serial(record, store) or before.serial
-        after = Board(uuid, serial, slot, before.first_seen_at, self._file.boot.boot_id, uncorrected, action)
+        after = Board(uuid, serial, slot, before.first_seen_at, self.file.boot.boot_id, uncorrected, action)
         self._resets.compare(before, after, first_of_session=first_of_session, now=now.monotonic)
         if before.uncorrected is not None and uncorrected is not None and uncorrected > before.uncorrected:
             self._note(UNCORRECTED, after, now.monotonic, now)
@@ -258,12 +210,12 @@ class IncidentWatch:
 
     def _note(self, kind: str, board: Board, at: float, now: Moment) -> None:
         """Note what happened on a board, or in a slot whose board has no UUID; `at` in monotonic seconds."""
-        wall, boot = self._walls.of(at, now), self._file.boot.boot_id
+        wall, boot = self._walls.of(at, now), self.file.boot.boot_id
         self._ledger.note(Incident(kind, board.uuid, board.serial, board.slot, wall, wall, boot, max(0.0, at)))
 
     def _signs(self, record: GpuRecord, xid: XidWatch) -> Signs:
         # The monotonic clock begins with the boot.
-        boot_at = None if self._file.boot.began_at is None else 0.0
+        boot_at = None if self.file.boot.began_at is None else 0.0
         return Signs(boot_at, xid.driver_loaded_at, xid.found_at.get(record.pci_bus_id or ""))
 
     def _forget(self, known: frozenset[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
@@ -22,6 +22,9 @@ BLOCKED: Final = "blocked"
 
 NO_THREAD: Final = "no_thread"
 """The error of a lane that cannot have a thread, and of rounds that should have run in it."""
+
+_WITHOUT_THREAD_SECONDS: Final = 30.0
+"""How long sampling may lack a thread before the exporter calls itself unhealthy."""
 
 Job = Callable[[], None]
 """Work for a lane; it must not raise."""
@@ -81,6 +84,15 @@ class Lane(Protocol):
 
 
 LaneMaker = Callable[[str], Lane]
+
+
+def lacking_threads(lanes: Iterable[Lane], now: float) -> str | None:
+    """Which lanes have lacked a thread for a while, as a sentence; None if none has."""
+    lasting = {lane.step.collector for lane in lanes if overdue(lane.refused_since, now, _WITHOUT_THREAD_SECONDS)}
+    if not lasting:
+        return None
+    names = ", ".join(sorted(lasting))
+    return f"no thread can be started to read {names}; raise pids.max (TasksMax in the systemd unit)"
 
 
 class Turns:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from queue import SimpleQueue
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from gpu_triage.config import Config
 from gpu_triage.gpu import presence
@@ -19,12 +19,14 @@ from gpu_triage.sampler.freshness import Freshness
 from gpu_triage.sampler.gpus import GpuNews, GpuRounds
 from gpu_triage.sampler.host import HostRounds
 from gpu_triage.sampler.host_readings import HostReadings
-from gpu_triage.sampler.incident_file import IncidentNews
 from gpu_triage.sampler.incidents import IncidentWatch, Seen
 from gpu_triage.sampler.judging import JudgeRounds, StoreJudge
-from gpu_triage.sampler.lanes import NO_THREAD, Lane, LaneMaker, overdue
+from gpu_triage.sampler.lanes import NO_THREAD, Lane, LaneMaker, lacking_threads
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore, checked
 from gpu_triage.sampler.state_directory import StateDirectory
+from gpu_triage.sampler.state_file import AnyStateNews, StateNews
+from gpu_triage.sampler.state_store import StateAccess, StateStore
+from gpu_triage.sampler.state_stores import StateStores
 from gpu_triage.sampler.status import Status
 from gpu_triage.sampler.xid import XidNews, XidWatch
 from gpu_triage.subjects import baseline, exporter, flight_recorder, judgement
@@ -36,12 +38,9 @@ from gpu_triage.xid import metrics as xid
 
 log = logging.getLogger(__name__)
 
-_WITHOUT_THREAD_SECONDS: Final = 30.0
-"""How long sampling may lack a thread before the exporter calls itself unhealthy."""
-
 R = TypeVar("R")
 
-Report = Outcome | GpuNews | XidNews | BaselineNews | IncidentNews
+Report = Outcome | GpuNews | XidNews | BaselineNews | AnyStateNews
 
 
 class Sampler:
@@ -81,9 +80,13 @@ class Sampler:
         folder = config.state_directory
         self._state = None if folder is None else StateDirectory(folder, simulated=machine.simulated)
         self._baseline = BaselineWatch(machine.clock, config, make_lane, self._reports.put, self._state)
-        self._incidents = IncidentWatch(machine, config, make_lane, self._reports.put, self._state, writes=writes_state)
+        self._access = StateAccess(machine, config, make_lane, self._reports.put, self._state, may_write=writes_state)
+        self._incidents = IncidentWatch(self._access)
         pushed = (xid.NAME,) * self._xid.enabled + (incidents.NAME,) + (baseline.NAME,) * self._baseline.enabled
-        self._judge = None if judge is None else JudgeRounds(judge, machine.clock, config.sample_medium_seconds)
+        findings = StateStore(*judge.saved, self._access) if judge is not None and self._access.writes else None
+        self._saved = StateStores(self._incidents.file, findings)
+        medium_seconds = config.sample_medium_seconds
+        self._judge = None if judge is None else JudgeRounds(judge, machine.clock, medium_seconds, findings)
         self._flight = flight
         own = (
             (exporter.NAME,) + (judgement.NAME,) * (judge is not None) + (flight_recorder.NAME,) * (flight is not None)
@@ -135,7 +138,7 @@ class Sampler:
         self._drain()
         now = self._machine.clock.now().monotonic
         self._baseline.submit(now)
-        self._incidents.submit(now)
+        self._saved.submit(now)
         self._gpus.submit(now, ending_session=ending_session)
         self._xid.submit_kmsg(now)
         self._host.submit(now)
@@ -171,14 +174,15 @@ class Sampler:
             own += (self._baseline.health(now.monotonic, deadline),)
             self._baseline.compare(self.view, [record.key for record in self._fleet], now)
             self._put_own(baseline, self._baseline.reading(self._labels_of), baseline.render, now)
-        own += self._incidents.health(now.monotonic)
+        own += self._saved.health(now.monotonic)
         if self._flight is not None:
             own += (self._flight.health(),)
             self.status.count(flight_recorder.NAME, self._flight.failures())
             self._put_own(flight_recorder, self._flight.reading(now.wall), flight_recorder.render, now)
         # That another process takes its time to look is no call that hangs.
         calls = self._calls.look((lane for lane in self._lanes if lane is not self._gpus.search_lane), now.monotonic)
-        self.trouble = self._lacks_threads(now.monotonic)
+        self.status.count(exporter.NAME, (NO_THREAD,) * sum(lane.refused_since is not None for lane in self._lanes))
+        self.trouble = lacking_threads(self._lanes, now.monotonic)
         exporter_reading = self.status.exporter(
             self._fleet,
             self._driver,
@@ -186,14 +190,16 @@ class Sampler:
             hanging=self._calls.hanging(calls),
             pushed=pushed,
             own=own,
-            state_in_use=self._incidents.in_use,
+            state_in_use=self._incidents.file.in_use,
+            state_saved=self._saved.works(now.monotonic) if self._access.may_write else None,
             published_at=now,
         )
         self._put_own(presence, self.presence, presence.render, now)
         self._put_own(exporter, exporter_reading, exporter.render, now)
         if self._judge is not None:
             # Last: it judges all that is published.
-            self.status.count(judgement.NAME, self._judge.run(self.store, self._urgent, now))
+            starting = self.waiting_for() is not None
+            self.status.count(judgement.NAME, self._judge.run(self.store, self._urgent, now, starting=starting))
         self.published_at = now.monotonic
 
     def waiting_for(self) -> str | None:
@@ -221,7 +227,8 @@ class Sampler:
             wait: waits until the given condition holds, at most as long as there is time; says whether it does.
         """
         self._xid.give_up_waiting()
-        self._incidents.begin_to_save(self._seen)
+        self._incidents.observe(self._seen, self._machine.clock.now())
+        self._saved.finish()
         for lane in self._lanes:
             if lane is not self._driver.lane and lane not in self._disk_lanes:
                 lane.close()
@@ -239,10 +246,12 @@ class Sampler:
         Args:
             wait: as in `close`.
         """
-        self._incidents.save(self._seen, self._drain, wait)
+        self._saved.save(wait, self._take_last)
+        self._incidents.end(self._seen)
+        self._saved.log_lost()
         if not wait(lambda: self._baseline.lane.busy_since is None):
             log.warning("the disk did not answer in time; the baseline may not be written")
-        elif self._state is not None and self._incidents.lane.busy_since is None:
+        elif self._state is not None and self._saved.idle():
             self._state.release()
         for lane in self._disk_lanes:
             lane.close()
@@ -271,21 +280,12 @@ class Sampler:
 
     @property
     def _disk_lanes(self) -> tuple[Lane, ...]:
-        return (self._baseline.lane, self._incidents.lane)
+        return (self._baseline.lane, *self._saved.lanes)
 
     def _end_session(self) -> None:
         # An event set outlives no session; all lanes are idle, so this one may free it.
         self._xid.close()
         self._driver.close()
-
-    def _lacks_threads(self, now: float) -> str | None:
-        """Count the lanes that cannot have a thread; says so when that has lasted for a while."""
-        refused = [(lane.step.collector, lane.refused_since) for lane in self._lanes if lane.refused_since is not None]
-        self.status.count(exporter.NAME, (NO_THREAD,) * len(refused))
-        lasting = sorted({name for name, since in refused if overdue(since, now, _WITHOUT_THREAD_SECONDS)})
-        if not lasting:
-            return None
-        return f"no thread can be started to read {', '.join(lasting)}; raise pids.max (TasksMax in the systemd unit)"
 
     def _drain(self) -> None:
         now = self._machine.clock.now().monotonic
@@ -297,6 +297,11 @@ class Sampler:
             if self._reports.empty():
                 return
 
+    def _take_last(self) -> None:
+        self._drain()
+        # Once the ledger has been read, note what waited for it.
+        self._incidents.observe(self._seen, self._machine.clock.now())
+
     def _take(self, report: Report, now: float) -> None:
         if isinstance(report, Outcome):
             self._take_outcome(report)
@@ -305,8 +310,8 @@ class Sampler:
             self._xid.take(report)
         elif isinstance(report, BaselineNews):
             self._take_baseline(report)
-        elif isinstance(report, IncidentNews):
-            self.status.count(incidents.NAME, self._incidents.take(report, now))
+        elif isinstance(report, StateNews):
+            self.status.count(report.name, self._saved.take(report, now))
         else:
             self._gpus.take(report, now)
 

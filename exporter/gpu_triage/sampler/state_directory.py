@@ -7,13 +7,14 @@ from typing import Final
 
 from gpu_triage.documents import discard_partials
 from gpu_triage.errors import LockTaken, StateError
-from gpu_triage.incidents.file import failure
 from gpu_triage.process_lock import ProcessLock
+from gpu_triage.saved_state import failure
 
 IN_USE: Final = "in_use"
 """Reason of the error while another exporter writes to it."""
 
 INCIDENTS: Final = "incidents"
+FINDINGS: Final = "findings"
 BASELINE: Final = "baseline"
 
 
@@ -56,7 +57,7 @@ class StateDirectory:
             raise failure(self._lock_path, error, "cannot be locked") from error
         if acquired:
             self._generation += 1
-            for name in (INCIDENTS, BASELINE):
+            for name in (INCIDENTS, FINDINGS, BASELINE):
                 discard_partials(self.path(name))
         return self._generation
 

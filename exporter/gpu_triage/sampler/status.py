@@ -21,7 +21,13 @@ from gpu_triage.sampler.lanes import overdue
 from gpu_triage.sampler.outcomes import HOST, Outcome, OutcomeStore
 from gpu_triage.sampler.schedule import interval_seconds
 from gpu_triage.subjects.contract import AnyGpuCollector, AnyHostCollector
-from gpu_triage.subjects.exporter import CallInFlight, CollectorHealth, ExporterReading, WebConfigHealth
+from gpu_triage.subjects.exporter import (
+    CallInFlight,
+    CollectorHealth,
+    ExporterReading,
+    JudgeSettingsHealth,
+    WebConfigHealth,
+)
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +47,12 @@ class _LastRound:
 
 
 class Status:
-    """Keeps count of rounds and errors. Only the sampler's thread calls it, but for `scrapes` and `web_config`.
+    """Keeps count of rounds and errors. Only the sampler's thread calls it, but for the attributes.
 
     Attributes:
         scrapes: answered so far; the web server counts.
         web_config: how its configuration file was loaded; the web server says. None where there is none.
+        judge_settings: how the judge's settings were read from the configuration file. None where there is none.
     """
 
     def __init__(
@@ -57,6 +64,7 @@ class Status:
     ) -> None:
         self.scrapes = 0
         self.web_config: WebConfigHealth | None = None
+        self.judge_settings: JudgeSettingsHealth | None = None
         self._machine = machine
         self._config = config
         self._gpu_collectors = gpu_collectors
@@ -145,6 +153,7 @@ class Status:
         pushed: tuple[CollectorHealth, ...],
         own: tuple[CollectorHealth, ...],
         state_in_use: bool | None,
+        state_saved: bool | None,
         published_at: Moment,
     ) -> ExporterReading:
         """This process, as the exporter collector renders it.
@@ -157,6 +166,7 @@ class Status:
             pushed: of collectors that are not polled, and that there are only with GPUs.
             own: of those that there always are.
             state_in_use: whether another exporter writes to the state directory; None where that is not known.
+            state_saved: whether what must outlive this process is saved; None where that is not known.
             published_at: when this is published.
         """
         listed = [self._health(collector) for collector in self._host_collectors]
@@ -175,7 +185,9 @@ class Status:
             scrapes=self.scrapes,
             gpus_released=driver.released,
             web_config=self.web_config,
+            judge_settings=self.judge_settings,
             state_in_use=state_in_use,
+            state_saved=state_saved,
             published_at=published_at,
             calls=calls,
         )

@@ -127,11 +127,32 @@ GPU_EXPORTER_WEB_CONFIG_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
     "Unix time at which the TLS settings and passwords in force were loaded. Absent without a web configuration file.",
     source="--web.config.file",
 )
+GPU_EXPORTER_JUDGE_SETTINGS_RELOAD_SUCCESS = host_gauge(
+    "gpu_exporter_judge_settings_reload_success",
+    "1 while the waits, holds and thresholds of findings in force are those of the configuration file when it was last "
+    "read (at the start, or on SIGHUP), 0 if that file was invalid and the previous ones stay in force. Absent without "
+    "a configuration file.",
+    source="--config.file",
+)
+GPU_EXPORTER_JUDGE_SETTINGS_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS = host_gauge(
+    "gpu_exporter_judge_settings_last_reload_success_timestamp_seconds",
+    "Unix time at which the waits, holds and thresholds of findings in force were read. Absent without a configuration "
+    "file.",
+    source="--config.file",
+)
 GPU_EXPORTER_STATE_DIRECTORY_IN_USE = host_gauge(
     "gpu_exporter_state_directory_in_use",
     "1 while another exporter writes to --state.directory, so that this one writes nothing there and loses its "
-    "incident history when it stops, 0 while this one writes there. Absent without a state directory, and while "
-    "nothing can be written there for another reason.",
+    "incident history and the states of its findings when it stops, 0 while this one writes there. Absent without a "
+    "state directory, and while nothing can be written there for another reason.",
+    source="--state.directory",
+)
+GPU_EXPORTER_STATE_SAVED = host_gauge(
+    "gpu_exporter_state_saved",
+    "1 while the states of findings and the incident history are saved to --state.directory, so that a restart of the "
+    "exporter changes nothing, 0 while they are not: without a state directory, while another exporter writes there, "
+    "and while nothing can be written there. After a restart, a finding then starts anew: an alert about it resolves "
+    "and fires again. Absent until the first write was tried.",
     source="--state.directory",
 )
 
@@ -176,6 +197,14 @@ class WebConfigHealth:
 
 
 @dataclass(frozen=True, slots=True)
+class JudgeSettingsHealth:
+    """How the judge's settings were last read."""
+
+    success: Annotated[bool, GPU_EXPORTER_JUDGE_SETTINGS_RELOAD_SUCCESS]
+    loaded_at: Annotated[float, GPU_EXPORTER_JUDGE_SETTINGS_LAST_RELOAD_SUCCESS_TIMESTAMP_SECONDS]
+
+
+@dataclass(frozen=True, slots=True)
 class ExporterReading:
     """The state of this process.
 
@@ -191,7 +220,9 @@ class ExporterReading:
         published_at: when this is published.
         calls: those that take long.
         web_config: how TLS and passwords were loaded; None where there is no file of them.
+        judge_settings: how the judge's settings were read; None without a configuration file.
         state_in_use: whether another exporter writes to the state directory; None where that is not known.
+        state_saved: whether what must outlive this process is saved; None where that is not known.
     """
 
     version: str
@@ -205,7 +236,9 @@ class ExporterReading:
     published_at: Moment
     calls: tuple[CallInFlight, ...] = ()
     web_config: WebConfigHealth | None = None
+    judge_settings: JudgeSettingsHealth | None = None
     state_in_use: bool | None = None
+    state_saved: bool | None = None
 
 
 def render(reading: ExporterReading) -> Iterator[Sample]:
@@ -231,8 +264,11 @@ def render(reading: ExporterReading) -> Iterator[Sample]:
     yield GPU_EXPORTER_SCRAPES_TOTAL.sample(reading.scrapes)
     yield GPU_EXPORTER_GPUS_RELEASED.sample(reading.gpus_released)
     yield from samples(reading.web_config)
+    yield from samples(reading.judge_settings)
     if reading.state_in_use is not None:
         yield GPU_EXPORTER_STATE_DIRECTORY_IN_USE.sample(reading.state_in_use)
+    if reading.state_saved is not None:
+        yield GPU_EXPORTER_STATE_SAVED.sample(reading.state_saved)
 
 
 def _stale_seconds(collector: CollectorHealth, reading: ExporterReading) -> float | None:

@@ -53,8 +53,8 @@ GPU_BOTTLENECK_SECONDS_TOTAL = gpu_counter(
 )
 GPU_VERDICT = gpu_gauge(
     "gpu_verdict",
-    "Whether the GPU should go on taking work: {states}. Drain with a critical finding, watch with a warning. Absent "
-    "while the GPU cannot be read and nothing was found.",
+    "Whether the GPU should go on taking work: {states}. Drain with a confirmed critical finding, watch with a warning "
+    "or a critical finding that is pending. Absent while the GPU cannot be read and nothing was found.",
     states=_VERDICTS,
     source="the judge",
 )
@@ -65,36 +65,93 @@ GPU_HOST_VERDICT = host_gauge(
     states=_VERDICTS,
     source="the judge",
 )
+_FINDING_STATES: Final = {0: "ended", 1: "pending", 2: "confirmed"}
+
+GPU_FINDING = gpu_gauge(
+    "gpu_finding",
+    "Where a finding about the GPU is in its life: {states}. It is pending until its condition has lasted for the "
+    "finding's wait, stays confirmed until the condition has been gone for its hold, and is published as ended for 20 "
+    "minutes. Absent before and after.",
+    labels=("code", "severity", "action"),
+    states=_FINDING_STATES,
+    source="the judge",
+)
+GPU_FINDING_LASTED_SECONDS = gpu_gauge(
+    "gpu_finding_lasted_seconds",
+    "How long the condition of a finding was seen to hold, by the exporter's own clock; time in which it could not be "
+    "observed does not count. Absent when gpu_finding is.",
+    labels=("code",),
+    source="the judge",
+)
+GPU_FINDING_VALUE = gpu_gauge(
+    "gpu_finding_value",
+    "What was last measured of a finding; docs/check.md has the unit of each code. Absent when gpu_finding is, and for "
+    "findings that measure nothing.",
+    labels=("code",),
+    source="the judge",
+)
 GPU_FINDING_SINCE_TIMESTAMP_SECONDS = gpu_gauge(
     "gpu_finding_since_timestamp_seconds",
-    "Unix time at which a current finding began, as seen by this process. A finding that comes back within five "
-    "minutes keeps its start time; absent while there is none.",
+    "Unix time at which the condition of a current finding was first seen to hold. Absent unless it is pending "
+    "or confirmed.",
     labels=("code", "severity", "action"),
+    source="the judge",
+)
+GPU_HOST_FINDINGS = host_gauge(
+    "gpu_host_findings",
+    "How many findings about the host and its GPUs are pending or confirmed; 0 if none. An exporter of an earlier "
+    "release, which publishes no gpu_finding, does not have it.",
+    source="the judge",
+)
+GPU_HOST_FINDING = host_gauge(
+    "gpu_host_finding",
+    "Where a finding about the host is in its life: {states}; see gpu_finding.",
+    labels=("code", "severity", "action"),
+    states=_FINDING_STATES,
+    source="the judge",
+)
+GPU_HOST_FINDING_LASTED_SECONDS = host_gauge(
+    "gpu_host_finding_lasted_seconds",
+    "How long the condition of a finding about the host was seen to hold; see gpu_finding_lasted_seconds.",
+    labels=("code",),
+    source="the judge",
+)
+GPU_HOST_FINDING_VALUE = host_gauge(
+    "gpu_host_finding_value",
+    "What was measured of a finding about the host, last; see gpu_finding_value.",
+    labels=("code",),
     source="the judge",
 )
 GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS = host_gauge(
     "gpu_host_finding_since_timestamp_seconds",
-    "Unix time at which a current finding about the host began; see gpu_finding_since_timestamp_seconds.",
+    "Unix time at which the condition of a current finding about the host was first seen to hold; see "
+    "gpu_finding_since_timestamp_seconds.",
     labels=("code", "severity", "action"),
     source="the judge",
 )
 
 
 @dataclass(frozen=True, slots=True)
-class PresentFinding:
-    """A finding that is there now.
+class PublishedFinding:
+    """A finding that is there now, or that ended lately.
 
     Attributes:
         gpu: the labels of the GPU it is about; None for the host.
         code, severity, action: as the table of findings has them.
-        since: Unix seconds at which it began.
+        state: a value of gpu_finding.
+        lasted_seconds: for how long its condition was seen to hold.
+        value: what was measured; None where nothing is.
+        since: Unix seconds at which it began; None for one that ended.
     """
 
     gpu: GpuLabels | None
     code: str
     severity: str
     action: str
-    since: float
+    state: int
+    lasted_seconds: float
+    value: float | None
+    since: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +177,12 @@ class JudgementReading:
     Attributes:
         gpus: every GPU that the exporter knows.
         host_verdict: None while nothing was read.
-        findings: each subject and code once.
+        findings: each subject and code once, those that ended lately included.
     """
 
     gpus: tuple[JudgedGpu, ...]
     host_verdict: Annotated[str | None, GPU_HOST_VERDICT]
-    findings: tuple[PresentFinding, ...]
+    findings: tuple[PublishedFinding, ...]
 
 
 def render(reading: JudgementReading) -> Iterator[Sample]:
@@ -133,9 +190,30 @@ def render(reading: JudgementReading) -> Iterator[Sample]:
     for gpu in reading.gpus:
         yield from samples(gpu, gpu.labels)
     yield from samples(reading)
+    yield GPU_HOST_FINDINGS.sample(sum(finding.since is not None for finding in reading.findings))
     for finding in reading.findings:
+        whose: tuple[str, ...] = () if finding.gpu is None else finding.gpu
+        state, lasted, value, since = _OF_HOST if finding.gpu is None else _OF_GPU
         facts = (finding.code, finding.severity, finding.action)
-        if finding.gpu is None:
-            yield GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS.sample(finding.since, *facts)
-        else:
-            yield GPU_FINDING_SINCE_TIMESTAMP_SECONDS.sample(finding.since, *finding.gpu, *facts)
+        yield state.sample(finding.state, *whose, *facts)
+        yield lasted.sample(finding.lasted_seconds, *whose, finding.code)
+        if finding.value is not None:
+            yield value.sample(finding.value, *whose, finding.code)
+        if finding.since is not None:
+            yield since.sample(finding.since, *whose, *facts)
+
+
+_OF_GPU: Final = (
+    GPU_FINDING,
+    GPU_FINDING_LASTED_SECONDS,
+    GPU_FINDING_VALUE,
+    GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
+)
+_OF_HOST: Final = (
+    GPU_HOST_FINDING,
+    GPU_HOST_FINDING_LASTED_SECONDS,
+    GPU_HOST_FINDING_VALUE,
+    GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
+)
+FINDING_SERIES: Final = (*_OF_GPU, *_OF_HOST, GPU_HOST_FINDINGS)
+"""Every metric of findings."""

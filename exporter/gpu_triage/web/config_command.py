@@ -8,6 +8,7 @@ import click
 
 from gpu_triage.baseline.file import read_baseline, timestamp
 from gpu_triage.config import Config
+from gpu_triage.diagnosis.findings.settings import judge_settings
 from gpu_triage.errors import BaselineError, ConfigError, DocumentError
 from gpu_triage.options import Option, OptionsCommand, serve_options
 from gpu_triage.options.sources import ScenarioOptions, use_file
@@ -47,7 +48,7 @@ def config_command(switches: tuple[CollectorSwitch, ...], of_scenario: ScenarioO
         """  # noqa: D205 - the help shows it as a paragraph
         lines: list[str] = []
         problems: list[str] = []
-        for look in (_metrics, _web, _baseline):
+        for look in (_metrics, _judge, _web, _baseline):
             try:
                 lines += look(config)
             except ConfigError as error:
@@ -74,6 +75,12 @@ def _use_file(ctx: click.Context, _argument: click.Parameter, path: str | None) 
 def _metrics(config: Config) -> tuple[()]:
     refuse_unknown_metrics(config, METRICS)
     return ()
+
+
+def _judge(config: Config) -> Iterator[str]:
+    """A line on the judge's settings, if any differs from its default."""
+    if changed := judge_settings(config.judge).changed:
+        yield f"judge: {'; '.join(each.words for each in changed)}"
 
 
 def _web(config: Config) -> Iterator[str]:

@@ -105,7 +105,7 @@ _PAGE: Final = (
     XidCode(120, XidKind.PAGE, "the GPU's system processor (GSP) failed", _RESET_GSP),
     XidCode(136, XidKind.PAGE, "an NVLink could not be trained", _RESET_LINK, nvlink=True, since="Hopper and newer"),
     XidCode(140, XidKind.PAGE, "the GPU had an ECC error that it could not recover from", _RESET),
-    XidCode(143, XidKind.PAGE, "the GPU could not be initialised", _RESET_GSP),
+    XidCode(143, XidKind.PAGE, "the GPU could not be initialized", _RESET_GSP),
     *(
         XidCode(
             code,
@@ -166,7 +166,7 @@ _TICKET: Final = (
     XidCode(
         CONTAINED_ERROR,
         XidKind.TICKET,
-        "a memory error was contained, and only the job that met it died",
+        "a memory error was contained, and only the affected job died",
         "Restart the job that died, and reset the GPU when its other jobs are done.",
     ),
     XidCode(108, XidKind.TICKET, "an NVLink peer could not translate an address", _RESTART_JOB, nvlink=True),

@@ -68,7 +68,8 @@ def advise_command(wiring: CommandWiring[Machine]) -> click.Command:
         """Say whether a job should use one GPU or several on this host, why, and what to fix first.
 
         Looks at the host for some seconds: memory of the GPUs, paths between them, peer access, NVLink, PCIe links,
-        what the host can feed. Leaves out GPUs to be drained. Names its rule, its source and the limits of its advice.
+        what the host can feed. Leaves out GPUs with critical findings. Names its rule, its source and the limits of its
+        advice.
 
         Exit code: 0 with a recommendation, 2 the GPUs could not be looked at, or the options cannot be used.
         """

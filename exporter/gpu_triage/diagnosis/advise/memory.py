@@ -98,7 +98,7 @@ def alternatives(job: Job, memory: Memory, spare: Spare) -> Iterator[Alternative
         how = "sharded by ZeRO-3 or FSDP" if training else "with tensor or pipeline parallelism"
         words = f"{memory.gpus_needed} GPUs of {gib(memory.total_bytes)} each, {how}"
         repaired = memory.gpus + spare.drained_gpus >= memory.gpus_needed
-        words += "; this host has them once those to be drained are repaired" if repaired else ""
+        words += "; this host has them once its sick GPUs are repaired" if repaired else ""
         yield Alternative(words, fits=False, source=ZERO if training else VLLM)
         if training:
             yield _offloaded(job, memory, spare.host_bytes)

@@ -17,10 +17,10 @@ from gpu_triage.diagnosis.advise.placement import Access, Path, Placement, neare
 from gpu_triage.diagnosis.advise.rules import Choice, Rule
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.diagnosis.evidence.host import HostEvidence
-from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.diagnosis.findings.finding import Finding, State
 from gpu_triage.diagnosis.findings.table import Area, Severity
-from gpu_triage.diagnosis.findings.verdicts import Verdict
 from gpu_triage.diagnosis.report.report import Report
+from gpu_triage.diagnosis.report.standing import standing_of
 from gpu_triage.diagnosis.report.summaries import ranges
 from gpu_triage.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.host.memory import GPU_HOST_MEMORY_TOTAL_BYTES
@@ -66,9 +66,12 @@ class Recommendation:
 def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
     """The recommendation for a job on a host that was looked at."""
     verdicts = {gpu.gpu: gpu.verdict for gpu in report.gpus}
-    drained = {gpu for gpu, verdict in verdicts.items() if verdict is Verdict.DRAIN}
+    # A job must not start on what has a critical finding, though a short look confirms few of them.
+    unfit_gpus = {
+        finding.gpu for finding in report.findings if finding.gpu is not None and finding.severity is Severity.CRITICAL
+    }
     # The GPU for a job that needs no other comes first: that with the least against it, a free one before one in use.
-    group = tuple(sorted(usable(host, drained), key=lambda gpu: (verdicts[gpu.gpu].rank, _occupied_bytes(gpu) > 0)))
+    group = tuple(sorted(usable(host, unfit_gpus), key=lambda gpu: (verdicts[gpu.gpu].rank, _occupied_bytes(gpu) > 0)))
     count = min(len(group), job.gpus or len(group))
     unfit = _unfit(report)
     compared = nearest(host, group, count) if group and not unfit else None
@@ -85,7 +88,7 @@ def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
     alike = job.kind is JobKind.TRAINING and path is not None and path.access is Access.HOST_MEMORY
     by_size = decision.rule == job.band.rule or decision.rule in (rules.HOST_STARVED, rules.BATCH_PER_GPU)
     too_big = decision.choice in (Choice.SHARD, Choice.TOO_LARGE)
-    repaired = sum(gpu.gpu in drained and gpu.name == group[0].name for gpu in host.answering) if group else 0
+    repaired = sum(gpu.gpu in unfit_gpus and gpu.name == group[0].name for gpu in host.answering) if group else 0
     spare = Spare(host.last(GPU_HOST_MEMORY_TOTAL_BYTES), repaired)
     return Recommendation(
         choice=decision.choice,
@@ -94,7 +97,7 @@ def recommend(job: Job, host: HostEvidence, report: Report) -> Recommendation:
         considered=count,
         gpus=gpus,
         other_gpus=others,
-        left_out=tuple(_left_out(host, report, group, drained)),
+        left_out=tuple(_left_out(host, report, group, unfit_gpus)),
         notes=tuple(_notes(job, host, group, chosen)),
         reasons=decision.reasons,
         memory=memory,
@@ -130,7 +133,7 @@ def _fix_host(unfit: tuple[Finding, ...]) -> str:
 
 
 def _left_out(
-    host: HostEvidence, report: Report, group: tuple[GpuEvidence, ...], drained: set[str]
+    host: HostEvidence, report: Report, group: tuple[GpuEvidence, ...], unfit_gpus: set[str]
 ) -> Iterator[LeftOut]:
     """Every GPU of the host that is not in the group, those with one reason together."""
     reasons: dict[str, list[str]] = {}
@@ -138,9 +141,13 @@ def _left_out(
     for gpu in host.gpus:
         if gpu.gpu in names:
             continue
-        if gpu.gpu in drained:
+        if gpu.gpu in unfit_gpus:
             critical = (f for f in report.findings if f.gpu == gpu.gpu and f.severity is Severity.CRITICAL)
-            reason = next((f"to be drained: {f.check.code}, {f.measured}" for f in critical), "to be drained")
+            # Confirmed ones first: they are why it is to be drained.
+            worst = max(critical, key=lambda f: f.state)
+            found = f"{worst.check.code}, {worst.measured}"
+            drain = worst.state is State.CONFIRMED
+            reason = f"to be drained: {found}" if drain else f"has a critical finding: {found} ({standing_of(worst)})"
         elif not gpu.up:
             reason = "does not answer"
         elif gpu.partitioned:

@@ -94,7 +94,7 @@ HOST_UNFIT: Final = Rule(
 )
 NO_USABLE_GPU: Final = Rule(
     "no-usable-gpu",
-    "a job needs a GPU that answers, is not partitioned by MIG and is not to be drained",
+    "a job needs a GPU that answers, is not partitioned by MIG and has no critical finding",
     "the verdicts of gpu-triage check, docs/check.md",
 )
 ONE_USABLE_GPU: Final = Rule(

@@ -91,18 +91,19 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     gpu, host, ease = case.gpu, case.host.recent, case.ease
     yield "sick", _sick(gpu)
     heat = max(gpu.throttled("hw_thermal"), gpu.throttled("sw_thermal"))
-    hot = gpu.loaded and heat > thresholds.THERMAL_SHARE * ease("thermal")
+    hot = gpu.loaded and heat > gpu.limit("thermal.hw", "share") * ease("thermal")
     hot_now = uncounted(gpu, "hw_thermal") or uncounted(gpu, "sw_thermal")
-    yield "thermal", f"throttled for heat {heat:.0%} of the time" if hot else hot_now
+    yield "thermal", f"throttled for heat {heat:.0%} of the time" if hot else hot_now and hot_now.words
     brake = max(gpu.throttled("hw_power_brake"), gpu.unexplained_slowdown)
-    braked = brake > thresholds.POWER_BRAKE_SHARE * ease("power_brake")
+    braked = brake > gpu.limit("power.brake", "share") * ease("power_brake")
     braked_now = uncounted(gpu, "hw_power_brake") or uncounted_slowdown(gpu)
-    yield "power_brake", f"braked {brake:.0%} of the time" if braked else braked_now
+    yield "power_brake", f"braked {brake:.0%} of the time" if braked else braked_now and braked_now.words
     # Under load for as long as the link was short: a GPU that comes to rest lets its link slow down.
     yield "pcie_link", (narrow_link(gpu) or slow_link(gpu)) if gpu.recent.loaded else None
     yield "power_cap", _capped(gpu, ease("power_cap"))
     # Of a GPU that waits or rests, its clocks are not the bottleneck, and must not hide what is.
-    yield "clock_cap", limited_clock(gpu) if gpu.loaded and not case.waiting else None
+    limited = limited_clock(gpu) if gpu.loaded and not case.waiting else None
+    yield "clock_cap", limited and limited.words
     yield "hung", _hung(case)
     if case.waiting:
         yield "memory", host.scarce_memory(ease("memory"))
@@ -140,7 +141,7 @@ def _capped(gpu: GpuEvidence, ease: float) -> str | None:
     if gpu.capped_share >= thresholds.POWER_CAP_CLASS_SHARE * ease:
         return f"at a lowered power limit {gpu.capped_share:.0%} of the time"
     held = uncounted(gpu, "sw_power_cap")
-    return None if held is None else f"at a lowered power limit{held.removeprefix('sw_power_cap')}"
+    return None if held is None else f"at a lowered power limit{held.words.removeprefix('sw_power_cap')}"
 
 
 def _hung(case: Case) -> str | None:

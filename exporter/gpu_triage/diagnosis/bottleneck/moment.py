@@ -7,12 +7,19 @@ from typing import Final
 from gpu_triage.diagnosis.bottleneck.classes import Bottleneck
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.diagnosis.evidence.held import AT_THAT_MOMENT, active_reasons
+from gpu_triage.diagnosis.findings.table import Area
 
 _TOLD_BY_MOMENTS: Final = frozenset({"sick", "thermal", "power_brake", "pcie_link", "power_cap", "clock_cap"})
 """Classes that rest on states, or on the driver's own counters of time in two moments."""
 
 NOT_IN_A_MOMENT: Final = frozenset({"work.low_power", "work.held_idle", "work.hung", "clock.straggler"})
 """Findings that rest on what a GPU did for some time."""
+
+CONFIRMED_IN_FILES: Final = frozenset({Area.DRIVER})
+"""Areas whose findings files confirm: the driver did not answer, or GPUs were gone, when they were written.
+
+In other areas, what must last stays pending: files show a moment of it.
+"""
 
 USE_UNKNOWN: Final = "processes not in these files"
 """What is unseen of a GPU of which files show neither processes nor utilization."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.gpu.activity import GPU_PERFORMANCE_STATE
 from gpu_triage.gpu.clock_targets import GPU_CLOCK_TARGET_HERTZ
 from gpu_triage.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.gpu.fabric import FABRIC_JOINED, FABRIC_UNHEALTHY, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE
@@ -29,7 +32,7 @@ def recent_critical_xids(gpu: GpuEvidence) -> list[str]:
     recent = [
         each.labels
         for each in gpu.series(GPU_XID_LAST_TIMESTAMP_SECONDS)
-        if gpu.at.wall - each.last <= thresholds.XID_RECENT_SECONDS and each.last >= reset_at
+        if gpu.age_seconds(each.last) <= thresholds.XID_RECENT_SECONDS and each.last >= reset_at
     ]
     critical = (labels["xid"] for labels in recent if is_critical(labels["xid"], labels["fatal"]))
     return list(dict.fromkeys(xid for xid in critical if not (contained and xid == str(DOUBLE_BIT_ERROR))))
@@ -78,13 +81,31 @@ def slow_link(gpu: GpuEvidence) -> str | None:
     return f"PCIe generation {generation.last:.0f} of {expected:.0f}"
 
 
-def limited_clock(gpu: GpuEvidence) -> str | None:
+def works_awake(gpu: GpuEvidence) -> bool:
+    """Whether it did some work and was never in a P-state of rest, in the last part of the window.
+
+    Then a link has no reason to save power, however low the load is.
+    """
+    state = gpu.recent.one(GPU_PERFORMANCE_STATE)
+    awake = state is not None and state.high <= thresholds.LOADED_P_STATE
+    return awake and (gpu.recent.busy_share or 0.0) >= thresholds.WORKING_SHARE
+
+
+class LimitedClock(NamedTuple):
+    """A clock that somebody set below its default: which and how, in words, and its share of the default."""
+
+    words: str
+    share: float
+
+
+def limited_clock(gpu: GpuEvidence) -> LimitedClock | None:
     """Which clock somebody set below its default."""
     for clock in ("sm", "graphics", "memory"):
         target = gpu.last(GPU_CLOCK_TARGET_HERTZ, clock=clock)
         default = gpu.last(GPU_CLOCK_DEFAULT_HERTZ, clock=clock)
         if target is not None and default is not None and target < default:
-            return f"{clock} clock set to {target / 1e6:.0f} MHz, default {default / 1e6:.0f} MHz"
+            words = f"{clock} clock set to {target / 1e6:.0f} MHz, default {default / 1e6:.0f} MHz"
+            return LimitedClock(words, target / default)
     return None
 
 

@@ -22,6 +22,8 @@ from gpu_triage.gpu.presence import GPU_ERROR_INFO, GPU_UP
 from gpu_triage.gpu.throttle import GPU_THROTTLE_ACTIVE, GPU_THROTTLE_SECONDS_TOTAL
 from gpu_triage.gpu.topology import GPU_NUMA_NODE
 from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
+from gpu_triage.sampler.driver import RELEASED
+from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE
 from gpu_triage.subjects.exporter import GPU_EXPORTER_CALL_INFLIGHT_SECONDS
 
 _COMPUTE: Final = ("compute", "mps")
@@ -52,14 +54,19 @@ class GpuEvidence(Evidence):
     uuid: str
 
     @cached_property
-    def own_labels(self) -> Mapping[str, str]:
-        """Its labels."""
-        return {"gpu": self.gpu, "uuid": self.uuid}
+    def whose(self) -> tuple[str, str]:
+        """Its index and UUID."""
+        return self.gpu, self.uuid
 
     @cached_property
     def recent(self) -> GpuEvidence:
         """The same GPU over the last part of the window."""
         return self.over(thresholds.RECENT_SECONDS)
+
+    @cached_property
+    def key(self) -> str:
+        """By what it is remembered: its UUID, or its index where that was never told."""
+        return self.uuid or f"index {self.gpu}"
 
     @cached_property
     def name(self) -> str:
@@ -75,6 +82,14 @@ class GpuEvidence(Evidence):
     def up(self) -> bool:
         """Whether it answered to the end."""
         return self.last(GPU_UP) == 1
+
+    @cached_property
+    def lost(self) -> bool:
+        """Whether it was asked and does not answer.
+
+        Nobody asks while the GPUs are released or the driver is away, nor in the first moment after that.
+        """
+        return not self.up and self.label(GPU_ERROR_INFO, "error") not in {RELEASED, DRIVER_UNAVAILABLE}
 
     @cached_property
     def no_answer(self) -> str:
@@ -127,6 +142,18 @@ class GpuEvidence(Evidence):
     def loaded(self) -> bool:
         """Under load, as the playbook says it; a GPU that tells no P-state is taken at its busy share."""
         return self.awake and (self.busy_share or 0.0) >= thresholds.LOADED_SHARE
+
+    @cached_property
+    def under_load(self) -> bool:
+        """Under load, or its busy share is unknown, as of some GPUs split by MIG: at rest it would be cool."""
+        return self.loaded or self.busy_share is None
+
+    @cached_property
+    def works_now(self) -> bool:
+        """Whether it was under load in the very last samples: at the end of a load its link may change."""
+        utilization, state = self.last(GPU_SM_UTILIZATION_RATIO), self.last(GPU_PERFORMANCE_STATE)
+        busy = utilization is not None and utilization >= thresholds.LOADED_SHARE
+        return busy and (state is None or state <= thresholds.LOADED_P_STATE)
 
     @cached_property
     def awake(self) -> bool:
@@ -190,7 +217,7 @@ class GpuEvidence(Evidence):
     def capped(self) -> bool:
         """Whether somebody lowered the limit that applies below the board's default."""
         limit, default = self.last(GPU_POWER_LIMIT_WATTS), self.last(GPU_POWER_DEFAULT_LIMIT_WATTS)
-        return limit is not None and default is not None and limit < thresholds.LOWERED_LIMIT_RATIO * default
+        return limit is not None and default is not None and limit < self.limit("power.limit", "ratio") * default
 
     @cached_property
     def capped_share(self) -> float:
@@ -215,23 +242,30 @@ class GpuEvidence(Evidence):
         node = self.last(GPU_NUMA_NODE)
         return None if node is None or node < 0 else f"{node:.0f}"
 
+    @cached_property
+    def _throttled(self) -> Mapping[str, float]:
+        """By reason, of all that are counted."""
+        counters = self.series(GPU_THROTTLE_SECONDS_TOTAL)
+        place = GPU_THROTTLE_SECONDS_TOTAL.labels.index("reason")
+        return {counter.values[place]: min(1.0, counter.rate or 0.0) for counter in counters}
+
     def throttled(self, reason: str) -> float:
         """Share of the window that this reason held the clocks; 0 where not reported."""
-        counter = self.one(GPU_THROTTLE_SECONDS_TOTAL, reason=reason)
-        return min(1.0, (counter.rate if counter else None) or 0.0)
+        return self._throttled.get(reason, 0.0)
 
-    @property
+    @cached_property
     def unexplained_slowdown(self) -> float:
         """Share of the window under hw_slowdown without its two causes.
 
         Slowdown is polled, and so the bits of its causes in the same readings explain it: the driver's counters see
-        pulses that polling misses, and the other way round. Where no reading had a cause's bit, the counters explain
-        what they explain for the most part.
+        pulses that polling misses, and the other way round, as do counters of more readings than these. Where no
+        reading had a cause's bit, the counters explain what they explain for the most part.
         """
         slowdown = self.throttled("hw_slowdown")
         bits = [self.one(GPU_THROTTLE_ACTIVE, reason=cause) for cause in _SLOWDOWN_CAUSES]
         polled = sum(bit.mean for bit in bits if bit is not None)
         if polled > 0:
-            return max(0.0, slowdown - polled)
+            bit = self.one(GPU_THROTTLE_ACTIVE, reason="hw_slowdown")
+            return max(0.0, (slowdown if bit is None else bit.mean) - polled)
         counted = sum(self.throttled(cause) for cause in _SLOWDOWN_CAUSES)
         return 0.0 if counted >= slowdown / 2 else slowdown - counted

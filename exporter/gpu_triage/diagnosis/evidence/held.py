@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
@@ -17,6 +17,13 @@ _NAMED_BY_HARDWARE: Final = frozenset({"hw_thermal", "hw_power_brake"})
 """Reasons that no change of the P-state sets, other than hw_slowdown."""
 
 
+class Held(NamedTuple):
+    """A slowdown that no counter shows: which and for how long, in words, and its share of the window's samples."""
+
+    words: str
+    share: float
+
+
 def active_reasons(gpu: GpuEvidence) -> list[str] | None:
     """Throttle reasons that were active in the last sample; None where it is unknown whether any was."""
     bits = {bit.labels["reason"]: bit.last for bit in gpu.series(GPU_THROTTLE_ACTIVE)}
@@ -25,7 +32,7 @@ def active_reasons(gpu: GpuEvidence) -> list[str] | None:
     return active if active or "hw_slowdown" in bits else None
 
 
-def uncounted(gpu: GpuEvidence, reason: str) -> str | None:
+def uncounted(gpu: GpuEvidence, reason: str) -> Held | None:
     """How this reason slows the GPU down under load, by its bit alone; None where it does not, or a counter shows it.
 
     Samples of a slowdown without a counter that moves: one output of nvidia-smi, two of an old driver, or a driver
@@ -42,14 +49,14 @@ def uncounted(gpu: GpuEvidence, reason: str) -> str | None:
     slowed = slowed_down(gpu)
     if slowed is False or (slowed is None and reason not in _NAMED_BY_HARDWARE and not lasted):
         return None
+    whole = gpu.one(GPU_THROTTLE_ACTIVE, reason=reason) or bit
     if not lasted:
-        return f"{reason} {AT_THAT_MOMENT}"
-    whole = gpu.one(GPU_THROTTLE_ACTIVE, reason=reason)
-    seconds = whole.seconds if whole is not None and whole.low == 1 else bit.seconds
-    return f"{reason} for at least {seconds:.0f} s"
+        return Held(f"{reason} {AT_THAT_MOMENT}", whole.mean)
+    seconds = whole.seconds if whole.low == 1 else bit.seconds
+    return Held(f"{reason} for at least {seconds:.0f} s", whole.mean)
 
 
-def uncounted_slowdown(gpu: GpuEvidence) -> str | None:
+def uncounted_slowdown(gpu: GpuEvidence) -> Held | None:
     """As `uncounted`, of hw_slowdown for which neither heat nor the power brake is given as the reason."""
     explained = any(gpu.last(GPU_THROTTLE_ACTIVE, reason=cause) for cause in _NAMED_BY_HARDWARE)
     return None if explained else uncounted(gpu, "hw_slowdown")

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.evidence.past import Memory
 from gpu_triage.diagnosis.evidence.series import TWO_POINTS, Group, Labels, Points
 from gpu_triage.gpu.ecc import GPU_ECC_AGGREGATE_ERRORS_TOTAL
 from gpu_triage.gpu.gpm import (
@@ -22,10 +23,7 @@ from gpu_triage.gpu.nvlink import (
     GPU_NVLINK_LINK_ERRORS_TOTAL,
     GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL,
     GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL,
-    GPU_NVLINK_RECEIVE_BYTES_TOTAL,
-    GPU_NVLINK_TRANSMIT_BYTES_TOTAL,
 )
-from gpu_triage.gpu.pcie import GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU_PCIE_TRANSMIT_BYTES_TOTAL
 from gpu_triage.gpu.pcie_errors import GPU_PCIE_ERRORS_TOTAL
 from gpu_triage.gpu.topology import GPU_P2P_PEERS
 from gpu_triage.host.infiniband import GPU_HOST_INFINIBAND_EVENTS_TOTAL
@@ -45,8 +43,6 @@ from gpu_triage.subjects.metric import GPU_LABELS, Kind, MetricSpec
 
 _NOT_JUDGED: Final = frozenset(
     {
-        GPU_NVLINK_TRANSMIT_BYTES_TOTAL,
-        GPU_NVLINK_RECEIVE_BYTES_TOTAL,
         GPU_NVLINK_LINK_ERRORS_TOTAL,
         GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL,
         GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL,
@@ -63,8 +59,6 @@ _NOT_JUDGED: Final = frozenset(
         GPU_FP16_ACTIVE_RATIO,
         GPU_BAR1_MEMORY_TOTAL_BYTES,
         GPU_BAR1_MEMORY_USED_BYTES,
-        GPU_PCIE_TRANSMIT_BYTES_TOTAL,
-        GPU_PCIE_RECEIVE_BYTES_TOTAL,
         GPU_PROCESS_CPU_SECONDS_TOTAL,
         GPU_PROCESS_RESIDENT_MEMORY_BYTES,
         GPU_PROCESS_THREADS,
@@ -85,12 +79,18 @@ class _Round(NamedTuple):
 
 
 class MetricHistory:
-    """Keeps what a sampler publishes for one window. A series that is withdrawn is forgotten."""
+    """Keeps what a sampler publishes for one window. A series that is withdrawn is forgotten.
 
-    def __init__(self, window_seconds: float) -> None:
+    Args:
+        window_seconds: how far back it reaches.
+        pace: how many times faster a simulated scenario is played.
+    """
+
+    def __init__(self, window_seconds: float, pace: int = 1) -> None:
         self._window_seconds = window_seconds
         self._rounds: dict[tuple[str, str], _Round] = {}
         self._began_at: float | None = None
+        self._memory = Memory(pace)
 
     def note(self, store: OutcomeStore, now: Moment) -> None:
         """Take in what is published now, each round once."""
@@ -118,7 +118,7 @@ class MetricHistory:
                     # Of two subjects that claim one GPU's labels, the first has them, as on /metrics.
                     known.setdefault(labels, group)
         began_at = now.monotonic if self._began_at is None else self._began_at
-        return HostEvidence(min(self._window_seconds, now.monotonic - began_at), now, index)
+        return HostEvidence(min(self._window_seconds, now.monotonic - began_at), now, index, self._memory)
 
 
 def _extended(

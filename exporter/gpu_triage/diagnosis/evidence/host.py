@@ -93,7 +93,8 @@ class HostEvidence(Evidence):
     def gpus(self) -> tuple[GpuEvidence, ...]:
         """In the order of their indices; from files, of their addresses where the index is not known."""
         labels = sorted(self.labels_of(GPU_UP), key=lambda each: (len(each["gpu"]), each["gpu"]))
-        return tuple(GpuEvidence(self.seconds, self.at, self.index, each["gpu"], each["uuid"]) for each in labels)
+        shared = (self.seconds, self.at, self.index, self.memory)
+        return tuple(GpuEvidence(*shared, each["gpu"], each["uuid"], settings=self.settings) for each in labels)
 
     @cached_property
     def recent(self) -> HostEvidence:
@@ -149,10 +150,10 @@ class HostEvidence(Evidence):
     def scarce_memory(self, ease: float = 1.0) -> str | None:
         """Why memory is scarce: swapping in, or tasks that stall for memory, on hosts without swap too."""
         swapped = self.rate(GPU_HOST_SWAP_IN_BYTES_TOTAL) or 0.0
-        if swapped >= thresholds.SWAP_IN_BYTES_PER_SECOND * ease:
+        if swapped >= self.limit("memory.starved", "rate") * ease:
             return f"{swapped / 1024**2:.1f} MiB/s read back from swap"
         stalled = self.pressure("memory") or 0.0
-        if stalled >= thresholds.MEMORY_PRESSURE_SHARE * ease:
+        if stalled >= self.limit("memory.starved", "pressure") * ease:
             return f"tasks stalled for memory {stalled:.0%} of the time"
         return None
 
@@ -176,10 +177,10 @@ class HostEvidence(Evidence):
             reasons = [self.scarce_cpu(each, ease, single=single) for each in nodes]
             return "; ".join(filter(None, reasons)) if reasons and all(reasons) else None
         busy = self.cpu_busy_share(node) or 0.0
-        if busy >= thresholds.NODE_CPU_SHARE * ease:
+        if busy >= self.limit("cpu.starved", "node") * ease:
             return f"CPUs of NUMA node {node} busy {busy:.0%} of the time"
         busiest = max((each.mean for each in self.series(GPU_HOST_CPU_BUSIEST_RATIO, numa_node=node)), default=0.0)
-        if single and busiest >= thresholds.BUSIEST_CPU_SHARE * ease:
+        if single and busiest >= self.limit("cpu.starved", "busiest") * ease:
             return f"one CPU of NUMA node {node} busy {busiest:.0%} of the time"
         return None
 
@@ -188,7 +189,8 @@ class HostEvidence(Evidence):
         near = [
             f"{name} {direction} at {share:.0%} of its line rate"
             for name, direction, share in self.line_rates()
-            if share >= thresholds.LINE_RATE_SHARE * ease and not (receiving and direction != "receives")
+            if share >= self.limit("network.starved", "line_rate") * ease
+            and not (receiving and direction != "receives")
         ]
         return "; ".join(near) or None
 
@@ -207,7 +209,9 @@ class HostEvidence(Evidence):
     def timeouts(self) -> Iterator[tuple[str, float]]:
         """Ports with requests of RDMA that nobody acknowledged, more than now and then, and how many in the window."""
         for each in self.series(GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL):
-            rising = self.rising(GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, thresholds.PORT_TIMEOUTS, **each.labels)
+            rising = self.rising(
+                GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, self.limit("network.timeouts", "count"), **each.labels
+            )
             if rising is not None:
                 yield ":".join(each.values), rising
 
@@ -222,19 +226,19 @@ class HostEvidence(Evidence):
 
     def _slow_storage(self, ease: float) -> Iterator[str]:
         iowait = self.cpu_share("iowait") or 0.0
-        if iowait >= thresholds.IOWAIT_SHARE * ease:
+        if iowait >= self.limit("storage.starved", "iowait") * ease:
             yield f"{iowait:.0%} of the CPU time is iowait"
         stalled = self.pressure("io") or 0.0
-        if stalled >= thresholds.IO_PRESSURE_SHARE * ease:
+        if stalled >= self.limit("storage.starved", "pressure") * ease:
             yield f"tasks stalled for I/O {stalled:.0%} of the time"
         for disk in self.series(GPU_HOST_DISK_BUSY_SECONDS_TOTAL):
             busy = min(1.0, disk.rate or 0.0)
-            if busy >= thresholds.DISK_BUSY_SHARE * ease:
+            if busy >= self.limit("storage.starved", "disk") * ease:
                 yield f"disk {disk.labels['device']} busy {busy:.0%} of the time"
         mounts = self._nfs_mounts()
         for mount, (operations, seconds) in mounts.items():
             many = operations >= thresholds.NFS_OPERATIONS_PER_SECOND * ease
-            if many and seconds / operations >= thresholds.NFS_SECONDS * ease:
+            if many and seconds / operations >= self.limit("storage.starved", "nfs") * ease:
                 yield f"NFS {mount} takes {seconds / operations * 1000:.0f} ms an operation"
         if stalled_tasks := self._io_without_disks():
             silent = (mount for mount, (operations, _) in mounts.items() if operations == 0)
@@ -244,7 +248,7 @@ class HostEvidence(Evidence):
         """File servers that do not answer, as the kernel log has it: of Lustre's nothing else tells."""
         for kind, words in _SERVERS.items():
             for each in self.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value):
-                if self.at.wall - each.last <= thresholds.KERNEL_RECENT_SECONDS:
+                if self.age_seconds(each.last) <= thresholds.KERNEL_RECENT_SECONDS:
                     yield words.format(each.labels["subject"])
 
     def _nfs_mounts(self) -> dict[str, list[float]]:

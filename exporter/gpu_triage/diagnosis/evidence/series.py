@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.evidence.past import Amount, Memory
+from gpu_triage.diagnosis.findings.settings import DEFAULT_SETTINGS, JudgeSettings
 from gpu_triage.machine import Moment
 from gpu_triage.subjects.metric import MetricSpec
 
@@ -53,16 +55,26 @@ class Series(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """All series that are there now, with their past of one window. Immutable."""
+    """All series that are there now, with their past of one window. Immutable, but for what is remembered beside it."""
 
     seconds: float  # how far back it reaches: the window, or less while less was seen
     at: Moment  # its end
     index: Index = field(repr=False)
+    memory: Memory = field(repr=False)  # of longer than the window
+    settings: JudgeSettings = field(default=DEFAULT_SETTINGS, kw_only=True, repr=False)  # by which it is judged
 
     @property
-    def own_labels(self) -> Mapping[str, str]:
-        """Labels of what it is about: none for a whole host."""
-        return {}
+    def whose(self) -> tuple[str, str] | None:
+        """Index and UUID of the GPU that it is about; None for a whole host."""
+        return None
+
+    def limit(self, code: str, name: str) -> float:
+        """A threshold of a finding; `findings.limits` has their names."""
+        return self.settings.limits[code, name]
+
+    def age_seconds(self, wall: float) -> float:
+        """How long ago a Unix time was, in seconds of the scenario where one is played faster."""
+        return (self.at.wall - wall) * self.memory.pace
 
     def over(self, seconds: float) -> Self:
         """The same evidence, of no more than the last `seconds`."""
@@ -109,27 +121,55 @@ class Evidence:
 
         Only series with these labels count; several values of one are separated by ``|``.
         """
-        choices = product(*(value.split("|") for value in labels.values()))
-        found = [each for values in choices for each in self.series(spec, **dict(zip(labels, values, strict=True)))]
-        increase = sum(each.increase for each in found)
-        seconds = max((each.seconds for each in found), default=0.0)
-        if increase < thresholds.SCALED_EVENTS or seconds <= 0:
-            return None
-        return increase if increase / seconds * thresholds.EVENTS_WINDOW_SECONDS > most else None
+        found = [self.series(spec, **chosen) for chosen in _choices(labels)]
+        return many(_sum([Amount(each.increase, each.seconds) for some in found for each in some]), most)
+
+    def rose(self, spec: MetricSpec, most: float, **labels: str) -> float | None:
+        """As `rising`, over the last quarter of an hour, or as much of it as is remembered."""
+        return many(self.risen(spec, thresholds.EVENTS_REMEMBERED_SECONDS, **labels), most)
+
+    def risen(self, spec: MetricSpec, seconds: float, **labels: str) -> Amount:
+        """By how much a counter rose in the last `seconds`, as far as that is remembered; labels as of `rising`."""
+        matching = (values for chosen in _choices(labels) for values, _ in self._matching(spec, chosen))
+        return _sum([self.memory.rise(spec, values, seconds) for values in matching])
 
     def _matching(self, spec: MetricSpec, labels: dict[str, str]) -> Collection[tuple[Labels, Points]]:
         groups = self.index.get(spec)
         if groups is None:
             return ()
-        labels = {**self.own_labels, **labels}
-        if "gpu" in labels and "uuid" in labels:
-            found: Collection[tuple[Labels, Points]] = groups.get((labels.pop("gpu"), labels.pop("uuid")), {}).items()
-        else:
+        whose = self.whose
+        if whose is None and "gpu" in labels and "uuid" in labels:
+            whose = (labels["gpu"], labels["uuid"])
+        found: Collection[tuple[Labels, Points]]
+        if whose is None:
             found = [item for group in groups.values() for item in group.items()]
+        else:
+            found = groups.get(whose, {}).items()
         for name, value in labels.items():
             place = spec.labels.index(name)
             found = [item for item in found if item[0][place] == value]
         return found
+
+
+def _choices(labels: dict[str, str]) -> Iterator[dict[str, str]]:
+    """Every combination of the values of labels."""
+    if not any("|" in value for value in labels.values()):
+        yield labels
+        return
+    for values in product(*(value.split("|") for value in labels.values())):
+        yield dict(zip(labels, values, strict=True))
+
+
+def _sum(amounts: Collection[Amount]) -> Amount:
+    return Amount(sum(each.amount for each in amounts), max((each.seconds for each in amounts), default=0.0))
+
+
+def many(amount: Amount, most: float) -> float | None:
+    """How many events there were, if that is more than `most` in the events' window; else None."""
+    increase, seconds = amount
+    if increase < thresholds.SCALED_EVENTS or seconds <= 0:
+        return None
+    return increase if increase / seconds * thresholds.EVENTS_WINDOW_SECONDS > most else None
 
 
 def _series(spec: MetricSpec, labels: Labels, points: Points, since: float) -> Series:

@@ -1,4 +1,7 @@
-"""The playbook's words as numbers, each written once; shares are of the window, 0-1."""
+"""The playbook's words as numbers, each written once; shares are of the window, 0-1.
+
+What decides a finding alone can be set, and stands in `findings.limits`.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +31,21 @@ WORKED_SECONDS: Final = 3600.0
 
 SLOWED_CLOCK_RATIO: Final = 0.8  # slowed down: an SM clock below this share of its highest
 STOPPED_COUNTER_SHARE: Final = 0.5  # a reason was active for this share of RECENT_SECONDS, and its counter stood still
-THERMAL_SHARE: Final = 0.10  # class thermal, and hw_thermal as an alert: throttled for more than this under load
-SW_THERMAL_SHARE: Final = 0.25  # sw_thermal as an alert
-NEAR_SLOWDOWN_CELSIUS: Final = 5.0  # near slowdown: fewer degrees left than this
-LOW_LIMIT_CELSIUS: Final = 25.0  # a highest operating temperature so far below slowdown: firmware limits it
-OVERREAD_POWER_RATIO: Final = 1.2  # more power than the highest limit allows, at a low clock: the reading is wrong
-POWER_BRAKE_SHARE: Final = 0.05  # class power_brake: hw_power_brake, or hw_slowdown that nothing else explains
+THERMAL_SECONDS: Final = 300.0  # the finding thermal.hw goes by the share of so many seconds under load,
+SW_THERMAL_SECONDS: Final = 900.0  # and thermal.sw of so many
+NEAR_SLOWDOWN_SHARE: Final = 0.5  # near slowdown for this share
+NEAR_SLOWDOWN_SECONDS: Final = 600.0  # of so many seconds under load: a GPU that paused takes minutes to warm up again
+POWER_BRAKE_SECONDS: Final = 120.0  # the finding: short enough that one pull, as when a supply fails over, is over soon
+SLOWDOWN_SECONDS: Final = 300.0  # the same for hw_slowdown
+# What comes and goes is one: above its share in RETURNED_SPELLS of PARTS of PART_SECONDS, and in all parts together.
+PART_SECONDS: Final = 60.0
+PARTS: Final = 15
+RETURNED_SPELLS: Final = 2
 
 # Class power_cap: sw_power_cap for at least this share, with the limit below its default, and at the limit.
 POWER_CAP_CLASS_SHARE: Final = 0.5
-POWER_CAP_SHARE: Final = 0.9  # as an alert
+POWER_CAP_SECONDS: Final = 300.0  # the finding goes by so many seconds under load
 NEAR_LIMIT_SHARE: Final = 0.9  # at the limit: at least this share of its power drawn, or gpu_throttle_active says so
-LOWERED_LIMIT_RATIO: Final = 0.99  # a power limit below this share of its default was lowered by somebody
 
 # Hung: busy for less than this share, drawing less than HUNG_POWER_SHARE of the limit, holding HELD_BYTES, for
 # HUNG_SECONDS, straight after WORKED_SHARE.
@@ -52,26 +58,22 @@ PAUSE_SECONDS: Final = 15.0  # a rest of this length is a pause; shorter ones ar
 PAUSES_APART_SECONDS: Final = 120.0  # pauses that end less than this apart are none: something keeps the job waiting
 SAME_PACE: Final = 0.7  # a job that works again at this share of its pace before a pause goes on as before
 UNKNOWN_SECONDS: Final = 35.0  # until unattributed and idle are entered, which say that nothing is known or there
-SAME_FINDING_SECONDS: Final = 300.0  # a finding that comes back within so long keeps its beginning
 
-# Class memory: swapping in at least this fast, or PSI memory some of at least MEMORY_PRESSURE_SHARE.
-SWAP_IN_BYTES_PER_SECOND: Final = 1024.0**2
-MEMORY_PRESSURE_SHARE: Final = 0.1
-SWAPPING_BYTES_PER_SECOND: Final = 65536.0  # as an alert, while a compute process is there
+SWAPPING_SECONDS: Final = 300.0  # the finding memory.swapping goes by so many seconds
 
-# Class storage: iowait of at least this share of the host's CPU time, or one of the next three.
-IOWAIT_SHARE: Final = 0.10
-IO_PRESSURE_SHARE: Final = 0.2
-DISK_BUSY_SHARE: Final = 0.9
-NFS_SECONDS: Final = 0.05  # an operation, at NFS_OPERATIONS_PER_SECOND or more
-NFS_OPERATIONS_PER_SECOND: Final = 10.0
+# A finding about a class: the GPU is in it, or was for more than this share of so many seconds.
+CLASS_SHARE: Final = 0.5
+CLASS_SECONDS: Final = 600.0
+CLASS_SEEN_SECONDS: Final = 300.0  # of which it was seen for at least so many
+
+# Stuck in a collective: so many GPUs of a host in class communication that move less than this.
+SILENT_GPUS: Final = 2
+SILENT_BYTES_PER_SECOND: Final = 1e6
+
+ALLOCATED_IDLE_SECONDS: Final = 7200.0  # held for all of it, and working for less than WORKING_SHARE of it
+
+NFS_OPERATIONS_PER_SECOND: Final = 10.0  # fewer do not show that NFS is slow
 DISK_WORKS_SHARE: Final = 0.05  # a disk that is busy for so long may be what tasks wait for
-
-# Class cpu: the CPUs of the GPU's NUMA node busy for this share, or the busiest one for BUSIEST_CPU_SHARE.
-NODE_CPU_SHARE: Final = 0.9
-BUSIEST_CPU_SHARE: Final = 0.98
-
-LINE_RATE_SHARE: Final = 0.85  # class network: a NIC or HCA at this share of its line rate in either direction
 
 # Class communication: busy for this share while drawing less than SPINNING_POWER_SHARE of the limit, and with less than
 # SPINNING_SM_ACTIVITY where the SMs tell.
@@ -83,36 +85,32 @@ XID_RECENT_SECONDS: Final = 600.0  # an Xid counts as of now for this long
 XID_OPEN_SECONDS: Final = 3600.0  # a critical Xid is a finding for this long, or until a reset;
 XID_DAMAGE_SECONDS: Final = 86_400.0  # while the damage lasts, for this long
 CONTAINED_SECONDS: Final = 60.0  # a double-bit error (Xid 48) was contained if Xid 94 is less than this away from it
-XID_APPLICATION_COUNT: Final = 3  # application Xids up to this many are an application's own business
 
-SLOW_CLOCK_RATIO: Final = 0.45  # a CPU that is busy for SLOW_CLOCK_BUSY_SHARE, and runs below this share of its clock
-SLOW_CLOCK_BUSY_SHARE: Final = 0.9
+OOM_KILLED_SECONDS: Final = 900.0  # a process that the kernel killed counts for this long,
+HELD_GPU_SECONDS: Final = 1800.0  # if it, or its job, was on a GPU within this
+HUNG_TASK_SECONDS: Final = 900.0  # a task that hangs counts for this long
 KERNEL_RECENT_SECONDS: Final = 600.0  # what the kernel says of the host counts as of now for this long,
 KERNEL_OPEN_SECONDS: Final = 3600.0  # and what points to broken hardware for this long
-BLOCKED_SECONDS: Final = 60.0  # a thread of a process that has not run once for so long hangs in the kernel
-HUNG_TASKS: Final = 2  # tasks that hang, fewer are one's own business
 
-# The window of these counts; a shorter one is scaled to it, and needs SCALED_EVENTS at least.
+# The window of counts of events; a shorter one is scaled to it, and needs SCALED_EVENTS at least.
 EVENTS_WINDOW_SECONDS: Final = 900.0
+# Five minutes less than their findings wait: a burst that takes less, as when a link trains, is none.
+EVENTS_REMEMBERED_SECONDS: Final = 600.0
 SCALED_EVENTS: Final = 2
-REPLAYS: Final = 30
-CORRECTABLE_AER_ERRORS: Final = 100
-NVLINK_REPLAYS_AND_RECOVERIES: Final = 10
-NVLINK_CRC_ERRORS: Final = 100
-LINK_TRANSITIONS: Final = 10
-PORT_LINK_ERRORS: Final = 30  # of an InfiniBand or RoCE port, and bad packets of an interface
-PORT_TIMEOUTS: Final = 10  # of RDMA requests that nobody acknowledged: class network
+RESTING_SHARE: Final = 0.05  # at rest for longer, a link changes its generation in the rhythm of the work
+WIDTH_CHANGES_SECONDS: Final = 900.0  # a change of width under load counts for this long
+SEVERE_AER_SECONDS: Final = 1800.0  # an error that the link could not correct counts for longer than it waits
+NVLINK_FLAPS_SECONDS: Final = 1800.0  # an NVLink that went down counts for this long,
+PORT_DOWNS_SECONDS: Final = 3600.0  # and a port or an interface that lost its link
+UNCORRECTED_SECONDS: Final = 3600.0  # an uncorrected error of the host's memory counts for this long
 
-STRAGGLER_BELOW_SHARE: Final = 0.10  # its SM clock is lower than the median of its busy peers by more than this share
-STRAGGLER_PEERS: Final = 3
+# Lighter work: it draws less than this share of its busy peers' median power, and nothing slows it down for longer.
+LIGHTER_POWER_SHARE: Final = 0.6
+LIGHTER_THROTTLED_SHARE: Final = 0.05
+# Held by a clock setting for this share of the time, and its peers' median for no more than the next.
+SET_CLOCK_SHARE: Final = 0.5
+SET_CLOCK_PEERS_SHARE: Final = 0.1
 # At its default power limit for POWER_CAP_CLASS_SHARE of the time, and its peers for no more than this: harder work.
 STRAGGLER_PEERS_CAP_SHARE: Final = 0.1
 
-MEMORY_FULL_SHARE: Final = 0.97  # memory near full: used beyond this,
-MEMORY_GROWTH_SHARE: Final = 0.001  # and more by this share of it than at the beginning
-IMBALANCED_FULL_SHARE: Final = 0.9  # memory imbalance: one GPU filled beyond this,
-IMBALANCED_EMPTY_SHARE: Final = 0.1  # a sibling of its model below this
-
-# A repeat offender: this many incidents of one kind on one board, or in one slot, within so many days.
-REPEATED_IN_7_DAYS: Final = 2
-REPEATED_IN_30_DAYS: Final = 3
+MEMORY_GROWTH_SECONDS: Final = 900.0  # memory that grew within this

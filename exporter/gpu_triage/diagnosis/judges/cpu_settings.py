@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
-from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.host import HostEvidence
 from gpu_triage.diagnosis.findings.finding import Finding, of_host
 from gpu_triage.host.cpu import GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO, GPU_HOST_CPU_BUSIEST_RATIO
@@ -18,12 +17,11 @@ def judge_cpu_settings(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterato
     for clock in host.recent.series(GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO):
         node = clock.labels["numa_node"]
         busiest = host.recent.one(GPU_HOST_CPU_BUSIEST_RATIO, numa_node=node)
-        is_busy = busiest is not None and busiest.low >= thresholds.SLOW_CLOCK_BUSY_SHARE
-        if is_busy and clock.high < thresholds.SLOW_CLOCK_RATIO:
+        is_busy = busiest is not None and busiest.low >= host.limit("cpu.slow_clock", "busy")
+        if is_busy and clock.high < host.limit("cpu.slow_clock", "ratio"):
             by = f", governor {governors}" if governors else ""
-            yield of_host(
-                "cpu.slow_clock", f"the busiest CPU of NUMA node {node} runs at {clock.high:.0%} of its clock{by}"
-            )
+            measured = f"the busiest CPU of NUMA node {node} runs at {clock.high:.0%} of its clock{by}"
+            yield of_host("cpu.slow_clock", measured, clock.high)
     for source in host.labels_of(GPU_HOST_CLOCK_SOURCE_INFO):
         if source["clock_source"] in SLOW_CLOCK_SOURCES:
             yield of_host("host.clock_source", f"the kernel takes the time from {source['clock_source']}")

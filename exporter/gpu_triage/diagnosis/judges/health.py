@@ -15,10 +15,11 @@ from gpu_triage.diagnosis.evidence.faults import (
     uncorrected_errors,
 )
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
-from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.evidence.host import HostEvidence, length_of_time
+from gpu_triage.diagnosis.evidence.past import DAY_SECONDS
 from gpu_triage.diagnosis.evidence.series import Series
 from gpu_triage.diagnosis.findings.finding import Finding, of_gpu, of_host, of_slot
-from gpu_triage.diagnosis.findings.table import xid_check
+from gpu_triage.diagnosis.findings.table import BY_CODE, Severity, xid_check
 from gpu_triage.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_FAULT
 from gpu_triage.gpu.memory_repair import (
@@ -29,6 +30,7 @@ from gpu_triage.gpu.memory_repair import (
     GPU_ROW_REMAP_FAILURE,
     GPU_ROW_REMAP_PENDING,
 )
+from gpu_triage.gpu.nvlink import GPU_NVLINK_UP
 from gpu_triage.gpu.presence import GPU_DEVICES
 from gpu_triage.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION
 from gpu_triage.host.modules import GPU_KERNEL_MODULE_LOADED
@@ -46,6 +48,7 @@ from gpu_triage.xid.metrics import (
 
 _CONFIGURED: Final = GPU_FABRIC_CONFIGURATION.value_of("nothing")
 _NO_PARTITION: Final = GPU_FABRIC_CONFIGURATION.value_of("no partition")  # of a GPU that nobody uses now
+_OF_PROGRAMS: Final = "GpuXidApplication"  # the alert on Xids that programs make
 _CUDA_MODULE: Final = "nvidia_uvm"
 _FATAL: Final = {"": "", "true": " (fatal)", "false": " (nonfatal)"}
 _FLAGS: Final = (
@@ -57,10 +60,10 @@ _FLAGS: Final = (
 """Findings that are there while a metric is not 0, with what was measured."""
 
 
-def judge_health(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
+def judge_health(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """Driver, number of GPUs, those that do not answer, and what makes one that answers sick."""
     yield from _presence(host)
-    yield from _xids(host)
+    yield from _xids(host, bottlenecks)
     for gpu in host.answering:
         yield from (of_gpu(code, gpu, measured) for code, spec, measured in _FLAGS if gpu.last(spec))
         yield from _ecc(gpu)
@@ -71,12 +74,13 @@ def judge_health(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Find
     troubles = {gpu.gpu: trouble for gpu in host.answering if (trouble := fabric_trouble(gpu)) is not None}
     if troubles:
         first = next(iter(troubles.values()))
-        yield of_host("fabric.unhealthy", f"GPU {', '.join(troubles)}: {first}")
+        yield of_host("fabric.unhealthy", f"GPU {', '.join(troubles)}: {first}", len(troubles))
     for gpu in host.answering:
         if gpu.gpu not in troubles and (faults := _fabric_faults(gpu)):
             yield of_gpu("fabric.degraded", gpu, f"the driver reports: {', '.join(faults)}")
-    for stopped in host.series(GPU_HOST_SERVICE_RUNNING, service=FABRIC_MANAGER):
-        if stopped.last == 0:
+    # Half a minute is enough for a restart of the service.
+    for service in host.recent.series(GPU_HOST_SERVICE_RUNNING, service=FABRIC_MANAGER):
+        if service.high == 0:
             yield of_host("fabric.service_down", f"{FABRIC_MANAGER} does not run")
 
 
@@ -103,25 +107,37 @@ def _presence(host: HostEvidence) -> Iterator[Finding]:
             return
     else:
         yield from _missing(host, expected, on_bus)
-    yield from (of_gpu("gpu.lost", gpu, gpu.no_answer) for gpu in host.gpus if not gpu.up)
+    yield from (of_gpu("gpu.lost", gpu, gpu.no_answer) for gpu in host.gpus if gpu.lost)
     if host.gpus and host.last(GPU_KERNEL_MODULE_LOADED, module=_CUDA_MODULE) == 0:
         yield of_host("driver.module_missing", f"{_CUDA_MODULE} is not in /proc/modules")
 
 
 def _missing(host: HostEvidence, expected: float | None, on_bus: float | None) -> Iterator[Finding]:
-    counted = host.last(GPU_DEVICES, source="nvml") or 0
-    wanted = ((expected, "expected"), (on_bus, "on the PCI bus"))
-    if more := [f"{count:.0f} {whose}" for count, whose in wanted if count is not None and counted < count]:
-        yield of_host("gpu.missing", f"the driver shows {counted:.0f} GPUs, {' and '.join(more)}")
+    """Fewer GPUs than there should be.
+
+    What is expected outranks what was there before, which leaves out those given to virtual machines since.
+    """
+    shown, before = host.last(GPU_DEVICES, source="nvml") or 0, host.last(GPU_DEVICES, source="boot")
+    wanted = (
+        (expected, "expected"),
+        (on_bus, "on the PCI bus"),
+        (before if expected is None else None, "since the host booted"),
+    )
+    if more := [f"{count:.0f} {whose}" for count, whose in wanted if count is not None and shown < count]:
+        most = max(count for count, _ in wanted if count is not None)
+        yield of_host("gpu.missing", f"the driver shows {shown:.0f} GPUs, {' and '.join(more)}", most - shown)
 
 
-def _xids(host: HostEvidence) -> Iterator[Finding]:
+def _xids(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """Xids of now, and critical ones of earlier."""
     for gpu in host.gpus:
         for unit in gpu.series(GPU_XID_SUSPECT_UNIT_PROCESSES):
-            yield of_gpu("xid.same_unit", gpu, f"{unit.last:.0f} processes failed at {unit.labels['unit']}")
-        contained, damaged = contained_error(gpu), _is_damaged(gpu)
+            measured = f"{unit.last:.0f} processes failed at {unit.labels['unit']}"
+            yield of_gpu("xid.same_unit", gpu, measured, value=unit.last)
+        contained = contained_error(gpu)
+        damaged = host.driver_error is not None or _is_damaged(gpu) or bottlenecks[gpu].name == "hung"
         reset_at = gpu.last(GPU_RESET_TIMESTAMP_SECONDS) or 0.0
+        of_programs = _xids_of_programs(gpu)
         for last in gpu.series(GPU_XID_LAST_TIMESTAMP_SECONDS):
             xid, fatal = last.labels["xid"], last.labels["fatal"]
             if contained and xid == str(DOUBLE_BIT_ERROR):
@@ -129,15 +145,37 @@ def _xids(host: HostEvidence) -> Iterator[Finding]:
                 continue
             count = gpu.last(GPU_XID_ERRORS_TOTAL, xid=xid, fatal=fatal) or 1
             code, when = _xid(last, count, host, damaged=damaged, reset=last.last < reset_at)
-            if code:
-                yield of_gpu(code, gpu, when)
+            # A few are nobody's business but the program's.
+            few = code and BY_CODE[code].alert == _OF_PROGRAMS and of_programs <= gpu.limit(code, "count")
+            if code and not few:
+                yield of_gpu(code, gpu, when, value=count)
     answering = {gpu.pci_bus_id for gpu in host.answering}
     for last in host.series(GPU_XID_UNASSIGNED_LAST_TIMESTAMP_SECONDS):
         slot = last.labels["pci_bus_id"]
         count = host.last(GPU_XID_UNASSIGNED_ERRORS_TOTAL, **last.labels) or 1
         code, when = _xid(last, count, host, damaged=slot not in answering, reset=slot in answering)
-        if code:
-            yield of_slot(code, slot, when)
+        few = code and BY_CODE[code].alert == _OF_PROGRAMS and count <= host.limit(code, "count")
+        if code and not few:
+            yield of_slot(code, slot, when, value=count)
+
+
+def _xids_of_programs(gpu: GpuEvidence) -> float:
+    """How many Xids of programs, of any code, there were lately.
+
+    Until the window was seen, what the kernel log has of one code must do.
+    """
+    seconds = thresholds.XID_RECENT_SECONDS
+    recent = [
+        each.labels
+        for each in gpu.series(GPU_XID_LAST_TIMESTAMP_SECONDS)
+        if gpu.age_seconds(each.last) <= seconds
+        and xid_check(each.labels["xid"], each.labels["fatal"]).alert == _OF_PROGRAMS
+    ]
+    if gpu.memory.seconds >= seconds:
+        count = sum(gpu.risen(GPU_XID_ERRORS_TOTAL, seconds, **labels).amount for labels in recent)
+    else:
+        count = max((gpu.last(GPU_XID_ERRORS_TOTAL, **labels) or 1 for labels in recent), default=0)
+    return count
 
 
 def _is_damaged(gpu: GpuEvidence) -> bool:
@@ -145,32 +183,40 @@ def _is_damaged(gpu: GpuEvidence) -> bool:
     return bool(
         not gpu.up
         or recovery_action(gpu)
-        or gpu.last(GPU_ROW_REMAP_FAILURE)
+        or any(gpu.last(spec) for spec in (GPU_ROW_REMAP_FAILURE, GPU_ROW_REMAP_PENDING, GPU_RETIRED_PAGES_PENDING))
         or (uncorrected_errors(gpu) and not contained_error(gpu))
+        or fabric_trouble(gpu)
+        or (not gpu.partitioned and any(link.last == 0 for link in gpu.series(GPU_NVLINK_UP)))
     )
 
 
 def _xid(last: Series, count: float, host: HostEvidence, *, damaged: bool, reset: bool) -> tuple[str, str]:
     """The code of what is to be said of an Xid, "" for nothing, and when it happened."""
     xid, fatal = last.labels["xid"], last.labels["fatal"]
-    age_seconds = host.at.wall - last.last
+    age_seconds = host.age_seconds(last.last)
     times = "" if count == 1 else f", {count:.0f} times since the kernel log begins"
     when = f"Xid {xid}{_FATAL[fatal]}, last {host.when(last.last)}{times}"
     check = xid_check(xid, fatal)
-    if is_critical(xid, fatal):
-        open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS
-        return "xid.earlier" if reset or age_seconds > open_seconds else check.code, when
-    own_business = check.alert == "GpuXidApplication" and count <= thresholds.XID_APPLICATION_COUNT
-    return "" if age_seconds > thresholds.XID_RECENT_SECONDS or own_business else check.code, when
+    if check.severity is Severity.INFO:
+        return "" if age_seconds > thresholds.XID_RECENT_SECONDS else check.code, when
+    open_seconds = thresholds.XID_DAMAGE_SECONDS if damaged else thresholds.XID_OPEN_SECONDS
+    if not reset and age_seconds <= open_seconds:
+        return check.code, when
+    return "xid.earlier" if is_critical(xid, fatal) else "", when
 
 
 def _ecc(gpu: GpuEvidence) -> Iterator[Finding]:
     if uncorrected := uncorrected_errors(gpu):
         code = "ecc.contained" if contained_error(gpu) else "ecc.uncorrected"
-        yield of_gpu(code, gpu, f"{uncorrected:.0f} uncorrected errors since the driver was loaded")
+        yield of_gpu(code, gpu, f"{uncorrected:.0f} uncorrected errors since the driver was loaded", value=uncorrected)
     corrected = gpu.one(GPU_ECC_VOLATILE_ERRORS_TOTAL, severity="corrected")
     if corrected is not None and corrected.increase > 0:
-        yield of_gpu("ecc.corrected", gpu, f"{corrected.increase:.0f} corrected errors in {corrected.seconds:.0f} s")
+        count = corrected.increase
+        yield of_gpu("ecc.corrected", gpu, f"{count:.0f} corrected errors in {corrected.seconds:.0f} s", value=count)
+    a_day = gpu.risen(GPU_ECC_VOLATILE_ERRORS_TOTAL, DAY_SECONDS, severity="corrected")
+    if a_day.amount > gpu.limit("ecc.corrected_rising", "a_day"):
+        measured = f"{a_day.amount:.0f} corrected errors in {length_of_time(a_day.seconds)}"
+        yield of_gpu("ecc.corrected_rising", gpu, measured, value=a_day.amount)
     mode, pending = gpu.last(GPU_ECC_MODE), gpu.last(GPU_ECC_MODE_PENDING)
     if mode is not None and pending is not None and mode != pending:
         on = {False: "off", True: "on"}

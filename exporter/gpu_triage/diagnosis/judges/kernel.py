@@ -8,7 +8,10 @@ from typing import Final, NamedTuple
 
 from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
 from gpu_triage.diagnosis.evidence import thresholds
-from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.evidence.host import HostEvidence, length_of_time
+from gpu_triage.diagnosis.evidence.past import DAY_SECONDS, Amount
+from gpu_triage.diagnosis.evidence.remember import OWNER_LABELS, Count, happened
+from gpu_triage.diagnosis.evidence.series import Series
 from gpu_triage.diagnosis.findings.finding import Finding, of_host, of_slot
 from gpu_triage.gpu.presence import GPU_DEVICES
 from gpu_triage.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
@@ -29,17 +32,19 @@ class Told(NamedTuple):
         code: of the finding.
         kinds: of messages, with what to say of each subject.
         seconds: for how long a message counts.
-        least: so many subjects there must be.
+        limit: name of the threshold that says how many subjects there must be; "" for one.
         unnamed: what to call a subject that the message does not name.
         until_reset: whether it is over once a GPU was reset.
+        again: the count of messages that repeat themselves, after which one subject is enough; "" for none.
     """
 
     code: str
     kinds: dict[Trouble, str]
     seconds: float
-    least: int = 1
+    limit: str = ""
     unnamed: str = "an unnamed part"
     until_reset: bool = False
+    again: str = ""
 
 
 TOLD: Final = (
@@ -69,7 +74,13 @@ TOLD: Final = (
         },
         _RECENT,
     ),
-    Told("host.hung_task", {Trouble.HUNG_TASK: "{} hung"}, _RECENT, thresholds.HUNG_TASKS),
+    Told(
+        "host.hung_task",
+        {Trouble.HUNG_TASK: "{} hung"},
+        thresholds.HUNG_TASK_SECONDS,
+        limit="tasks",
+        again=Count.HUNG_AGAIN,
+    ),
     Told("storage.read_only", {Trouble.FILESYSTEM_READ_ONLY: "the filesystem on {} went read-only"}, _LASTING),
     Told("storage.nvme", {Trouble.NVME_LOST: "{} is gone"}, _LASTING),
     Told("storage.nvme", {Trouble.NVME_RESET: "{} was reset"}, _OPEN),
@@ -112,20 +123,36 @@ def judge_kernel(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Find
             f"{words.format(each.labels['subject'] or told.unnamed)}, last {host.when(each.last)}"
             for kind, words in told.kinds.items()
             for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value)
-            if host.at.wall - each.last <= told.seconds and not (told.until_reset and each.last < reset_at)
+            if host.age_seconds(each.last) <= told.seconds and not (told.until_reset and each.last < reset_at)
         ]
-        if len(said) >= told.least:
-            yield of_host(told.code, first_of(said))
+        repeated = told.again and happened(host.memory, "", told.again, told.seconds).amount > 0
+        least = host.limit(told.code, told.limit) if told.limit else 1
+        if len(said) >= least or (said and repeated):
+            yield of_host(told.code, first_of(said), len(said))
     yield from _driver(host)
     yield from _memory_errors(host)
-    killed = [
-        f"the kernel killed {each.labels['process'] or 'process'} ({each.labels['pid']}){_owner(each.labels)}, "
-        f"{host.when(each.last)}"
-        for each in host.series(GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS)
-        if host.at.wall - each.last <= _RECENT
-    ]
-    if killed:
-        yield of_host("memory.oom_killed", first_of(killed[::-1]))
+    yield from _killed(host)
+
+
+def _killed(host: HostEvidence) -> Iterator[Finding]:
+    """Processes that the kernel killed: of jobs that have a GPU, and others."""
+    killed: dict[str, list[str]] = {"memory.oom_killed": [], "memory.oom_killed_other": []}
+    for each in host.series(GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS):
+        if host.age_seconds(each.last) <= thresholds.OOM_KILLED_SECONDS:
+            code = "memory.oom_killed" if _had_gpu(host, each) else "memory.oom_killed_other"
+            process = f"{each.labels['process'] or 'process'} ({each.labels['pid']}){_owner(each.labels)}"
+            killed[code].append(f"the kernel killed {process}, {host.when(each.last)}")
+    for code, said in killed.items():
+        if said:
+            yield of_host(code, first_of(said[::-1]), len(said))
+
+
+def _had_gpu(host: HostEvidence, killed: Series) -> bool:
+    """Whether a killed process, or its job, was on a GPU lately; one that was killed before anybody looked may have."""
+    if host.age_seconds(killed.last) >= host.memory.seconds:
+        return True
+    seen = (host.memory.seen_at((name, killed.labels[name])) for name in OWNER_LABELS if killed.labels[name])
+    return any(at is not None and host.at.monotonic - at <= thresholds.HELD_GPU_SECONDS for at in seen)
 
 
 def _driver(host: HostEvidence) -> Iterator[Finding]:
@@ -146,15 +173,32 @@ def _driver(host: HostEvidence) -> Iterator[Finding]:
 
 
 def _memory_errors(host: HostEvidence) -> Iterator[Finding]:
-    """Errors of the host's memory within the window, by what its controllers count."""
-    rising = {
-        severity: [each for each in host.series(GPU_HOST_EDAC_ERRORS_TOTAL, severity=severity) if each.increase > 0]
-        for severity in ("uncorrected", "corrected")
+    """Errors of the host's memory, by what its controllers count."""
+    uncorrected, where = _errors(host, "uncorrected", thresholds.UNCORRECTED_SECONDS)
+    if uncorrected.amount:
+        count = uncorrected.amount
+        yield of_host("host.hardware_error", f"{count:.0f} uncorrected memory errors lately, of {where}", count)
+    now = [each for each in host.series(GPU_HOST_EDAC_ERRORS_TOTAL, severity="corrected") if each.increase > 0]
+    if now:
+        count, of = sum(each.increase for each in now), ", ".join(each.labels["controller"] for each in now)
+        yield of_host(
+            "host.memory_errors", f"{count:.0f} corrected memory errors just now, of memory controller {of}", count
+        )
+    a_day, where = _errors(host, "corrected", DAY_SECONDS)
+    if a_day.amount > host.limit("host.memory_errors_rising", "a_day"):
+        measured = f"{a_day.amount:.0f} corrected memory errors in {length_of_time(a_day.seconds)}, of {where}"
+        yield of_host("host.memory_errors_rising", measured, a_day.amount)
+
+
+def _errors(host: HostEvidence, severity: str, seconds: float) -> tuple[Amount, str]:
+    """Errors within the last `seconds`, and the memory controllers that had them, in words."""
+    controllers = [labels["controller"] for labels in host.labels_of(GPU_HOST_EDAC_ERRORS_TOTAL, severity=severity)]
+    rises = {
+        controller: host.risen(GPU_HOST_EDAC_ERRORS_TOTAL, seconds, severity=severity, controller=controller)
+        for controller in controllers
     }
-    for severity, code in (("uncorrected", "host.hardware_error"), ("corrected", "host.memory_errors")):
-        if found := rising[severity]:
-            count, where = sum(each.increase for each in found), ", ".join(each.labels["controller"] for each in found)
-            yield of_host(code, f"{count:.0f} {severity} memory errors just now, of memory controller {where}")
+    rising = ", ".join(controller for controller, rise in rises.items() if rise.amount)
+    return host.risen(GPU_HOST_EDAC_ERRORS_TOTAL, seconds, severity=severity), f"memory controller {rising}"
 
 
 def _owner(labels: Mapping[str, str]) -> str:

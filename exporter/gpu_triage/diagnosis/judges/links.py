@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.baseline.link_advice import LINK_ADVICE, Advice, Attribute, LinkCause, link_cause
 from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
 from gpu_triage.diagnosis.evidence import thresholds
-from gpu_triage.diagnosis.evidence.faults import fabric_trouble, narrow_link, slow_link
+from gpu_triage.diagnosis.evidence.faults import fabric_trouble, narrow_link, slow_link, works_awake
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
-from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.evidence.host import HostEvidence, length_of_time
+from gpu_triage.diagnosis.evidence.remember import Count, happened, lately
+from gpu_triage.diagnosis.evidence.series import many
 from gpu_triage.diagnosis.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
 from gpu_triage.gpu.nvlink import GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_UP
-from gpu_triage.gpu.pcie import GPU_PCIE_LINK_TRANSITIONS_TOTAL, GPU_PCIE_REPLAYS_TOTAL
+from gpu_triage.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH, GPU_PCIE_REPLAYS_TOTAL
 from gpu_triage.gpu.pcie_aer import GPU_PCIE_AER_ERRORS_TOTAL
 from gpu_triage.gpu.pcie_limits import (
     GPU_PCIE_LINK_DEVICE_MAX_GENERATION,
@@ -28,19 +32,6 @@ from gpu_triage.gpu.pcie_limits import (
 )
 from gpu_triage.gpu.presence import GPU_P2P_EXPECTED
 from gpu_triage.gpu.topology import GPU_P2P_STATUS
-from gpu_triage.host.infiniband import (
-    GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
-    GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL,
-    GPU_HOST_INFINIBAND_PHYSICAL_STATE,
-    GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO,
-    GPU_HOST_INFINIBAND_UP,
-    PORT_LINK_UP,
-)
-from gpu_triage.host.network import (
-    GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL,
-    GPU_HOST_NETWORK_ERRORS_TOTAL,
-    GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO,
-)
 from gpu_triage.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.subjects.metric import MetricSpec
 from gpu_triage.xid.metrics import GPU_NVSWITCH_SXID_ERRORS_TOTAL, GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS
@@ -60,27 +51,29 @@ _LIMITS: Final[Mapping[Attribute, tuple[MetricSpec, MetricSpec, MetricSpec]]] = 
 """What is expected of a link, and the most that card and slot can do."""
 
 _NVLINK_ERRORS: Final = (
-    ("replay|recovery", thresholds.NVLINK_REPLAYS_AND_RECOVERIES),
-    ("crc", thresholds.NVLINK_CRC_ERRORS),
+    ("replay|recovery", "replays"),
+    ("crc", "crc"),
 )
 
 
 def judge_links(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Finding]:
-    """PCIe links that are short or count errors, slots that give less than others, P2P, NVLink, network ports."""
+    """PCIe links that are short or count errors, slots that give less than others, P2P, NVLink."""
     for gpu in host.gpus:
         if gpu.up:
             yield from _pcie(gpu)
-        window = f"in {gpu.seconds:.0f} s"
-        replays = gpu.rising(GPU_PCIE_REPLAYS_TOTAL, thresholds.REPLAYS)
+        replays = gpu.rose(GPU_PCIE_REPLAYS_TOTAL, gpu.limit("pcie.replays", "count"))
         if replays is not None:
-            yield of_gpu("pcie.replays", gpu, f"{replays:.0f} replays {window}")
-        if errors := ", ".join(_aer_errors(gpu)):
-            yield of_gpu("pcie.aer", gpu, f"{errors} {window}")
+            yield of_gpu("pcie.replays", gpu, f"{replays:.0f} replays {lately(gpu)}", value=replays)
+        if errors := tuple(_aer_errors(gpu)):
+            measured = ", ".join(
+                f"{', '.join(f'{count:.0f} {what}' for count, what, _ in alike)} {lately(gpu, seconds)}"
+                for seconds, alike in groupby(sorted(errors, key=itemgetter(2)), key=itemgetter(2))
+            )
+            yield of_gpu("pcie.aer", gpu, measured, value=sum(count for count, _, _ in errors))
     yield from _slots(host)
     yield from _p2p(host)
     yield from _nvlink(host)
     yield from _switches(host)
-    yield from _network_ports(host)
 
 
 def _pcie(gpu: GpuEvidence) -> Iterator[Finding]:
@@ -89,13 +82,32 @@ def _pcie(gpu: GpuEvidence) -> Iterator[Finding]:
     slot = f", at {gpu.pci_bus_id}" if gpu.pci_bus_id else ""
     if narrow is not None:
         load = "under load" if loaded else "at rest" if gpu.busy_share is not None else "load unknown"
-        code = "pcie.width" if loaded else "pcie.width_idle"
-        yield of_gpu(code, gpu, f"{narrow} {load}{slot}", _cause_advice(gpu, "width"))
-    if slow is not None and loaded:
-        yield of_gpu("pcie.generation", gpu, f"{slow} under load{slot}", _cause_advice(gpu, "generation"))
-    flaps = gpu.rising(GPU_PCIE_LINK_TRANSITIONS_TOTAL, thresholds.LINK_TRANSITIONS)
-    if flaps is not None and gpu.loaded:
-        yield of_gpu("pcie.flapping", gpu, f"{flaps:.0f} changes in {gpu.seconds:.0f} s")
+        code, width = "pcie.width" if loaded else "pcie.width_idle", gpu.last(GPU_PCIE_LINK_WIDTH)
+        yield of_gpu(code, gpu, f"{narrow} {load}{slot}", _cause_advice(gpu, "width"), width)
+    if slow is not None:
+        advice, generation = _cause_advice(gpu, "generation"), gpu.last(GPU_PCIE_LINK_GENERATION)
+        if loaded:
+            yield of_gpu("pcie.generation", gpu, f"{slow} under load{slot}", advice, generation)
+        elif works_awake(gpu):
+            measured = f"{slow}, in a P-state of load and busy {gpu.busy_share or 0.0:.0%} of the time{slot}"
+            yield of_gpu("pcie.generation_low", gpu, measured, advice, generation)
+    yield from _link_changes(gpu, slot)
+
+
+def _link_changes(gpu: GpuEvidence, slot: str) -> Iterator[Finding]:
+    """A link that changes again and again, or its width at all under load."""
+    changes = happened(gpu.memory, gpu.key, Count.LINK_CHANGES, thresholds.EVENTS_REMEMBERED_SECONDS)
+    flaps = many(changes, gpu.limit("pcie.flapping", "transitions"))
+    if flaps is not None and gpu.under_load:
+        yield of_gpu("pcie.flapping", gpu, f"{flaps:.0f} changes {lately(gpu)}", value=flaps)
+    widths = happened(gpu.memory, gpu.key, Count.WIDTH_CHANGES, thresholds.WIDTH_CHANGES_SECONDS).amount
+    width, expected = gpu.last(GPU_PCIE_LINK_WIDTH), gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH)
+    # A single change that left the link short of lanes is told as that, soon.
+    is_narrow = width is not None and expected is not None and width < expected
+    if widths > 1 or (widths and not is_narrow):
+        times = "once" if widths == 1 else f"{widths:.0f} times"
+        measured = f"its width changed under load {times} {lately(gpu, thresholds.WIDTH_CHANGES_SECONDS)}{slot}"
+        yield of_gpu("pcie.width_changes", gpu, measured, value=widths)
 
 
 def _cause_advice(gpu: GpuEvidence, attribute: Attribute) -> Advice | None:
@@ -105,16 +117,20 @@ def _cause_advice(gpu: GpuEvidence, attribute: Attribute) -> Advice | None:
     return None if cause is LinkCause.LINK else LINK_ADVICE[attribute, cause]
 
 
-def _aer_errors(gpu: GpuEvidence) -> Iterator[str]:
+def _aer_errors(gpu: GpuEvidence) -> Iterator[tuple[float, str, float]]:
+    """Errors of the link that count: how many, which, and in how many seconds."""
+    if not gpu.risen(GPU_PCIE_AER_ERRORS_TOTAL, thresholds.SEVERE_AER_SECONDS).amount:
+        return
     for device in ("gpu", "port"):
-        most = thresholds.CORRECTABLE_AER_ERRORS
-        correctable = gpu.rising(GPU_PCIE_AER_ERRORS_TOTAL, most, device=device, severity="correctable")
+        most = gpu.limit("pcie.aer", "count")
+        correctable = gpu.rose(GPU_PCIE_AER_ERRORS_TOTAL, most, device=device, severity="correctable")
         if correctable is not None:
-            yield f"{correctable:.0f} correctable on the {device}"
+            yield correctable, f"correctable on the {device}", thresholds.EVENTS_REMEMBERED_SECONDS
         for severity in ("nonfatal", "fatal"):
-            errors = gpu.one(GPU_PCIE_AER_ERRORS_TOTAL, device=device, severity=severity)
-            if errors is not None and errors.increase > 0:
-                yield f"{errors.increase:.0f} {severity} on the {device}"
+            seconds = thresholds.SEVERE_AER_SECONDS
+            errors = gpu.risen(GPU_PCIE_AER_ERRORS_TOTAL, seconds, device=device, severity=severity).amount
+            if errors > 0:
+                yield errors, f"{severity} on the {device}", seconds
 
 
 def _slots(host: HostEvidence) -> Iterator[Finding]:
@@ -135,7 +151,7 @@ def _slots(host: HostEvidence) -> Iterator[Finding]:
                     f"generation {generation:.0f} and {width:.0f} lanes at most, "
                     f"its siblings {usual_generation:.0f} and {usual_width:.0f}"
                 )
-                yield of_gpu("pcie.below_peers", gpu, measured)
+                yield of_gpu("pcie.below_peers", gpu, measured, value=width)
 
 
 def _usual(values: Iterator[float]) -> float:
@@ -170,7 +186,8 @@ def _p2p(host: HostEvidence) -> Iterator[Finding]:
         if status not in ("ok", "unknown") and (declared == 1 or kind in able or forbidden):
             refused[gpu][peer.gpu] = status
     for gpu, peers in refused.items():
-        yield of_gpu("p2p.unavailable", gpu, ", ".join(f"GPU {peer}: {status}" for peer, status in peers.items()))
+        words = ", ".join(f"GPU {peer}: {status}" for peer, status in peers.items())
+        yield of_gpu("p2p.unavailable", gpu, words, value=len(peers))
 
 
 def _nvlink(host: HostEvidence) -> Iterator[Finding]:
@@ -185,11 +202,20 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
         down = [link.labels["link"] for link in gpu.series(GPU_NVLINK_UP) if link.high == 0]
         due = gpu in linked and len(linked) > 1 and gpu.last(GPU_FABRIC_STATE) in (None, FABRIC_JOINED)
         if down and (in_use or due):
-            yield of_gpu("nvlink.down", gpu, f"down: link {', '.join(down)}")
-        rising = ((kinds, gpu.rising(GPU_NVLINK_ERRORS_TOTAL, most, type=kinds)) for kinds, most in _NVLINK_ERRORS)
-        errors = [f"{count:.0f} {kinds.replace('|', ' and ')}" for kinds, count in rising if count is not None]
+            yield of_gpu("nvlink.down", gpu, f"down: link {', '.join(down)}", value=len(down))
+        downs = happened(gpu.memory, gpu.key, Count.NVLINK_DOWNS, thresholds.NVLINK_FLAPS_SECONDS)
+        if downs.amount >= gpu.limit("nvlink.flapping", "downs"):
+            measured = f"links went down {downs.amount:.0f} times in {length_of_time(downs.seconds)}"
+            yield of_gpu("nvlink.flapping", gpu, measured, value=downs.amount)
+        rose = [
+            (kinds, gpu.rose(GPU_NVLINK_ERRORS_TOTAL, gpu.limit("nvlink.errors", name), type=kinds))
+            for kinds, name in _NVLINK_ERRORS
+        ]
+        errors = [(count, kinds.replace("|", " and ")) for kinds, count in rose if count is not None]
         if errors:
-            yield of_gpu("nvlink.errors", gpu, f"{', '.join(errors)} errors in {gpu.seconds:.0f} s")
+            words = ", ".join(f"{count:.0f} {kinds}" for count, kinds in errors)
+            total = sum(count for count, _ in errors)
+            yield of_gpu("nvlink.errors", gpu, f"{words} errors {lately(gpu)}", value=total)
 
 
 def _switches(host: HostEvidence) -> Iterator[Finding]:
@@ -200,7 +226,7 @@ def _switches(host: HostEvidence) -> Iterator[Finding]:
     told: dict[str, list[str]] = defaultdict(list)
     for last in host.series(GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS):
         fatal = last.labels["fatal"] == "true"
-        age_seconds = host.at.wall - last.last
+        age_seconds = host.age_seconds(last.last)
         if age_seconds > (open_seconds if fatal else thresholds.XID_RECENT_SECONDS) or last.last < reset_at:
             continue
         count = host.last(GPU_NVSWITCH_SXID_ERRORS_TOTAL, **last.labels) or 1
@@ -212,52 +238,4 @@ def _switches(host: HostEvidence) -> Iterator[Finding]:
         )
     for code, seen in told.items():
         more = f"; {len(seen) - _SXIDS_SHOWN} more" if len(seen) > _SXIDS_SHOWN else ""
-        yield of_host(code, "; ".join(seen[:_SXIDS_SHOWN]) + more)
-
-
-def _network_ports(host: HostEvidence) -> Iterator[Finding]:
-    """One finding a kind of trouble, which names the ports that have it."""
-    window = f"in {host.seconds:.0f} s"
-    rising = (
-        ("network.port_flapping", GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL, 0, "down"),
-        ("network.port_errors", GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, thresholds.PORT_LINK_ERRORS, "link errors"),
-    )
-    for code, spec, most, what in rising:
-        counts = ((":".join(each.values), host.rising(spec, most, **each.labels)) for each in host.series(spec))
-        if told := ", ".join(f"{port} {count:.0f} {what}" for port, count in counts if count is not None):
-            yield of_host(code, f"{told} {window}")
-    slow = (each for each in host.series(GPU_HOST_INFINIBAND_RATE_EXPECTED_RATIO) if each.high < 1)
-    if told := ", ".join(f"{':'.join(each.values)} at {each.last:.0%}" for each in slow):
-        yield of_host("network.port_slow", f"{told} of the rate that it should have")
-    yield from _interfaces(host)
-    if told := ", ".join(f"{port} {count:.0f}" for port, count in host.timeouts()):
-        yield of_host("network.timeouts", f"requests that nobody acknowledged: {told} {window}")
-    linked = (each for each in host.series(GPU_HOST_INFINIBAND_PHYSICAL_STATE) if each.low == PORT_LINK_UP)
-    waiting = (port for port in linked if _never_up(host, port.labels))
-    if told := ", ".join(":".join(each.values) for each in waiting):
-        yield of_host("network.port_waiting", f"link up and port not active: {told}")
-
-
-def _interfaces(host: HostEvidence) -> Iterator[Finding]:
-    """Network interfaces that are no ports: links that come and go or are slow, and bad packets."""
-    window = f"in {host.seconds:.0f} s"
-    degraded: list[str] = []
-    for downs in host.series(GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL):
-        count = host.rising(GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL, 0, **downs.labels)
-        if count is not None:
-            degraded.append(f"{downs.labels['device']} lost its link {count:.0f} times {window}")
-    slow = (ratio for ratio in host.series(GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO) if ratio.high < 1)
-    degraded += [f"{ratio.labels['device']} runs at {ratio.last:.0%} of the speed that it had" for ratio in slow]
-    if degraded:
-        yield of_host("network.link_degraded", "; ".join(degraded))
-    devices = dict.fromkeys(labels["device"] for labels in host.labels_of(GPU_HOST_NETWORK_ERRORS_TOTAL))
-    most = thresholds.PORT_LINK_ERRORS
-    counts = ((device, host.rising(GPU_HOST_NETWORK_ERRORS_TOTAL, most, device=device)) for device in devices)
-    if told := ", ".join(f"{device} {count:.0f}" for device, count in counts if count is not None):
-        yield of_host("network.interface_errors", f"bad packets: {told} {window}")
-
-
-def _never_up(host: HostEvidence, labels: Mapping[str, str]) -> bool:
-    """Whether a port was not active at any time of the window."""
-    up = host.one(GPU_HOST_INFINIBAND_UP, **labels)
-    return up is not None and up.high == 0
+        yield of_host(code, "; ".join(seen[:_SXIDS_SHOWN]) + more, len(seen))

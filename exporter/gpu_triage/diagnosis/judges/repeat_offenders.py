@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
-from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.diagnosis.evidence.host import HostEvidence
-from gpu_triage.diagnosis.evidence.series import Series
+from gpu_triage.diagnosis.evidence.series import Evidence, Series
 from gpu_triage.diagnosis.findings.finding import Finding, of_gpu, of_slot
 from gpu_triage.incidents.metrics import GPU_INCIDENT_BOARDS_RECENT, GPU_INCIDENTS_RECENT
 
-_ENOUGH: Final = ((30, thresholds.REPEATED_IN_30_DAYS), (7, thresholds.REPEATED_IN_7_DAYS))
+_DAYS: Final = ((30, "in_30_days"), (7, "in_7_days"))
 _NEVER_ALONE: Final = "reset"  # resets are what people do about faults; they are no fault by themselves
 _CODE: Final = "gpu.repeat_offender"
 _NAMES: Final = {"lost": "GPU lost", "uncorrected": "uncorrected memory errors"}
@@ -48,7 +47,7 @@ class Repetition:
 
 def repetitions(gpu: GpuEvidence) -> tuple[Repetition, ...]:
     """The kinds of incidents that came back on a GPU or in its slot, the most frequent first."""
-    return _repetitions(gpu.series(GPU_INCIDENTS_RECENT), gpu.series(GPU_INCIDENT_BOARDS_RECENT))
+    return _repetitions(gpu, gpu.series(GPU_INCIDENTS_RECENT), gpu.series(GPU_INCIDENT_BOARDS_RECENT))
 
 
 def slots_without_gpu(host: HostEvidence) -> Mapping[str, tuple[Repetition, ...]]:
@@ -58,7 +57,7 @@ def slots_without_gpu(host: HostEvidence) -> Mapping[str, tuple[Repetition, ...]
         counts.setdefault(series.labels["pci_bus_id"], []).append(series)
     boards = host.series(GPU_INCIDENT_BOARDS_RECENT, gpu="", uuid="")
     return {
-        slot: _repetitions(series, [each for each in boards if each.labels["pci_bus_id"] == slot])
+        slot: _repetitions(host, series, [each for each in boards if each.labels["pci_bus_id"] == slot])
         for slot, series in counts.items()
     }
 
@@ -67,28 +66,33 @@ def judge_repeat_offenders(host: HostEvidence, _bottlenecks: Bottlenecks) -> Ite
     """One finding a GPU, or a slot without one, that has kinds of incidents that came back."""
     for gpu in host.gpus:
         if came_back := repetitions(gpu):
-            yield of_gpu(_CODE, gpu, _described(came_back))
+            yield of_gpu(_CODE, gpu, _described(came_back), value=came_back[0].count)
     for slot, came_back in slots_without_gpu(host).items():
         if came_back:
-            yield of_slot(_CODE, slot, _described(came_back))
+            yield of_slot(_CODE, slot, _described(came_back), value=came_back[0].count)
 
 
 def _described(came_back: Sequence[Repetition]) -> str:
     return f"{'; '.join(each.description for each in came_back)}: suspect the {came_back[0].by}"
 
 
-def _repetitions(incidents: Iterable[Series], boards_hit: Iterable[Series]) -> tuple[Repetition, ...]:
+def _repetitions(
+    evidence: Evidence, incidents: Iterable[Series], boards_hit: Iterable[Series]
+) -> tuple[Repetition, ...]:
     counts = {(t.labels["kind"], t.labels["by"], int(t.labels["days"])): int(t.last) for t in incidents}
     boards = {each.labels["kind"]: int(each.last) for each in boards_hit}
     kinds = dict.fromkeys(kind for kind, _, _ in counts if kind != _NEVER_ALONE)
-    found = (_repetition(kind, counts, boards.get(kind, 0)) for kind in kinds)
+    enough = tuple((days, evidence.limit(_CODE, name)) for days, name in _DAYS)
+    found = (_repetition(kind, counts, boards.get(kind, 0), enough) for kind in kinds)
     return tuple(sorted((each for each in found if each is not None), key=lambda each: -each.count))
 
 
-def _repetition(kind: str, counts: dict[tuple[str, str, int], int], boards: int) -> Repetition | None:
+def _repetition(
+    kind: str, counts: dict[tuple[str, str, int], int], boards: int, limits: Sequence[tuple[int, float]]
+) -> Repetition | None:
     # Different boards that fail alike in one slot speak against the slot, whatever else the board did.
     for by in ("slot", "board") if boards > 1 else ("board", "slot"):
-        for days, enough in _ENOUGH:
+        for days, enough in limits:
             count = counts.get((kind, by, days), 0)
             if count >= enough:
                 elsewhere = max(0, count - counts.get((kind, "slot", days), 0)) if by == "board" else 0

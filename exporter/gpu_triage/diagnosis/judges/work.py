@@ -2,41 +2,49 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
+from typing import Final
 
-from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
+from gpu_triage.diagnosis.bottleneck.classes import Bottleneck, Bottlenecks
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.faults import held_idle
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.diagnosis.evidence.holders import given_to, in_words
 from gpu_triage.diagnosis.evidence.host import HostEvidence, length_of_time
+from gpu_triage.diagnosis.evidence.remember import Count, Share, class_share, happened, is_held
 from gpu_triage.diagnosis.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.diagnosis.findings.table import BY_CODE
 from gpu_triage.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.gpu.modes import GPU_PERSISTENCE_MODE
+from gpu_triage.gpu.nvlink import GPU_NVLINK_RECEIVE_BYTES_TOTAL, GPU_NVLINK_TRANSMIT_BYTES_TOTAL
+from gpu_triage.gpu.pcie import GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU_PCIE_TRANSMIT_BYTES_TOTAL
+from gpu_triage.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
 from gpu_triage.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
-from gpu_triage.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESS_NUMA_LOCAL, GPU_PROCESSES
+from gpu_triage.processes.on_gpu import (
+    GPU_NUMA_MISMATCHED_PROCESSES,
+    GPU_PROCESS_INFO,
+    GPU_PROCESS_NUMA_LOCAL,
+    GPU_PROCESSES,
+)
 from gpu_triage.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS
 from gpu_triage.subjects.baseline import GPU_BASELINE_MISMATCH
 
-_SHARING = 2
+_SHARING: Final = 2
+_SENT: Final = (GPU_NVLINK_TRANSMIT_BYTES_TOTAL, GPU_PCIE_TRANSMIT_BYTES_TOTAL)
+_RECEIVED: Final = (GPU_NVLINK_RECEIVE_BYTES_TOTAL, GPU_PCIE_RECEIVE_BYTES_TOTAL)
 
 
 def judge_work(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """What starves GPUs, jobs that hang or do little, where processes and memory are, and settings that drifted."""
     yield from _scarcity(host, bottlenecks)
-    for gpu, bottleneck in bottlenecks.items():
-        if bottleneck.name == "communication":
-            yield of_gpu("work.low_power", gpu, bottleneck.because)
-        elif bottleneck.name == "hung":
-            yield of_gpu("work.hung", gpu, f"{bottleneck.because}; {_held(gpu)}")
-        elif bottleneck.name == "unattributed" and held_idle(gpu):
-            yield of_gpu("work.held_idle", gpu, f"{_held(gpu)}, busy {gpu.busy_share or 0:.0%} of the time")
+    yield from _classes(bottlenecks)
+    yield from _stuck(host, bottlenecks)
     for gpu in host.answering:
         yield from _blocked(gpu)
         if unused := _unused(gpu):
             yield of_gpu("work.allocated_unused", gpu, unused)
+        yield from _allocated_idle(gpu)
         yield from _locality(gpu)
         yield from _memory_growth(gpu)
         if gpu.last(GPU_PERSISTENCE_MODE) == 0:
@@ -45,11 +53,50 @@ def judge_work(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding
     yield from _baseline(host)
 
 
+def _classes(bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """GPUs that hang or spin, for most of the last minutes, or that rest with memory held."""
+    for gpu, bottleneck in bottlenecks.items():
+        if spins := _spent("communication", gpu, bottleneck):
+            yield of_gpu("work.low_power", gpu, spins, value=gpu.power_share)
+        if hangs := _spent("hung", gpu, bottleneck):
+            yield of_gpu("work.hung", gpu, f"{hangs}; {_held(gpu)}")
+        elif bottleneck.name == "unattributed" and held_idle(gpu):
+            busy = gpu.busy_share or 0.0
+            yield of_gpu("work.held_idle", gpu, f"{_held(gpu)}, busy {busy:.0%} of the time", value=busy)
+
+
+def _spent(name: str, gpu: GpuEvidence, bottleneck: Bottleneck) -> str:
+    """Why a GPU is in a class, or how long it was lately, if that was most of the time; "" where neither."""
+    if bottleneck.name == name:
+        return bottleneck.because
+    share = class_share(gpu, name) if gpu.up else 0.0
+    return f"in class {name} for {share:.0%} of the last minutes" if share > thresholds.CLASS_SHARE else ""
+
+
+def _stuck(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
+    """GPUs that look busy at low power while nothing moves: they wait in a collective for a rank that never comes.
+
+    Slow communication moves data. A GPU that counts no traffic cannot be told.
+    """
+    silent = [gpu for gpu, each in bottlenecks.items() if _spent("communication", gpu, each) and _is_silent(gpu)]
+    sent = host.rate(GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL) or 0.0
+    if len(silent) >= thresholds.SILENT_GPUS and sent <= thresholds.SILENT_BYTES_PER_SECOND:
+        names = ", ".join(gpu.gpu for gpu in silent)
+        yield of_host("work.collective_hang", f"GPU {names}: busy at low power, and no data moves", len(silent))
+
+
+def _is_silent(gpu: GpuEvidence) -> bool:
+    """Whether it counts traffic, and there is none."""
+    sent = [rate for spec in _SENT if (rate := gpu.rate(spec)) is not None]
+    received = [rate for spec in _RECEIVED if (rate := gpu.rate(spec)) is not None]
+    return bool(sent) and max(*sent, *received) <= thresholds.SILENT_BYTES_PER_SECOND
+
+
 def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """One finding a host and resource."""
-    swapped = host.rate(GPU_HOST_SWAP_IN_BYTES_TOTAL) or 0.0
-    if swapped > thresholds.SWAPPING_BYTES_PER_SECOND and any(gpu.occupied for gpu in host.answering):
-        yield of_host("memory.swapping", f"{swapped / 1024**2:.1f} MiB/s read back from swap")
+    swapped = host.risen(GPU_HOST_SWAP_IN_BYTES_TOTAL, thresholds.SWAPPING_SECONDS).mean
+    if swapped > host.limit("memory.swapping", "rate") and any(gpu.occupied for gpu in host.answering):
+        yield of_host("memory.swapping", f"{swapped / 1024**2:.1f} MiB/s read back from swap", swapped)
     nodes = sorted({gpu.node for gpu in host.gpus}, key=str)
     busy_nodes = (host.recent.scarce_cpu(node, single=False) for node in nodes)
     scarce = {
@@ -59,10 +106,13 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
         "network": host.recent.scarce_network(),
     }
     for resource, reason in scarce.items():
-        starved = [gpu for gpu, bottleneck in bottlenecks.items() if bottleneck.name == resource]
-        if starved:
-            gpus = f"{len(starved)} GPU{'s' if len(starved) > 1 else ''} ({', '.join(gpu.gpu for gpu in starved)})"
-            yield of_host(f"{resource}.starved", f"{gpus} waiting: {bottlenecks[starved[0]].because}")
+        spent = ((gpu, _spent(resource, gpu, bottleneck)) for gpu, bottleneck in bottlenecks.items())
+        if starved := [(gpu, because) for gpu, because in spent if because]:
+            names = ", ".join(gpu.gpu for gpu, _ in starved)
+            gpus = f"{len(starved)} GPU{'s' if len(starved) > 1 else ''} ({names})"
+            # Why one waits now says more than for how long one did.
+            because = next((b.because for gpu, _ in starved if (b := bottlenecks[gpu]).name == resource), starved[0][1])
+            yield of_host(f"{resource}.starved", f"{gpus} waiting: {because}", len(starved))
         elif reason is not None:
             yield of_host(f"{resource}.saturated", reason)
 
@@ -75,13 +125,12 @@ def _held(gpu: GpuEvidence) -> str:
 def _blocked(gpu: GpuEvidence) -> Iterator[Finding]:
     """Processes that hang in the kernel."""
     for since in gpu.series(GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECONDS):
-        seconds, labels = gpu.at.wall - since.last, since.labels
-        if seconds >= thresholds.BLOCKED_SECONDS:
+        seconds, labels = gpu.age_seconds(since.last), since.labels
+        if seconds >= gpu.limit("work.blocked", "stuck"):
             where = f" in {labels['wait_channel']}" if labels["wait_channel"] else ""
             process = f"{labels['process'] or 'process'} ({labels['pid']})"
-            yield of_gpu(
-                "work.blocked", gpu, f"{process} has waited{where} for {length_of_time(seconds)} without running"
-            )
+            measured = f"{process} has waited{where} for {length_of_time(seconds)} without running"
+            yield of_gpu("work.blocked", gpu, measured, value=seconds)
 
 
 def _unused(gpu: GpuEvidence) -> str:
@@ -91,21 +140,32 @@ def _unused(gpu: GpuEvidence) -> str:
     return f"given to {given}, and no process is on it" if given and free else ""
 
 
+def _allocated_idle(gpu: GpuEvidence) -> Iterator[Finding]:
+    """A job that has the GPU for hours and hardly uses it."""
+    seconds = thresholds.ALLOCATED_IDLE_SECONDS
+    held, busy = (gpu.memory.over(gpu.key, share, seconds) for share in (Share.HELD, Share.BUSY))
+    if held.seconds >= seconds and held.amount >= seconds and busy.mean < thresholds.WORKING_SHARE and is_held(gpu):
+        measured = f"held for {length_of_time(seconds)}, and busy {busy.mean:.0%} of that time"
+        yield of_gpu("work.allocated_idle", gpu, measured, value=busy.mean)
+
+
 def _locality(gpu: GpuEvidence) -> Iterator[Finding]:
     """Processes on the wrong NUMA node."""
     if gpu.last(GPU_NUMA_MISMATCHED_PROCESSES):
         remote = [each.labels for each in gpu.series(GPU_PROCESS_NUMA_LOCAL) if each.last == 0]
         names = ", ".join(f"{labels['process'] or 'process'} ({labels['pid']})" for labels in remote)
-        yield of_gpu("numa.mismatch", gpu, f"GPU on node {gpu.node}, on other nodes: {names or 'a process'}")
+        measured = f"GPU on node {gpu.node}, on other nodes: {names or 'a process'}"
+        yield of_gpu("numa.mismatch", gpu, measured, value=gpu.last(GPU_NUMA_MISMATCHED_PROCESSES))
 
 
 def _memory_growth(gpu: GpuEvidence) -> Iterator[Finding]:
-    used, full = gpu.one(GPU_MEMORY_USED_BYTES), gpu.memory_share
-    if used is None or full is None:
+    full, total = gpu.memory_share, gpu.last(GPU_MEMORY_TOTAL_BYTES) or 0.0
+    grown = happened(gpu.memory, gpu.key, Count.MEMORY_GROWTH, thresholds.MEMORY_GROWTH_SECONDS).amount
+    most, growth = gpu.limit("work.memory_full", "full"), gpu.limit("work.memory_full", "growth")
+    if full is None or full <= most or grown <= growth * total:
         return
-    grown, total = used.last - used.first, gpu.last(GPU_MEMORY_TOTAL_BYTES) or 0.0
-    if full > thresholds.MEMORY_FULL_SHARE and grown > thresholds.MEMORY_GROWTH_SHARE * total:
-        yield of_gpu("work.memory_full", gpu, f"{full:.1%} in use, {grown / 1024**2:.0f} MiB more than before")
+    measured = f"{full:.1%} in use, {grown / 1024**2:.0f} MiB more than before"
+    yield of_gpu("work.memory_full", gpu, measured, value=full)
 
 
 def _placement(whole: list[GpuEvidence]) -> Iterator[Finding]:
@@ -113,14 +173,27 @@ def _placement(whole: list[GpuEvidence]) -> Iterator[Finding]:
     for gpu in whole:
         siblings = [other for other in whole if other is not gpu and other.name == gpu.name]
         free = [other for other in siblings if other.processes_known and not other.occupied]
-        if free and gpu.compute_processes >= _SHARING:
-            idle = ", ".join(other.gpu for other in free)
-            measured = f"{gpu.compute_processes} compute processes, none on GPU {idle}: {gpu.process_names}"
-            yield of_gpu("work.imbalance", gpu, measured)
-        empty = [other for other in free if (other.memory_share or 0.0) < thresholds.IMBALANCED_EMPTY_SHARE]
-        if gpu.occupied and empty and (gpu.memory_share or 0.0) > thresholds.IMBALANCED_FULL_SHARE:
+        if free and gpu.compute_processes >= _SHARING and _of_one_owner(gpu) >= _SHARING:
+            idle, count = ", ".join(other.gpu for other in free), gpu.compute_processes
+            measured = f"{count} compute processes, none on GPU {idle}: {gpu.process_names}"
+            yield of_gpu("work.imbalance", gpu, measured, value=count)
+        least, most = (gpu.limit("work.memory_imbalance", name) for name in ("empty", "full"))
+        empty = [other for other in free if (other.memory_share or 0.0) < least]
+        if gpu.occupied and empty and (gpu.memory_share or 0.0) > most:
             measured = f"memory {gpu.memory_share:.0%} full, GPU {empty[0].gpu} {empty[0].memory_share or 0:.0%}"
-            yield of_gpu("work.memory_imbalance", gpu, measured)
+            yield of_gpu("work.memory_imbalance", gpu, measured, value=gpu.memory_share)
+
+
+def _of_one_owner(gpu: GpuEvidence) -> int:
+    """The most processes on it that one owner has; where they are not listed, all of them may be one's.
+
+    Owners who share a GPU do so on purpose, as with time slicing.
+    """
+    owners = Counter(
+        tuple(labels[name] for name in ("user", "container_id", "pod_uid", "slurm_job_id"))
+        for labels in gpu.labels_of(GPU_PROCESS_INFO)
+    )
+    return max(owners.values(), default=gpu.compute_processes)
 
 
 def _baseline(host: HostEvidence) -> Iterator[Finding]:
@@ -130,4 +203,5 @@ def _baseline(host: HostEvidence) -> Iterator[Finding]:
         if mismatch.last:
             drifted[mismatch.labels["gpu"], mismatch.labels["uuid"]].append(mismatch.labels["field"])
     for (gpu, uuid), fields in drifted.items():
-        yield Finding(BY_CODE["baseline.drift"], f"differs in {', '.join(sorted(fields))}", gpu or None, uuid)
+        differs = f"differs in {', '.join(sorted(fields))}"
+        yield Finding(BY_CODE["baseline.drift"], differs, gpu or None, uuid, value=len(fields))

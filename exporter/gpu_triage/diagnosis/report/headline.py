@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.diagnosis.bottleneck.moment import USE_UNKNOWN
+from gpu_triage.diagnosis.findings.finding import Finding, State
 from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.report.report import Report
 from gpu_triage.diagnosis.report.summaries import ranges
@@ -40,7 +41,10 @@ _STATES: Final = MappingProxyType({**STATES, _USE_UNKNOWN: _USE_UNKNOWN})
 
 UNREMARKABLE: Final = frozenset({"compute", "idle"})
 """Classes of which nobody needs to know the GPUs, or why they are in them."""
-_NAMED: Final = {Severity.CRITICAL: "critical", Severity.WARNING: "warnings"}
+_CRITICAL: Final = "critical"
+_CRITICAL_SOON: Final = "critical if it lasts"
+_WARNINGS: Final = "warnings"
+_GROUPS: Final = (_CRITICAL, _CRITICAL_SOON, _WARNINGS)
 _MOST_CODES: Final = 4
 
 
@@ -71,9 +75,15 @@ def counted(name: str, indices: list[str]) -> str:
 
 
 def _worst(report: Report) -> str:
-    for severity, name in _NAMED.items():
-        codes = list(dict.fromkeys(f.check.code for f in report.findings if f.severity is severity))
+    for name in _GROUPS:
+        codes = list(dict.fromkeys(f.check.code for f in report.findings if _group(f) == name))
         if codes:
             more = len(codes) - _MOST_CODES
             return f"; {name}: {', '.join(codes[:_MOST_CODES])}" + (f" and {more} more" if more > 0 else "")
     return ""
+
+
+def _group(finding: Finding) -> str:
+    if finding.severity is Severity.CRITICAL:
+        return _CRITICAL if finding.state is State.CONFIRMED else _CRITICAL_SOON
+    return _WARNINGS if finding.severity is Severity.WARNING else ""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpu_triage.diagnosis.report.report import Report
+from gpu_triage.diagnosis.report.standing import standing_of
 from gpu_triage.diagnosis.report.text import printable
 
 NOTHING: Final = "-"
@@ -26,4 +27,11 @@ def _records(report: Report) -> Iterator[tuple[str, ...]]:
         check = finding.check
         slot = finding.pci_bus_id or slots.get((finding.gpu or "", finding.uuid), "")
         subject = (finding.gpu or "", slot)
-        yield ("finding", *subject, finding.severity.value, check.code, check.action.value, finding.measured)
+        facts = (finding.urgency.value, check.code, check.action.value, finding.measured)
+        standing = standing_of(finding)
+        times = (_seconds(standing.lasted_seconds), _seconds(standing.wait_seconds))
+        yield ("finding", *subject, *facts, standing.state, *times)
+
+
+def _seconds(time: float | None) -> str:
+    return "" if time is None else f"{time:.0f}"

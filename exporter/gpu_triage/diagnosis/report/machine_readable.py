@@ -8,9 +8,11 @@ from typing import Any, Final
 from xml.etree import ElementTree as ET  # written here, never parsed
 
 from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.diagnosis.findings.settings import Change
 from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.report.headline import headline
 from gpu_triage.diagnosis.report.report import GpuVerdict, Report
+from gpu_triage.diagnosis.report.standing import Standing, standing_of
 from gpu_triage.diagnosis.report.text import printable
 
 FORMAT: Final = "gpu-triage-check"
@@ -37,6 +39,8 @@ def render_json(report: Report) -> str:
             for each in report.areas
         ],
         "findings": [_finding(finding) for finding in report.findings],
+        "ended": [_finding(finding) for finding in report.ended],
+        "settings": [changed_setting(each) for each in report.settings],
         "not_read": list(report.not_read),
         "files": [
             {"name": each.name, "kinds": list(each.kinds), "written": each.written or None, "note": each.note or None}
@@ -44,6 +48,18 @@ def render_json(report: Report) -> str:
         ],
     }
     return json.dumps(document, indent=2) + "\n"
+
+
+def changed_setting(change: Change) -> dict[str, Any]:
+    """A setting of the judge that differs from its default; the unit is that of the value and the default."""
+    return {
+        "finding": change.code,
+        "name": change.name,
+        "value": _rounded(change.value),
+        "default": _rounded(change.default),
+        "unit": change.unit.words,
+        "words": change.words,
+    }
 
 
 def _gpu(gpu: GpuVerdict) -> dict[str, Any]:
@@ -80,7 +96,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "code": check.code,
         "topic": check.topic,
         "area": check.area.value,
-        "severity": finding.severity.value,
+        "severity": finding.urgency.value,
+        **_standing(standing_of(finding)),
         "action": check.action.value,
         "alert": check.alert,
         "runbook": check.runbook or None,
@@ -90,9 +107,24 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "pci_bus_id": finding.pci_bus_id or None,
         "explained_by": finding.explained_by or None,
         "since": _seconds(finding.since),
+        "ended_at": _seconds(finding.ended_at),
+        "end": finding.end or None,
         "measured": finding.measured,
+        "value": _rounded(finding.value),
         "meaning": finding.advice.meaning,
         "decision": finding.advice.decision,
+    }
+
+
+def _standing(standing: Standing) -> dict[str, Any]:
+    return {
+        "confirmed_severity": standing.confirmed_severity,
+        "state": standing.state,
+        "lasted_seconds": _seconds(standing.lasted_seconds),
+        "wait_seconds": _seconds(standing.wait_seconds),
+        "holds": standing.holds,
+        "quiet_seconds": _seconds(standing.quiet_seconds),
+        "hold_seconds": _seconds(standing.hold_seconds),
     }
 
 
@@ -120,11 +152,13 @@ def _add_findings(case: ET.Element, findings: list[Finding], fail_on: Severity) 
     for finding in findings:
         check = finding.check
         more = f" More: gpu-triage explain {check.code}" if check.runbook else ""
-        words = f"{check.code}: {finding.measured}. {finding.advice.meaning} {finding.advice.decision}{more}"
-        if finding.severity.rank >= fail_on.rank:
-            failure = ET.SubElement(case, "failure", type=check.code, message=printable(finding.measured))
+        standing = str(standing_of(finding))
+        measured = f"{finding.measured} ({standing})" if standing else finding.measured
+        words = f"{check.code}: {measured}. {finding.advice.meaning} {finding.advice.decision}{more}"
+        if finding.urgency.rank >= fail_on.rank:
+            failure = ET.SubElement(case, "failure", type=check.code, message=printable(measured))
             failure.text = printable(words)
         else:
-            lesser.append(f"{finding.severity.value} {words}")
+            lesser.append(f"{finding.urgency.value} {words}")
     if lesser:
         ET.SubElement(case, "system-out").text = "\n".join(map(printable, lesser))

@@ -15,13 +15,14 @@ from gpu_triage.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL, HOST_PRESS
 from gpu_triage.kernel.mounts import MISSING, SHOWS
 from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO
 from gpu_triage.registry import HOST_COLLECTORS
-from gpu_triage.sampler.state_directory import IN_USE
+from gpu_triage.sampler.state_directory import FINDINGS, IN_USE
 from gpu_triage.subjects.exporter import (
     GPU_EXPORTER_CALL_INFLIGHT_SECONDS,
     GPU_EXPORTER_COLLECTOR_INTERVAL_SECONDS,
     GPU_EXPORTER_COLLECTOR_SUCCESS,
     GPU_EXPORTER_ERRORS_TOTAL,
     GPU_EXPORTER_STATE_DIRECTORY_IN_USE,
+    GPU_EXPORTER_STATE_SAVED,
 )
 from gpu_triage.xid.metrics import GPU_EXPORTER_XID_SOURCE_UP
 
@@ -73,7 +74,7 @@ def not_read(host: HostEvidence) -> Iterator[str]:
 
 
 def _unheard(host: HostEvidence) -> Iterator[str]:
-    """Sources of events, and the history of incidents."""
+    """Sources of events, and what a restart loses."""
     sources = {each.labels["source"]: each.last for each in host.series(GPU_EXPORTER_XID_SOURCE_UP)}
     if sources.get("kmsg") == 0:
         yield (
@@ -84,8 +85,17 @@ def _unheard(host: HostEvidence) -> Iterator[str]:
         yield "NVML's events: an Xid of now is seen in the kernel log only"
     if host.last(GPU_EXPORTER_STATE_DIRECTORY_IN_USE) == 1:
         yield (
-            "the state directory: another exporter writes there, so the incidents that this one sees are lost when it "
-            "stops; stop one of the two, or give it another --state.directory"
+            "the state directory: another exporter writes there, so incidents and states of findings of this one are "
+            "lost when it stops; stop one of the two, or give it another --state.directory"
+        )
+    # Without a directory nobody visits the file; a visit that fails is an error of its collector.
+    if (
+        host.last(GPU_EXPORTER_STATE_SAVED) == 0
+        and host.last(GPU_EXPORTER_COLLECTOR_SUCCESS, collector=FINDINGS) is None
+    ):
+        yield (
+            "states of findings and incidents of earlier runs: there is no state directory, so after a restart every "
+            "finding starts anew; set --state.directory"
         )
 
 

@@ -11,6 +11,7 @@ from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.diagnosis.evidence.holders import GpuHolder, holders_of
 from gpu_triage.diagnosis.evidence.host import HostEvidence
 from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.diagnosis.findings.settings import Change
 from gpu_triage.diagnosis.findings.table import Area, Severity
 from gpu_triage.diagnosis.findings.verdicts import Verdict, exit_code, verdict_on
 from gpu_triage.diagnosis.report.not_read import not_read, why_blocked
@@ -43,7 +44,7 @@ class AreaVerdict:
     """One area of the playbook."""
 
     area: Area
-    severity: Severity | None  # of its worst finding; None when there is none
+    severity: Severity | None  # how urgent its worst finding is; None when there is none
     summary: str | None  # what was read, in one line; None where nothing was
     findings: tuple[Finding, ...]
 
@@ -73,7 +74,9 @@ class Report:
     verdict: Verdict
     not_read: tuple[str, ...]  # what could not be read, and what that hides
     blocked: str | None  # why the GPUs could not be looked at at all, and what to do; None when they could
+    ended: tuple[Finding, ...] = ()  # that were confirmed and ended within the last 20 minutes
     files: tuple[FileRead, ...] = ()  # that were read instead of a host; empty on a host
+    settings: tuple[Change, ...] = ()  # of the judge that differ from the defaults
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -82,7 +85,7 @@ class Report:
 
     def exit_code(self, fail_on: Severity) -> int:
         """Of a look that found this, as the table of verdicts has it."""
-        severities = [finding.severity for finding in self.findings]
+        severities = [finding.urgency for finding in self.findings]
         return exit_code(severities, fail_on, blocked=self.blocked is not None)
 
 
@@ -103,9 +106,20 @@ def report_of(
     memories: Mapping[GpuEvidence, GpuMemory],
     found: list[Finding],
     *,
+    ended: tuple[Finding, ...],
     error: str | None,
 ) -> Report:
-    """The verdict on a host; `error` is the driver's named error, if the evidence does not tell."""
+    """The verdict on a host.
+
+    Args:
+        subject: what is judged.
+        host: the evidence.
+        bottlenecks: of each GPU.
+        memories: of each GPU.
+        found: every finding that is pending or confirmed.
+        ended: those that ended lately.
+        error: the driver's named error, if the evidence does not tell.
+    """
     lines = summaries(host)
     blocked = why_blocked(host, error or host.driver_error)
     return Report(
@@ -120,17 +134,19 @@ def report_of(
             _gpu(gpu, bottlenecks[gpu], memories[gpu], found, continuous=subject.continuous) for gpu in host.gpus
         ),
         verdict=verdict_on(
-            (finding.severity for finding in found),
+            (finding.urgency for finding in found),
             was_read=blocked is None and (not host.gpus or host.was_read),
         ),
         not_read=tuple(not_read(host)),
         blocked=blocked,
+        ended=ended,
+        settings=host.settings.changed,
     )
 
 
 def _area(area: Area, summary: str | None, found: list[Finding]) -> AreaVerdict:
     own = tuple(finding for finding in found if finding.check.area is area)
-    severities = (finding.severity for finding in own)
+    severities = (finding.urgency for finding in own)
     return AreaVerdict(area, max(severities, key=lambda severity: severity.rank, default=None), summary, own)
 
 
@@ -147,7 +163,7 @@ def _gpu(
         since=memory.since(gpu.at) if continuous else None,
         seconds=dict(memory.seconds),
         strip=memory.strip(gpu.at.monotonic),
-        verdict=verdict_on((each.severity for each in own), was_read=gpu.was_read),
+        verdict=verdict_on((each.urgency for each in own), was_read=gpu.was_read),
         codes=tuple(dict.fromkeys(each.check.code for each in own)),
         holders=holders_of(gpu),
         readings=readings_of(gpu),

@@ -9,15 +9,17 @@ from typing import Final, NamedTuple
 import click
 
 from gpu_triage.diagnosis.evidence.holders import in_words
-from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.diagnosis.findings.finding import Finding, State
 from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.findings.verdicts import COLOURS, Verdict
 from gpu_triage.diagnosis.report.headline import headline
 from gpu_triage.diagnosis.report.report import AreaVerdict, GpuVerdict, Report
+from gpu_triage.diagnosis.report.standing import standing_of
 
 SEVERITY_COLOURS: Final = {Severity.CRITICAL: "red", Severity.WARNING: "yellow", Severity.INFO: "cyan"}
 
 _NOT_IN_FILES: Final = "not in these files"
+_ASK_THE_EXPORTER: Final = "Ask the running exporter: gpu-triage top, or curl http://localhost:9836/api/v1/verdict"
 _LEAST_TEXT_COLUMNS: Final = 30  # on a narrower terminal the terminal wraps
 _NARROW_INDENT: Final = 8
 
@@ -93,8 +95,25 @@ def _lines(report: Report) -> Iterator[Line]:
             Line("these files cannot say:" if report.files else "not read:"),
             *(Line("    ", line) for line in report.not_read),
         )
+    if report.settings:
+        yield from (Line(""), Line("settings that are not the defaults:"))
+        yield from (Line("    ", each.words) for each in report.settings)
     yield from (Line(""), Line("verdict:"), *map(_gpu, report.gpus))
     yield Line(f"    {'host':<6}  {'':<16}{click.style(report.verdict.words, fg=COLOURS[report.verdict].terminal)}")
+    yield from _pending(report)
+
+
+def _pending(report: Report) -> Iterator[Line]:
+    """That one look confirms nothing that must last, and who can."""
+    count = sum(finding.state is State.PENDING for finding in report.findings)
+    if not count:
+        return
+    pending = f"{count} finding{'s' * (count != 1)} pending: "
+    if report.files:
+        yield from (Line(""), Line("", f"{pending}files confirm nothing that must last.", indent=4))
+        return
+    look = f"{pending}a look of {report.measured_seconds:.0f} s confirms nothing that must last."
+    yield from (Line(""), Line("", f"{look} {_ASK_THE_EXPORTER}", indent=4))
 
 
 def _files(report: Report) -> Iterator[Line]:
@@ -125,10 +144,11 @@ def _area(area: AreaVerdict, not_read: str, owners: Mapping[tuple[str, str], str
 
 def _finding(finding: Finding, owners: str) -> Iterator[Line]:
     check = finding.check
-    severity = click.style(finding.severity.value, fg=SEVERITY_COLOURS[finding.severity])
-    because = f" (follows from {finding.explained_by})" if finding.explained_by else ""
+    severity = click.style(finding.urgency.value, fg=SEVERITY_COLOURS[finding.urgency])
+    follows = f"follows from {finding.explained_by}" if finding.explained_by else ""
+    more = "; ".join(filter(None, (follows, str(standing_of(finding)))))
     start = f"    {severity} {click.style(check.code, bold=True)}  "
-    yield Line(start, f"{finding.subject}: {finding.measured}{because}", indent=8)
+    yield Line(start, f"{finding.subject}: {finding.measured}{more and f' ({more})'}", indent=8)
     if owners:
         yield Line("        held by   ", owners)
     yield Line("        means     ", finding.advice.meaning)

@@ -17,6 +17,7 @@ from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS, COLOURS
 from gpu_triage.diagnosis.report.headline import UNREMARKABLE
 from gpu_triage.diagnosis.report.readings import GpuReadings
+from gpu_triage.diagnosis.report.standing import ended_in_words
 from gpu_triage.diagnosis.report.summaries import ranges
 from gpu_triage.diagnosis.report.text import SEVERITY_COLOURS
 from gpu_triage.diagnosis.top.view import FindingView, GpuView, HostView
@@ -24,6 +25,8 @@ from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
 
 _GIB: Final = 1024.0**3
 _UNKNOWN: Final = "-"
+_MOST_ENDED: Final = 3
+"""Findings that ended, on a terminal of limited height: those that are present matter more."""
 _VERDICT_STYLES: Final = MappingProxyType({verdict.value: each.terminal for verdict, each in COLOURS.items()})
 _SEVERITY_STYLES: Final = MappingProxyType({each.value: colour for each, colour in SEVERITY_COLOURS.items()})
 _RANKS: Final = MappingProxyType({severity.value: severity.rank for severity in Severity})
@@ -58,7 +61,9 @@ def render(frame: Frame, size: tuple[int, int | None]) -> RenderableType:
             parts += [_gpus(view, columns), Text(""), *_reasons(view)]
         if view.findings:
             parts.append(Text(""))
-        parts += _findings(view, None if lines is None else lines - _height(parts, columns) - 2, columns)
+        ended = [*_ended(view, None if lines is None else _MOST_ENDED)]
+        room = None if lines is None else lines - _height([*parts, *ended], columns) - 2
+        parts += [*_findings(view, room, columns), *ended]
     if frame.hint:
         parts.append(Text(frame.hint, style="dim"))
     return Group(*parts)
@@ -154,8 +159,8 @@ def _on_it(gpu: GpuView) -> str:
 
 
 def _findings(view: HostView, room: int | None, columns: int) -> Iterator[RenderableType]:
-    """The most severe first, each in two paragraphs; what has no room is counted."""
-    ordered = sorted(view.findings, key=lambda each: -_RANKS.get(each.severity, 0))
+    """The most severe first, and confirmed before pending ones, each in two paragraphs; what has no room is counted."""
+    ordered = sorted(view.findings, key=lambda each: (-_RANKS.get(each.severity, 0), each.standing.pending))
     for place, finding in enumerate(ordered):
         drawn = _finding(finding, view.judged_at)
         if room is not None:
@@ -173,11 +178,26 @@ def _finding(finding: FindingView, now: float | None) -> list[RenderableType]:
         (finding.code, "bold"),
         f"  {finding.subject}: {finding.measured}",
     )
-    if finding.since is not None and now is not None:
+    if finding.since is not None and now is not None and not finding.standing.pending:
         head.append(f", for {length_of_time(max(0.0, now - finding.since))}")
+    follows = f"follows from {finding.explained_by}" if finding.explained_by else ""
+    if more := "; ".join(filter(None, (follows, str(finding.standing)))):
+        head.append(f" ({more})")
     if finding.explained_by:
-        return [head.append(f" (follows from {finding.explained_by})")]
+        return [head]
     return [head, Padding(Text(finding.decision, style="dim"), (0, 0, 0, 4))]
+
+
+def _ended(view: HostView, most: int | None) -> Iterator[Text]:
+    """A line for each finding that ended lately, the latest first; what is more than `most` is counted."""
+    latest_first = sorted(view.ended, key=lambda each: -(each.ended_at or 0.0))
+    for finding in latest_first[:most]:
+        ended_at, now = finding.ended_at, view.judged_at
+        ago_seconds = None if ended_at is None or now is None else now - ended_at
+        before, after = ended_in_words(ago_seconds, finding.lasted_seconds, finding.end)
+        yield Text(f"{before}: {finding.code} {finding.subject}{after and f', {after}'}", style="dim")
+    if most is not None and len(latest_first) > most:
+        yield Text(f"and {len(latest_first) - most} more that ended", style="dim")
 
 
 def _height(parts: list[RenderableType], columns: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 from gpu_triage.diagnosis.evidence.holders import GpuHolder, in_words
 from gpu_triage.diagnosis.report.machine_readable import FORMAT, VERSION
 from gpu_triage.diagnosis.report.readings import GpuReadings
+from gpu_triage.diagnosis.report.standing import Standing
 from gpu_triage.diagnosis.report.text import printable
 
 
@@ -37,6 +38,18 @@ class FindingView:
     decision: str
     explained_by: str
     since: float | None
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class EndedView:
+    """A finding that ended lately."""
+
+    code: str
+    subject: str
+    ended_at: float | None  # Unix seconds
+    lasted_seconds: float | None
+    end: str  # why it ended, a value of End; "" where unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +65,7 @@ class HostView:
     blocked: str  # why its GPUs could not be looked at; "" when they could
     gpus: tuple[GpuView, ...]
     findings: tuple[FindingView, ...]
+    ended: tuple[EndedView, ...]
 
 
 def view_of(text: bytes | str) -> HostView:
@@ -78,6 +92,7 @@ def view_of(text: bytes | str) -> HostView:
         blocked=_text(document, "blocked"),
         gpus=tuple(map(_gpu, _list(document, "gpus"))),
         findings=tuple(map(_finding, _list(document, "findings"))),
+        ended=tuple(map(_ended, _list(document, "ended"))),
     )
 
 
@@ -98,16 +113,44 @@ def _gpu(gpu: dict[str, Any]) -> GpuView:
 
 
 def _finding(finding: dict[str, Any]) -> FindingView:
-    index, address = _text(finding, "gpu"), _text(finding, "pci_bus_id")
     return FindingView(
         severity=_text(finding, "severity"),
         code=_text(finding, "code"),
-        subject=f"GPU {index}" if index else f"GPU at {address}" if address else "host",
+        subject=_subject(finding),
         measured=_text(finding, "measured"),
         decision=_text(finding, "decision"),
         explained_by=_text(finding, "explained_by"),
         since=_number(finding, "since"),
+        standing=_standing(finding),
     )
+
+
+def _standing(finding: dict[str, Any]) -> Standing:
+    holds = finding.get("holds", True)
+    return Standing(
+        state=_text(finding, "state"),
+        confirmed_severity=_text(finding, "confirmed_severity"),
+        lasted_seconds=_number(finding, "lasted_seconds"),
+        wait_seconds=_number(finding, "wait_seconds"),
+        holds=holds if isinstance(holds, bool) else None,
+        quiet_seconds=_number(finding, "quiet_seconds") or 0.0,
+        hold_seconds=_number(finding, "hold_seconds"),
+    )
+
+
+def _ended(finding: dict[str, Any]) -> EndedView:
+    return EndedView(
+        code=_text(finding, "code"),
+        subject=_subject(finding),
+        ended_at=_number(finding, "ended_at"),
+        lasted_seconds=_number(finding, "lasted_seconds"),
+        end=_text(finding, "end"),
+    )
+
+
+def _subject(finding: dict[str, Any]) -> str:
+    index, address = _text(finding, "gpu"), _text(finding, "pci_bus_id")
+    return f"GPU {index}" if index else f"GPU at {address}" if address else "host"
 
 
 def _text(document: dict[str, Any], key: str) -> str:

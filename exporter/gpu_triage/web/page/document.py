@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from gpu_triage.diagnosis.findings.finding import State
 from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.findings.verdicts import COLOURS, WORST_FIRST, Verdict
 from gpu_triage.diagnosis.judge import Judgement
 from gpu_triage.diagnosis.report.report import Report
+from gpu_triage.diagnosis.report.standing import state_name
 from gpu_triage.diagnosis.report.summaries import ranges
 from gpu_triage.web.app import HEALTHY_PATH, READY_PATH, VERDICT_PATH
 from gpu_triage.web.page.collectors import collectors_section
@@ -20,6 +22,7 @@ from gpu_triage.web.page.findings import (
     first_steps,
     recordings_of,
     repeat_offenders_section,
+    settings_section,
 )
 from gpu_triage.web.page.gpus import gpus_section
 from gpu_triage.web.page.markup import chip, foreign, safe, section, whole_page
@@ -95,6 +98,7 @@ def _sections(latest: Judgement | None) -> str:
         repeat_offenders_section(latest.host),
         topology_section(latest.host),
         areas_section(report),
+        settings_section(report),
         collectors_section(latest.host),
     )
     return "".join(f"{each}\n" for each in sections if each)
@@ -187,8 +191,11 @@ def _summary(report: Report) -> str:
 
 
 def _counted(report: Report) -> str:
-    counts = {s: sum(1 for f in report.findings if f.severity is s) for s in reversed(Severity)}
-    return ", ".join(f"{count} {severity.value}" for severity, count in counts.items() if count) or "no findings"
+    pending = state_name(State.PENDING)
+    counts = dict.fromkeys([*(severity.value for severity in reversed(Severity)), pending], 0)
+    for finding in report.findings:
+        counts[finding.severity.value if finding.state is State.CONFIRMED else pending] += 1
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "no findings"
 
 
 def _links(facts: PageFacts) -> str:

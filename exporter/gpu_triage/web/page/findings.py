@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from gpu_triage.diagnosis.evidence.host import HostEvidence
-from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.diagnosis.evidence.host import HostEvidence, length_of_time
+from gpu_triage.diagnosis.findings.finding import Finding, State
+from gpu_triage.diagnosis.findings.states import ENDED_SECONDS
 from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.findings.verdicts import Verdict
 from gpu_triage.diagnosis.judges.repeat_offenders import Repetition, repetitions, slots_without_gpu
 from gpu_triage.diagnosis.report.report import AreaVerdict, Report
+from gpu_triage.diagnosis.report.standing import ended_in_words, standing_of
 from gpu_triage.incidents.metrics import GPU_INCIDENTS_RECENT
 from gpu_triage.subjects.contract import GpuLabels
 from gpu_triage.subjects.flight_recorder import GPU_FLIGHT_RECORDING_TIMESTAMP_SECONDS, THE_HOST
@@ -18,6 +20,12 @@ from gpu_triage.web.page.markup import OF_SEVERITY, UNKNOWN, chip, row, safe, se
 from gpu_triage.web.page.times import lasting
 
 _MOST_STEPS: Final = 2
+
+
+def settings_section(report: Report) -> str:
+    """How findings are judged otherwise than by default; "" where nothing was changed."""
+    items = "\n".join(f"<li>{safe(each.words)}</li>" for each in report.settings)
+    return section("settings", "Settings that are not the defaults", f"<ul>\n{items}\n</ul>") if items else ""
 
 
 def findings_section(report: Report, now: float, recordings: Mapping[GpuLabels, str]) -> str:
@@ -28,29 +36,38 @@ def findings_section(report: Report, now: float, recordings: Mapping[GpuLabels, 
         now: Unix seconds.
         recordings: names of the flight recorder's recordings, by GPU.
     """
+    ended = _ended(report, now)
     if not report.findings:
         nothing = "Nothing could be checked." if report.verdict is Verdict.NOT_READ else "No findings."
-        return section("findings", "Findings", f'<p id="none">{nothing}</p>')
+        return section("findings", "Findings", f'<p id="none">{nothing}</p>{ended}')
     items = "\n".join(_item(number, finding, now, recordings) for number, finding in enumerate(report.findings))
-    return section("findings", "Findings", f'<ol class="findings">\n{items}\n</ol>')
+    return section("findings", "Findings", f'<ol class="findings">\n{items}\n</ol>{ended}')
 
 
 def first_steps(report: Report) -> str:
     """What to do before anything else, a line for each decision with those it concerns; "" where nothing presses.
 
-    Of the worst findings those that follow from no other, two decisions at most: more are no first step.
+    Of the worst confirmed findings those that follow from no other, two decisions at most: more are no first step.
+    Where nothing is confirmed, that what is pending may become critical.
     """
     causes = [(number, f) for number, f in enumerate(report.findings) if not f.explained_by]
-    worst = max((f.severity for _, f in causes), key=lambda severity: severity.rank, default=Severity.INFO)
+    confirmed = [(number, f) for number, f in causes if f.state is State.CONFIRMED]
+    worst = max((f.severity for _, f in confirmed), key=lambda severity: severity.rank, default=Severity.INFO)
     if worst is Severity.INFO:
-        return ""
+        chosen = [(number, f, _when_it_has_lasted(f)) for number, f in causes if f.severity is Severity.CRITICAL]
+    else:
+        chosen = [(number, f, f.advice.decision) for number, f in confirmed if f.severity is worst]
     steps: dict[str, list[str]] = {}
-    for number, finding in causes:
-        if finding.severity is worst:
-            whom = f'<a href="#finding-{number}">{safe(finding.subject)}</a>'
-            steps.setdefault(finding.advice.decision, []).append(whom)
+    for number, finding, step in chosen:
+        steps.setdefault(step, []).append(f'<a href="#finding-{number}">{safe(finding.subject)}</a>')
+    if not steps:
+        return ""
     lines = (f"<li>{', '.join(whom)}: {safe(decision)}</li>" for decision, whom in [*steps.items()][:_MOST_STEPS])
     return f'<ol class="first" aria-label="What to do first">{"".join(lines)}</ol>\n'
+
+
+def _when_it_has_lasted(finding: Finding) -> str:
+    return f"nothing yet; {finding.check.code} becomes critical after {length_of_time(finding.wait_seconds)}."
 
 
 def repeat_offenders_section(host: HostEvidence) -> str:
@@ -83,7 +100,11 @@ def recordings_of(host: HostEvidence) -> Mapping[GpuLabels, str]:
 
 def _item(number: int, finding: Finding, now: float, recordings: Mapping[GpuLabels, str]) -> str:
     check = finding.check
-    tone = OF_SEVERITY[finding.severity]
+    tone = OF_SEVERITY[finding.urgency]
+    standing = standing_of(finding)
+    pending = f" {chip(standing.state, 'idle')}" if standing.pending else ""
+    since = f" {lasting(finding.since, now)}" if finding.since is not None and not standing.pending else ""
+    told = f' <span class="standing">{safe(standing)}</span>' if str(standing) else ""
     follows = f" · follows from <code>{safe(finding.explained_by)}</code>" if finding.explained_by else ""
     recorded = ""
     if finding.severity is Severity.CRITICAL:
@@ -95,12 +116,30 @@ def _item(number: int, finding: Finding, now: float, recordings: Mapping[GpuLabe
     return (
         f'<li id="finding-{number}" class="{tone}" data-code="{safe(check.code)}" '
         f'data-subject="{safe(finding.subject)}" '
-        f'data-severity="{safe(finding.severity.value)}">\n'
-        f"<p>{chip(finding.severity.value, tone)} <strong>{safe(finding.subject)}</strong> "
-        f"{lasting(finding.since, now)}</p>\n"
+        f'data-severity="{safe(finding.urgency.value)}" data-state="{safe(standing.state)}">\n'
+        f"<p>{chip(finding.urgency.value, tone)}{pending} <strong>{safe(finding.subject)}</strong>{since}{told}</p>\n"
         f'<p class="measured">{safe(finding.measured)}</p>\n'
         f"<p>{safe(finding.advice.meaning)} <strong>{safe(finding.advice.decision)}</strong></p>\n"
         f'<p class="soft"><code>{safe(check.code)}</code>{follows}{runbook}{recording}</p>\n</li>'
+    )
+
+
+def _ended(report: Report, now: float) -> str:
+    """The findings that ended lately, the latest first; "" where there is none."""
+    if not report.ended:
+        return ""
+    ended = sorted(report.ended, key=lambda each: -(each.ended_at or 0.0))
+    items = "\n".join(_ended_item(finding, now) for finding in ended)
+    return f'\n<h3>Ended in the last {length_of_time(ENDED_SECONDS)}</h3>\n<ul class="ended soft">\n{items}\n</ul>'
+
+
+def _ended_item(finding: Finding, now: float) -> str:
+    ago_seconds = None if finding.ended_at is None else now - finding.ended_at
+    before, after = ended_in_words(ago_seconds, finding.lasted_seconds, finding.end)
+    code = safe(finding.check.code)
+    return (
+        f'<li data-code="{code}" data-subject="{safe(finding.subject)}">{before}: <code>{code}</code> '
+        f"{safe(finding.subject)}, {after}</li>"
     )
 
 

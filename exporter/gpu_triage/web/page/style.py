@@ -61,6 +61,7 @@ header p { margin: .25rem 0; }
 .findings li { border: 1px solid var(--line); border-left: .3rem solid var(--tone); border-radius: .4rem;
   padding: .5rem .8rem; }
 .findings p { margin: .2rem 0; }
+.ended { list-style: none; margin: 0; padding: 0; font-size: .9375rem; }
 .wide { overflow-x: auto; border: 1px solid var(--line); border-radius: .4rem; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; vertical-align: top; padding: .4rem .65rem; white-space: nowrap; }

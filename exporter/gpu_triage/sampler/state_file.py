@@ -1,19 +1,18 @@
-"""Reads and writes the file of the ledger of incidents, on its own lane: it may lie on a server that hangs."""
+"""Reads and writes one file of the state directory, on its own lane: it may be on a server that hangs."""
 
 from __future__ import annotations
 
 import traceback
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from gpu_triage.documents import sync_directory
 from gpu_triage.errors import StateError
 from gpu_triage.host.boot import Boot, read_boot
-from gpu_triage.incidents.file import copy_aside, failure, read_memory, set_aside, write_memory
-from gpu_triage.incidents.ledger import Memory
 from gpu_triage.machine import Machine
-from gpu_triage.sampler.state_directory import INCIDENTS, StateDirectory
+from gpu_triage.sampler.state_directory import StateDirectory
+from gpu_triage.saved_state import StateKind, copy_aside, failure, set_aside
 
 UNUSABLE: Final = frozenset({"not_a_file", "too_large", "malformed", "unknown_version"})
 """Reasons for which a file, or a part of it, stays unusable."""
@@ -21,9 +20,11 @@ UNUSABLE: Final = frozenset({"not_a_file", "too_large", "malformed", "unknown_ve
 _MOST_TOLD: Final = 3
 """Refused entries that one message lists."""
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class Visit(Generic[T]):
     """What to do with the file, besides finding out the present boot.
 
     Attributes:
@@ -35,15 +36,16 @@ class Visit:
 
     loads: bool
     generation: int = 0
-    memory: Memory | None = None
+    memory: T | None = None
     syncs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class IncidentNews:
+class StateNews(Generic[T]):
     """The result of a visit.
 
     Attributes:
+        name: of the kind of state.
         boot: the present boot.
         loaded: what the file remembers; None if it was not read.
         generation: of the lock under which the file may be written; 0 if it may not.
@@ -53,34 +55,44 @@ class IncidentNews:
         duration_seconds: of the visit.
     """
 
+    name: str
     boot: Boot
-    loaded: Memory | None = None
+    loaded: T | None = None
     generation: int = 0
-    written: Memory | None = None
+    written: T | None = None
     synced: bool = False
     error: StateError | None = None
     duration_seconds: float = 0.0
 
 
-class IncidentFile:
-    """The file in the state directory. Only called by jobs of one lane.
+AnyStateNews = StateNews[Any]
+
+
+class StateFile(Generic[T]):
+    """One file of the state directory. Only called by jobs of one lane.
 
     Args:
-        machine: whose incidents they are.
+        kind: of state in it.
+        machine: whose state it is.
         state: the state directory; None if nothing is kept on disk.
         writes: whether this process writes at all, or only reads.
+        past: a file of what was remembered before there was a state directory; None without one.
     """
 
-    def __init__(self, machine: Machine, state: StateDirectory | None, *, writes: bool) -> None:
+    def __init__(
+        self, kind: StateKind[T], machine: Machine, state: StateDirectory | None, *, writes: bool, past: Path | None
+    ) -> None:
+        self._kind = kind
         self._machine = machine
         self._state = state
         self._writes = writes
-        self.path = None if state is None else state.path(INCIDENTS)
+        self._past = past
+        self.path = None if state is None else state.path(kind.name)
 
-    def visit(self, visit: Visit) -> IncidentNews:
+    def visit(self, visit: Visit[T]) -> StateNews[T]:
         """Carry out a visit, as far as the lock and the disk permit. Never raises."""
         began_at = self._machine.clock.now().monotonic
-        news = IncidentNews(read_boot(self._machine.procfs))
+        news: StateNews[T] = StateNews(self._kind.name, read_boot(self._machine.procfs))
         try:
             news = self._carried_out(visit, news)
         except StateError as error:
@@ -89,7 +101,7 @@ class IncidentFile:
             news = replace(news, error=StateError("exception", traceback.format_exc()))
         return replace(news, duration_seconds=self._machine.clock.now().monotonic - began_at)
 
-    def _carried_out(self, visit: Visit, news: IncidentNews) -> IncidentNews:
+    def _carried_out(self, visit: Visit[T], news: StateNews[T]) -> StateNews[T]:
         generation, error = self._lock()
         news = replace(news, generation=generation, error=error)
         if visit.loads or generation not in (0, visit.generation):
@@ -97,7 +109,7 @@ class IncidentFile:
         if not generation or self.path is None:
             return news
         if visit.memory is not None:
-            write_memory(self.path, visit.memory)
+            self._kind.write(self.path, visit.memory)
             return replace(news, written=visit.memory)
         if visit.syncs:
             try:
@@ -115,19 +127,19 @@ class IncidentFile:
         except StateError as error:
             return 0, error
 
-    def _load(self, news: IncidentNews) -> IncidentNews:
+    def _load(self, news: StateNews[T]) -> StateNews[T]:
         """The news with what the file remembers, and an error if not all of it is usable.
 
         Raises:
             StateError: it cannot be read now.
         """
         wall, path = self._machine.clock.now().wall, self.path
-        past = None if self._machine.incidents is None else read_memory(self._machine.incidents, wall)
-        nothing = Memory() if past is None else past.memory
+        past = None if self._past is None else self._kind.read(self._past, wall)
+        nothing = self._kind.nothing if past is None else past.memory
         if path is None:
             return replace(news, loaded=nothing)
         try:
-            found = read_memory(path, wall)
+            found = self._kind.read(path, wall)
         except StateError as error:
             if error.reason not in UNUSABLE:
                 raise
@@ -140,7 +152,7 @@ class IncidentFile:
         return _without(found.refused, path, replace(news, loaded=found.memory))
 
 
-def _without(refused: tuple[str, ...], path: Path, news: IncidentNews) -> IncidentNews:
+def _without(refused: tuple[str, ...], path: Path, news: StateNews[T]) -> StateNews[T]:
     """The news of a file with wrong entries, which is copied before it may be written."""
     more = len(refused) - _MOST_TOLD
     told = "; ".join((*refused[:_MOST_TOLD], *([f"and {more} more"] if more > 0 else [])))

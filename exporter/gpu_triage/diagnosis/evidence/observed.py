@@ -1,0 +1,179 @@
+"""Whether it can be told now whether the condition of a finding holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.evidence.faults import works_awake
+from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
+from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.evidence.past import DAY_SECONDS
+from gpu_triage.diagnosis.evidence.series import Evidence
+from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
+from gpu_triage.gpu.memory_repair import (
+    GPU_ECC_SRAM_THRESHOLD_EXCEEDED,
+    GPU_RETIRED_PAGES_PENDING,
+    GPU_ROW_REMAP_FAILURE,
+    GPU_ROW_REMAP_PENDING,
+)
+from gpu_triage.gpu.modes import GPU_PERSISTENCE_MODE
+from gpu_triage.gpu.nvlink import GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_UP
+from gpu_triage.gpu.pcie import (
+    GPU_PCIE_LINK_GENERATION,
+    GPU_PCIE_LINK_TRANSITIONS_TOTAL,
+    GPU_PCIE_LINK_WIDTH,
+    GPU_PCIE_REPLAYS_TOTAL,
+)
+from gpu_triage.gpu.pcie_aer import GPU_PCIE_AER_ERRORS_TOTAL
+from gpu_triage.gpu.power import GPU_POWER_LIMIT_WATTS
+from gpu_triage.gpu.presence import GPU_DEVICES
+from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
+from gpu_triage.gpu.thermal import GPU_TEMPERATURE_CELSIUS
+from gpu_triage.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL
+from gpu_triage.gpu.topology import GPU_P2P_STATUS
+from gpu_triage.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE
+from gpu_triage.host.cpu import GPU_HOST_CPU_BUSIEST_RATIO, GPU_HOST_CPU_SECONDS_TOTAL
+from gpu_triage.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
+from gpu_triage.host.infiniband import GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, GPU_HOST_INFINIBAND_UP
+from gpu_triage.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
+from gpu_triage.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
+from gpu_triage.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.subjects.metric import MetricSpec
+
+_READS: Final[Mapping[str, MetricSpec]] = MappingProxyType(
+    {
+        "gpu.missing": GPU_DEVICES,
+        "ecc.uncorrected": GPU_ECC_VOLATILE_ERRORS_TOTAL,
+        "ecc.contained": GPU_ECC_VOLATILE_ERRORS_TOTAL,
+        "ecc.corrected_rising": GPU_ECC_VOLATILE_ERRORS_TOTAL,
+        "ecc.sram_threshold": GPU_ECC_SRAM_THRESHOLD_EXCEEDED,
+        "memory.row_remap_failure": GPU_ROW_REMAP_FAILURE,
+        "memory.row_remap_pending": GPU_ROW_REMAP_PENDING,
+        "memory.retired_pages_pending": GPU_RETIRED_PAGES_PENDING,
+        "recovery.action": GPU_RECOVERY_ACTION,
+        "recovery.drain_and_reset": GPU_RECOVERY_ACTION,
+        "thermal.hw": GPU_THROTTLE_SECONDS_TOTAL,
+        "thermal.sw": GPU_THROTTLE_SECONDS_TOTAL,
+        "thermal.margin": GPU_TEMPERATURE_CELSIUS,
+        "thermal.low_limit": GPU_TEMPERATURE_CELSIUS,
+        "power.brake": GPU_THROTTLE_SECONDS_TOTAL,
+        "power.hw_slowdown": GPU_THROTTLE_SECONDS_TOTAL,
+        "power.cap": GPU_POWER_LIMIT_WATTS,
+        "power.limit": GPU_POWER_LIMIT_WATTS,
+        "pcie.width": GPU_PCIE_LINK_WIDTH,
+        "pcie.width_idle": GPU_PCIE_LINK_WIDTH,
+        "pcie.generation": GPU_PCIE_LINK_GENERATION,
+        "pcie.generation_low": GPU_PCIE_LINK_GENERATION,
+        "pcie.flapping": GPU_PCIE_LINK_TRANSITIONS_TOTAL,
+        "pcie.width_changes": GPU_PCIE_LINK_TRANSITIONS_TOTAL,
+        "pcie.replays": GPU_PCIE_REPLAYS_TOTAL,
+        "pcie.aer": GPU_PCIE_AER_ERRORS_TOTAL,
+        "p2p.unavailable": GPU_P2P_STATUS,
+        "nvlink.down": GPU_NVLINK_UP,
+        "nvlink.flapping": GPU_NVLINK_UP,
+        "nvlink.errors": GPU_NVLINK_ERRORS_TOTAL,
+        "vgpu.unlicensed": GPU_VGPU_LICENSE_STATE,
+        "policy.persistence": GPU_PERSISTENCE_MODE,
+        "host.memory_errors_rising": GPU_HOST_EDAC_ERRORS_TOTAL,
+        "cpu.slow_clock": GPU_HOST_CPU_BUSIEST_RATIO,
+        "cpu.starved": GPU_HOST_CPU_SECONDS_TOTAL,
+        "memory.swapping": GPU_HOST_SWAP_IN_BYTES_TOTAL,
+        "network.port_down": GPU_HOST_INFINIBAND_UP,
+        "network.port_errors": GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL,
+    }
+)
+"""The metric that tells of a finding, and that is there on healthy GPUs and hosts too. Without it nobody looked."""
+
+_NEEDS_SECONDS: Final[Mapping[str, float]] = MappingProxyType(
+    {
+        "ecc.corrected_rising": DAY_SECONDS,
+        "host.memory_errors_rising": DAY_SECONDS,
+        "work.allocated_idle": thresholds.ALLOCATED_IDLE_SECONDS,
+        "network.port_flapping": thresholds.PORT_DOWNS_SECONDS,
+    }
+)
+"""So much must be remembered to say that it is over: a process that just started cannot."""
+
+_TOLD_WITHOUT_ANSWER: Final = ("xid.", "gpu.", "baseline.", "driver.")
+"""Areas of findings about a GPU that need no answer of it: the kernel log, the exporter or a file tells."""
+
+_OF_DRIVER: Final = ("driver.", "gpu.missing")
+_OF_ANSWERING_GPUS: Final = ("fabric.unhealthy", "work.collective_hang")
+
+
+def observable(host: HostEvidence, finding: Finding) -> bool:
+    """Whether somebody looked at what the finding is about: a GPU at rest tells nothing of what only load shows."""
+    code = finding.check.code
+    if host.memory.seconds < _NEEDS_SECONDS.get(code, 0.0):
+        return False
+    if finding.gpu is None and not finding.uuid:
+        return _of_host(host, code)
+    gpu = _gpu_of(host, finding)
+    if gpu is None or host.released:
+        return False
+    return _of_gpu(gpu, finding) and (code != "clock.straggler" or _has_busy_peers(host, gpu))
+
+
+def last_reset(host: HostEvidence, finding: Finding) -> float | None:
+    """Monotonic second of the last reset of the GPU that a finding is about.
+
+    Of the driver and of GPUs that were missing, that of any GPU: loading the driver resets them, and what a reset cures
+    ends together. None for other findings about the host, for a GPU that does not answer, and where no reset is known.
+    """
+    gpu = _gpu_of(host, finding)
+    if gpu is None and finding.check.code.startswith(_OF_DRIVER):
+        gpus = tuple(host.gpus)
+    else:
+        gpus = () if gpu is None else (gpu,)
+    walls = [wall for each in gpus if each.was_read and (wall := each.last(GPU_RESET_TIMESTAMP_SECONDS)) is not None]
+    return max(walls) - host.at.wall + host.at.monotonic if walls else None
+
+
+def _gpu_of(host: HostEvidence, finding: Finding) -> GpuEvidence | None:
+    """The GPU that a finding is about, as it is known now."""
+    of = finding.uuid or finding.gpu
+    return next((each for each in host.gpus if (each.uuid or each.gpu) == of), None)
+
+
+def _of_gpu(gpu: GpuEvidence, finding: Finding) -> bool:
+    """Of a finding about a GPU."""
+    code = finding.check.code
+    if code.startswith(_TOLD_WITHOUT_ANSWER):
+        return True
+    if not gpu.was_read or not _was_read(gpu, code):
+        return False
+    if code == "pcie.generation_low":
+        return works_awake(gpu) and not gpu.recent.loaded  # under load, another finding tells
+    return not finding.check.under_load or (gpu.under_load and gpu.recent.under_load)
+
+
+def _has_busy_peers(host: HostEvidence, gpu: GpuEvidence) -> bool:
+    """Whether its clock can be compared: it is busy, and so are enough GPUs of its model."""
+    busy = [each for each in host.answering if (each.busy_share or 0.0) >= thresholds.BUSY_SHARE]
+    peers = sum(each.name == gpu.name for each in busy)
+    return gpu in busy and peers >= host.limit("clock.straggler", "peers")
+
+
+def _of_host(host: HostEvidence, code: str) -> bool:
+    """Of a finding about the host."""
+    if code == "gpu.released":
+        return True
+    if code.startswith(_OF_DRIVER) and host.released:
+        return False
+    if code == "gpu.missing" and host.driver_error is not None:
+        return False  # it counts nothing
+    if code in _OF_ANSWERING_GPUS and not host.answering:
+        return False
+    if code == "fabric.service_down":
+        return host.has(GPU_HOST_SERVICE_RUNNING, service=FABRIC_MANAGER)
+    return _was_read(host, code)
+
+
+def _was_read(evidence: Evidence, code: str) -> bool:
+    """Whether the metric is there that tells of it: one whose reading fails is withdrawn."""
+    spec = _READS.get(code)
+    return spec is None or evidence.has(spec)

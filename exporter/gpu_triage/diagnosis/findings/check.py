@@ -1,0 +1,167 @@
+"""What a kind of finding is: its place, its urgency, its times, and its words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from gpu_triage.baseline.link_advice import Advice
+
+SECONDS: Final = 1.0
+MINUTES: Final = 60.0
+HOURS: Final = 3600.0
+
+
+class Severity(Enum):
+    """How urgent: critical wakes a person, warning is a ticket, info is context."""
+
+    INFO = "info"
+    WARNING = "warning"
+    CRITICAL = "critical"
+
+    @property
+    def rank(self) -> int:
+        """Higher is worse."""
+        return tuple(Severity).index(self)
+
+
+class Action(Enum):
+    """What kind of answer a finding wants, as the alerts' label `action` says it."""
+
+    DRAIN = "drain"
+    RESET = "reset"
+    INSPECT_HARDWARE = "inspect_hardware"
+    FIX_HOST = "fix_host"
+    FIX_JOB = "fix_job"
+    NONE = "none"
+
+
+class Area(Enum):
+    """What a finding is about, in the order in which the playbook rules things out."""
+
+    DRIVER = "driver and GPUs"
+    HEALTH = "GPU health"
+    CLOCKS = "clocks, heat, power"
+    PCIE = "PCIe links"
+    PEERS = "peers and NVLink"
+    HOST = "host resources"
+    WORK = "processes and work"
+    SETTINGS = "settings"
+
+
+class Unit(Enum):
+    """The unit of what a finding measures, and how a value reads in a Prometheus template and in Python.
+
+    Attributes:
+        words: its name.
+        template: the value of an alert, formatted.
+        form: how Python formats the value divided by `scale`.
+    """
+
+    RATIO = "ratio", "{{ $value | humanizePercentage }}", "{:.0%}"
+    SECONDS = "seconds", "{{ $value | humanizeDuration }}", "{:.0f} s"
+    CELSIUS = "degrees Celsius", '{{ printf "%.0f" $value }} °C', "{:.0f} °C"
+    WATTS = "watts", '{{ printf "%.0f" $value }} W', "{:.0f} W"
+    HERTZ = "hertz", "{{ $value | humanize }}Hz", "{:.0f} MHz", 1e6
+    LANES = "lanes", '{{ printf "%.0f" $value }}', "{:.0f}"
+    GENERATION = "generation", '{{ printf "%.0f" $value }}', "{:.0f}"
+    COUNT = "count", '{{ printf "%.0f" $value }}', "{:.0f}"
+    BYTES = "bytes", "{{ $value | humanize1024 }}B", "{:.1f} GiB", 1024.0**3
+    BYTES_PER_SECOND = "bytes per second", "{{ $value | humanize1024 }}B/s", "{:.1f} MiB/s", 1024.0**2
+
+    def __init__(self, words: str, template: str, form: str, scale: float = 1.0) -> None:
+        self.words = words
+        self.template = template
+        self.form = form
+        self.scale = scale
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """What a kind of finding measures.
+
+    Attributes:
+        unit: of gpu_finding_value.
+        words: a phrase with one ``{}`` for the formatted value, that is right for one and for many.
+    """
+
+    unit: Unit
+    words: str
+
+    @property
+    def template(self) -> str:
+        """The phrase as an alert has it, with the alert's value as a Prometheus template."""
+        return self.words.format(self.unit.template)
+
+    def said(self, value: float) -> str:
+        """The phrase with a value.
+
+        Example:
+            >>> Measure(Unit.RATIO, "throttled {} of the time").said(0.34)
+            'throttled 34% of the time'
+        """
+        return self.words.format(self.unit.form.format(value / self.unit.scale))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One kind of finding.
+
+    Attributes:
+        code: stable name, ``area.detail``; scripts may rely on it.
+        area: what it is about.
+        topic: the word for its cause, a bottleneck class where there is one; several codes share one.
+        severity: how urgent it is once it is confirmed. A worse condition is another code.
+        action: what it asks for.
+        title: what is wrong, in few words, as a summary has it behind the host and the GPU: lower case, no full stop.
+        advice: what it means and what to do, a sentence each.
+        measure: what gpu_finding_value holds; None where nothing is measured.
+        alert: the alert that fires while it is confirmed; None where none does.
+        relayed: whether that alert is in the rules unless settings turn it on.
+        page: the alert whose runbook helps where it has no alert of its own; "" without one.
+        wait_seconds: how long its condition must last before it is confirmed.
+        hold_seconds: how long it stays confirmed after its condition has ended: what comes back within is the same.
+        under_load: whether its condition can only be observed while the GPU is under load.
+        of_host: whether it is about the host as a whole, and never about one GPU.
+    """
+
+    code: str
+    area: Area
+    topic: str
+    severity: Severity
+    action: Action
+    title: str
+    advice: Advice
+    measure: Measure | None = None
+    alert: str | None = None
+    relayed: bool = True
+    page: str = ""
+    wait_seconds: float = 0.0
+    hold_seconds: float = 15 * MINUTES
+    under_load: bool = False
+    of_host: bool = False
+
+    @property
+    def runbook(self) -> str:
+        """Name of its page of the handbook; "" without one."""
+        return self.page or self.alert or ""
+
+    @property
+    def life(self) -> str:
+        """Its wait and hold in words: ``confirmed after 10 minutes, ends 15 minutes after it is gone``."""
+        begins = f"confirmed after {length_in_words(self.wait_seconds)}" if self.wait_seconds else "confirmed at once"
+        after = f"{length_in_words(self.hold_seconds)} after" if self.hold_seconds else "as soon as"
+        return f"{begins}, ends {after} it is gone"
+
+
+def length_in_words(seconds: float) -> str:
+    """A length of time that somebody chose, in the largest unit that divides it: ``90 seconds``, ``1 hour``."""
+    for unit, size in (("hour", HOURS), ("minute", MINUTES)):
+        if seconds >= size and seconds % size == 0:
+            return _counted(seconds / size, unit)
+    return _counted(seconds, "second")
+
+
+def _counted(count: float, unit: str) -> str:
+    return f"{count:g} {unit}{'' if count == 1 else 's'}"

@@ -1,0 +1,84 @@
+"""The judge's settings in a running exporter: from the configuration file, read again on request."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from gpu_triage.config import Config
+from gpu_triage.diagnosis.findings.settings import JudgeSettings, judge_settings
+from gpu_triage.errors import ConfigError
+from gpu_triage.log import fields
+from gpu_triage.options import Option
+from gpu_triage.options.sources import judge_options_now
+from gpu_triage.subjects.exporter import JudgeSettingsHealth
+
+log = logging.getLogger(__name__)
+
+
+class SettingsSource:
+    """Reads the configuration file again and hands on what it says of the judge; all else in it counts at a restart.
+
+    Args:
+        config: of the exporter.
+        options: that a configuration file may have.
+        use: takes new settings; called on another thread.
+        report: told how each reading went, where there is a configuration file; the first was the start's.
+        wall: seconds since the Unix epoch.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        options: Sequence[Option],
+        use: Callable[[JudgeSettings], None],
+        report: Callable[[JudgeSettingsHealth], None],
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._config = config
+        self._options = options
+        self._use = use
+        self._report = report
+        self._wall = wall
+        self._loaded_at = wall()
+        self._asked = threading.Event()
+        self._thread: threading.Thread | None = None
+        if config.config_file is not None:
+            report(JudgeSettingsHealth(success=True, loaded_at=self._loaded_at))
+
+    def reload_soon(self) -> None:
+        """Read the file on a thread of its own, for it may be on a server that hangs; returns at once."""
+        if self._config.config_file is None:
+            return
+        self._asked.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._reload_when_asked, name="judge-settings", daemon=True)
+            self._thread.start()
+
+    def _reload_when_asked(self) -> None:
+        while True:
+            self._asked.wait()
+            self._asked.clear()
+            self.reload()
+
+    def reload(self) -> None:
+        """Read the file now. One that cannot be used changes nothing; that is logged and reported."""
+        try:
+            options = judge_options_now(self._config, self._options)
+            settings = judge_settings(options)
+        except ConfigError as error:
+            self._fail(str(error))
+            return
+        self._config = replace(self._config, judge=options)
+        self._loaded_at = self._wall()
+        self._use(settings.at_pace(self._config.simulate_pace))
+        changed = "; ".join(each.words for each in settings.changed) or "all are the defaults"
+        log.info("the judge's settings were read", extra=fields(file=self._config.config_file, settings=changed))
+        self._report(JudgeSettingsHealth(success=True, loaded_at=self._loaded_at))
+
+    def _fail(self, cause: str) -> None:
+        log.error("the configuration file cannot be used, the judge's settings stay", extra=fields(cause=cause))
+        self._report(JudgeSettingsHealth(success=False, loaded_at=self._loaded_at))
