@@ -10,7 +10,7 @@ from grafana_foundation_sdk.cog.builder import Builder
 from grafana_foundation_sdk.models.dashboard import AnnotationQuery, DataSourceRef
 
 from dashboards.palette import BAD, BETWEEN, INFO
-from dashboards.selectors import TARGET, age, gpu, gpu_or_host, host
+from dashboards.selectors import TARGET, age, alerts, gpu, host
 from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS
 
 
@@ -60,7 +60,7 @@ _FIRING = 'alertstate="firing", severity=~"critical|warning"'
 ALERTS: Final = Annotation(
     "Alerts",
     BAD,
-    gpu_or_host("ALERTS", _FIRING),
+    alerts(_FIRING),
     "{{alertname}} {{cluster}} {{instance}} GPU {{gpu}}",
     "severity,action",
 )

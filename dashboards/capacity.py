@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dashboards.board import Board, Row
 from dashboards.panels import PanelBuilder, Query, Size, lines, tile
-from dashboards.selectors import TARGET, cluster, gpu, host
+from dashboards.selectors import TARGET, by_gpu, cluster, gpu, host
 from dashboards.tables import CLUSTER, GPU, HOST, Column, table_of
 from dashboards.words import CLASS
 
@@ -17,12 +17,14 @@ STEP = "6h"
 """Day windows hardly change within it."""
 MOST_ROWS = 50
 
-_BUSY = gpu("instance_gpu:gpu_busy:avg1d")
-_IDLE = gpu("instance_gpu:gpu_allocated_idle_seconds:increase1d")
-_ENERGY = gpu("instance_gpu:gpu_energy_joules:increase1d")
+_SHARES = gpu("instance_gpu_name:gpu_busy:last5m")
+_BUSY = f"avg_over_time({_SHARES}[1d])"
+_MEMORY = gpu("instance_gpu:gpu_memory_used:max5m")
+_IDLE = f"sum_over_time({gpu('instance_gpu:gpu_allocated_idle:active')}[1d]) * 300"
+_ENERGY = f"increase({gpu('instance_gpu:gpu_energy_joules:last5m')}[1d])"
 _LOST = gpu("instance_gpu_class:gpu_bottleneck_seconds:increase1d")
 _LOST_BY_HOST = host("instance_class:gpu_hours_lost:sum1d")
-_SEEN = gpu("instance_gpu:gpu_observed_seconds:increase1d")
+_SEEN = f"present_over_time({_SHARES}[1d])"
 
 
 def board() -> Board:
@@ -285,15 +287,14 @@ def _most_lost() -> PanelBuilder:
 def _headroom() -> PanelBuilder:
     return table_of(
         "Headroom of each GPU",
-        "95th percentile of utilisation and highest memory use of the last day, and power now as a share of the limit. "
-        "All three low: a smaller GPU or a MIG instance would do.",
+        "95th percentile of the busy share of 5 minutes, and highest memory use of the last day. Both low: a smaller "
+        "GPU or a MIG instance would do.",
         (
             HOST,
             GPU,
             Column("Busy", expr=f"max by ({TARGET}, gpu) (bottomk({MOST_ROWS}, {_BUSY}))", unit="percentunit"),
-            Column("95th percentile", expr=_each("instance_gpu:gpu_utilization:p95_1d"), unit="percentunit"),
-            Column("Highest memory", expr=_each("instance_gpu:gpu_memory_used:max1d"), unit="bytes"),
-            Column("Power of limit", expr=_each("instance_gpu:gpu_power:ratio_to_limit"), unit="percentunit"),
+            Column("95th percentile", expr=by_gpu(f"quantile_over_time(0.95, {_SHARES}[1d])"), unit="percentunit"),
+            Column("Highest memory", expr=by_gpu(f"max_over_time({_MEMORY}[1d])"), unit="bytes"),
         ),
         sort="95th percentile",
         size=Size(12, 9),
@@ -320,7 +321,3 @@ def _throttled() -> PanelBuilder:
         sort="-Hours",
         size=Size(12, 9),
     )
-
-
-def _each(metric: str) -> str:
-    return f"max by ({TARGET}, gpu) ({gpu(metric)})"

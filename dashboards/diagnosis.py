@@ -15,13 +15,14 @@ from dashboards.selectors import (
     OF_HOST,
     TARGET,
     age,
+    alerts,
     bottleneck,
     bottleneck_in,
     by_host,
     gpu,
-    gpu_or_host,
     host,
     host_legend,
+    power_of_limit,
     worst,
 )
 from dashboards.steps import COUNTED, RUNBOOKS_URL, SEEN, STEPS, TUNE, Step, alerts_of
@@ -62,7 +63,7 @@ def board() -> Board:
 
 def _first_screen() -> tuple[PanelBuilder, ...]:
     verdicts = (_verdict(step) for step in STEPS)
-    return (*verdicts, _pace(), _bottleneck(), findings(Size(12, 10)), _alerts(), *_work())
+    return (*verdicts, _pace(), _bottleneck(), findings(Size(14, 10)), _alerts(), *_work())
 
 
 def verdict_query(step: Step) -> str:
@@ -81,7 +82,7 @@ def verdict_query(step: Step) -> str:
         suspects = f"group by ({TARGET}, gpu) {bottleneck_in(step.classes)}"
         if step is not TUNE:
             suspects += (
-                f"\n  or\n  (\n    group by ({TARGET}, gpu) ({gpu_or_host('ALERTS', firing)})\n"
+                f"\n  or\n  (\n    group by ({TARGET}, gpu) ({alerts(firing)})\n"
                 f"    unless on ({TARGET})\n    {suspects}\n  )"
             )
     else:
@@ -149,14 +150,14 @@ def _bottleneck() -> PanelBuilder:
         f"time. With more than {MOST_SERIES} GPUs: the worst.",
         worst(bottleneck()),
         BOTTLENECK,
-        size=Size(12, 10),
+        size=Size(10, 10),
         show_value=VisibilityMode.AUTO,
     )
 
 
 def _alerts() -> PanelBuilder:
     severity = "\nor\n".join(
-        f"{rank} * max by ({TARGET}, gpu, alertname, action) ({gpu_or_host('ALERTS', _of_severity(name))})"
+        f"{rank} * max by ({TARGET}, gpu, alertname, action) ({alerts(_of_severity(name))})"
         for rank, name, _ in SEVERITY[:3]
     )
     watchdog = f"4 * max by (alertname, action) ({RULES_ANSWER})"
@@ -206,7 +207,7 @@ def _work() -> tuple[PanelBuilder, ...]:
             "GPU power relative to limit",
             "Power tells real work from busy waiting. Busy but low power: ranks wait for each other. One GPU below its "
             "peers at the same load: look for throttling.",
-            worst(gpu("instance_gpu:gpu_power:ratio_to_limit")),
+            worst(power_of_limit()),
             unit="percentunit",
             size=size,
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from dashboards.board import Row
@@ -208,10 +209,8 @@ def software() -> Row:
                 "Below 0.9: this GPU is slower than its peers and every synchronous step waits for it. See step 2 for "
                 "what holds it back.",
                 worst(
-                    f"{gpu('instance_gpu_name:gpu_clock_hertz:busy_median5m')}\n"
-                    f"/ on ({TARGET}, name) group_left ()\n"
-                    f"quantile by ({TARGET}, name) (0.5, "
-                    f"{host('instance_gpu_name:gpu_clock_hertz:busy_median5m')})"
+                    f"{_busy_clock(gpu)}\n/ on ({TARGET}, name) group_left ()\n"
+                    f"quantile by ({TARGET}, name) (0.5, {_busy_clock(host)})"
                 ),
                 unit="percentunit",
                 floor=None,
@@ -316,4 +315,14 @@ def _with_owner(metric: str) -> str:
         f"sum by ({TARGET}, gpu, pid, process, {owner}) (\n"
         f"  {gpu(metric)}\n  * on ({TARGET}, gpu, uuid, pid) group_left ({owner})\n"
         f"  {gpu('gpu_process_info')}\n)"
+    )
+
+
+def _busy_clock(select: Callable[..., str]) -> str:
+    """Median SM clock of each busy GPU, with its model: it may rest at its idle clock for a fifth of the time."""
+    clock = select("gpu_clock_hertz", 'clock="sm"')
+    return (
+        f"(quantile_over_time(0.5, {clock}[5m])\n* on ({TARGET}, gpu, uuid) group_left (name) "
+        f"group by ({TARGET}, gpu, uuid, name) ({select('gpu_info')})\nand on ({TARGET}, gpu, uuid) "
+        f"rate({select('gpu_busy_seconds_total')}[$__rate_interval]) >= 0.8)"
     )

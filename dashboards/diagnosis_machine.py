@@ -5,7 +5,21 @@ from __future__ import annotations
 from dashboards.board import Row
 from dashboards.palette import BAD, GOOD, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, timeline
-from dashboards.selectors import OF_HOST, TARGET, age, by_gpu, gpu, host, host_legend, in_15m, legend, rate, when, worst
+from dashboards.selectors import (
+    OF_HOST,
+    TARGET,
+    age,
+    by_gpu,
+    gpu,
+    host,
+    host_legend,
+    in_15m,
+    legend,
+    link_of_expected,
+    rate,
+    when,
+    worst,
+)
 from dashboards.steps import HELD_BACK, PATH, SICK
 from dashboards.tables import GPU, HOST, Column, table_of
 from dashboards.words import NO_FAULT, REACHED, RECOVERY, SUSPECT, UP
@@ -173,7 +187,7 @@ def path() -> Row:
                 PATH.key_panel,
                 "Lanes times speed, against what the card, slot and baseline allow. Stays at a half or a quarter under "
                 "load: lanes are lost, inspect the riser and slot. Dips while idle are power saving.",
-                worst(gpu("instance_gpu:gpu_pcie_link:ratio_to_expected")),
+                worst(link_of_expected()),
                 unit="percentunit",
                 size=Size(12, 8),
             ),
@@ -295,7 +309,7 @@ def link_columns() -> tuple[Column, ...]:
         GPU,
         Column(
             "Share",
-            expr=by_gpu(gpu("instance_gpu:gpu_pcie_link:ratio_to_expected")),
+            expr=by_gpu(link_of_expected()),
             unit="percentunit",
             steps=limits((0.99, GOOD), base=WATCH),
         ),

@@ -9,7 +9,7 @@ from dashboards.fleet_links import links
 from dashboards.judgement import BOTTLENECK_COLUMN, HOST_VERDICT_COLUMN, VERDICT_COLUMN
 from dashboards.palette import BAD, GOOD, INFO, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, tile
-from dashboards.selectors import OF_HOST, TARGET, bottleneck, by_gpu, by_host, gpu, gpu_or_host, host
+from dashboards.selectors import OF_HOST, TARGET, bottleneck, by_gpu, by_host, gpu, host, power_of_limit
 from dashboards.tables import CHOSEN_HOST, GPU, HOST, Column, table_of
 from dashboards.words import BOTTLENECK, UP
 from gpu_triage.subjects.judgement import GPU_BOTTLENECK, GPU_VERDICT
@@ -111,7 +111,7 @@ def _worst_hosts() -> PanelBuilder:
             ),
             Column(
                 "Critical alerts",
-                expr=f"count by ({TARGET}) ({gpu_or_host('ALERTS', _CRITICAL)})\n"
+                expr=f"count by ({TARGET}) ({host('ALERTS', _CRITICAL)})\n"
                 f"or 0 * count by ({TARGET}) ({host('gpu_exporter_build_info')})",
                 steps=limits((1, BAD)),
             ),
@@ -149,7 +149,7 @@ def _worst_gpus() -> PanelBuilder:
             VERDICT_COLUMN,
             BOTTLENECK_COLUMN,
             Column("Busy", expr=by_gpu(gpu("instance_gpu:gpu_busy:ratio5m")), unit="percentunit", decimals=0),
-            Column("Power of limit", expr=by_gpu(gpu("instance_gpu:gpu_power:ratio_to_limit")), unit="percentunit"),
+            Column("Power of limit", expr=by_gpu(power_of_limit()), unit="percentunit"),
             Column("Temperature", expr=by_gpu(gpu("gpu_temperature_celsius", 'sensor="gpu"')), unit="celsius"),
         ),
         sort=("-Verdict", "Bottleneck"),

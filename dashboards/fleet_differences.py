@@ -63,7 +63,7 @@ def _alerts_by_name() -> PanelBuilder:
     return lines(
         "Firing alerts by name",
         "How many of each are firing. Many hosts at once: look for what they share.",
-        [Query(f"count by (cluster, alertname) ({gpu_or_host('ALERTS', _FIRING)})", "{{cluster}} {{alertname}}")],
+        [Query(f"count by (cluster, alertname) ({host('ALERTS', _FIRING)})", "{{cluster}} {{alertname}}")],
         unit="none",
         size=Size(12, 8),
     )

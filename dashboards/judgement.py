@@ -8,10 +8,12 @@ from dashboards.panels import PanelBuilder, Query, Size, lines
 from dashboards.selectors import LOST, TARGET, bottleneck, by_gpu, by_host, gpu, host, lost_seconds, rate, when
 from dashboards.steps import RUNBOOKS_URL
 from dashboards.tables import GPU, HOST, NARROW_HOST, Column, table_of
-from dashboards.words import BOTTLENECK, CLASS, HOST_VERDICT, NOT_READ, SEVERITY, VERDICT
+from dashboards.words import BOTTLENECK, CLASS, FINDING, HOST_VERDICT, NOT_READ, SEVERITY, VERDICT
 from gpu_triage.subjects.judgement import (
     GPU_BOTTLENECK_SECONDS_TOTAL,
+    GPU_FINDING,
     GPU_FINDING_SINCE_TIMESTAMP_SECONDS,
+    GPU_HOST_FINDING,
     GPU_HOST_FINDING_SINCE_TIMESTAMP_SECONDS,
     GPU_HOST_VERDICT,
     GPU_VERDICT,
@@ -36,14 +38,15 @@ def findings(size: Size) -> PanelBuilder:
     return table_of(
         "Findings",
         "What the exporter finds wrong now, the most severe and then the oldest first. Rows without a GPU are about "
-        "the host. What began first is often the cause of the rest. A finding appears within a minute; its alert "
-        "follows if it lasts.",
+        "the host. What began first is often the cause of the rest. A finding is pending until it has lasted for its "
+        "wait; its alert fires while it is confirmed.",
         (
             Column("Severity", expr=severity, words=SEVERITY[:3], width=96),
             Column("Finding", label="code", link=("What it means", f"{RUNBOOKS_URL}/${{__value.raw}}"), width=186),
             NARROW_HOST,
             GPU,
             Column("Action", label="action", width=128),
+            Column("State", expr=f"max by ({by}) ({_states()})", words=FINDING, width=96),
             Column("Since", expr=when(f"min by ({by}) ({_present()})"), unit="dateTimeFromNow", min_width=112),
         ),
         sort=("Severity", "Since"),
@@ -54,6 +57,11 @@ def findings(size: Size) -> PanelBuilder:
 
 def _of_severity(name: str) -> str:
     return f'severity="{name}"'
+
+
+def _states() -> str:
+    """The states of those that are pending or confirmed."""
+    return f"{gpu(GPU_FINDING.name)} > 0 or {host(GPU_HOST_FINDING.name)} > 0"
 
 
 def _present(matchers: str = "") -> str:

@@ -45,9 +45,21 @@ def gpu(metric: str, matchers: str = "") -> str:
     return _select(metric, GPU, matchers)
 
 
-def gpu_or_host(metric: str, matchers: str = "") -> str:
+def gpu_or_host(metric: str) -> str:
     """The series of the chosen GPUs, and those that concern a chosen host as a whole."""
-    return _select(metric, f'{HOST}, gpu=~"$gpu|"', matchers)
+    return _select(metric, f'{HOST}, gpu=~"$gpu|"', "")
+
+
+def alerts(matchers: str) -> str:
+    """The alerts about the chosen GPUs, with the number that each has, and those about a chosen host as a whole.
+
+    Where the driver is away or the exporter down, an alert goes on; the number is then that of the findings.
+    """
+    now = f"({gpu('gpu_up')} or {gpu('gpu_finding')})"
+    before = f"last_over_time({gpu('gpu_finding')}[15m]) unless on ({TARGET}, uuid) {now}"
+    numbers = f"group by ({TARGET}, uuid, gpu) (topk by ({TARGET}, uuid) (1, {now} or {before}))"
+    of_gpus, of_hosts = (host("ALERTS", f"{which}, {matchers}") for which in ('uuid!=""', 'uuid=""'))
+    return f"{of_gpus}\n* on ({TARGET}, uuid) group_left (gpu) {numbers}\nor\n{of_hosts}"
 
 
 def legend(what: str) -> str:
@@ -118,6 +130,21 @@ def rate(selected: str, window: str = "$__rate_interval") -> str:
 def in_15m(selected: str) -> str:
     """Increase in 15 minutes."""
     return f"increase({selected}[15m])"
+
+
+def power_of_limit() -> str:
+    """Power of each chosen GPU as a share of its limit."""
+    return f"{gpu('gpu_power_watts')} / on ({TARGET}, gpu, uuid) group_left () ({gpu('gpu_power_limit_watts')} > 0)"
+
+
+def link_of_expected() -> str:
+    """Bandwidth of the PCIe link of each chosen GPU as a share of what it should have: each generation doubles it."""
+    width, generation = (
+        f"{gpu(f'gpu_pcie_link_{what}')} {operator} on ({TARGET}, gpu, uuid) group_left () "
+        f"{gpu(f'gpu_pcie_link_expected_{what}')}"
+        for what, operator in (("width", "/"), ("generation", "-"))
+    )
+    return f"({width}) * on ({TARGET}, gpu, uuid) group_left () 2 ^ ({generation})"
 
 
 def by_gpu(expr: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
-import yaml
+from gpu_triage.alerting.shipped import shipped_sources
+from gpu_triage.diagnosis.findings.check import Area
+from gpu_triage.diagnosis.findings.table import CHECKS
 
-RULES: Final = Path(__file__).resolve().parent.parent / "rules"
 RUNBOOKS_URL: Final = "http://${exporter:raw}/runbooks"
 """Where the playbook and the runbooks are: every exporter serves them. `raw` keeps the port's colon."""
 
@@ -21,7 +21,7 @@ class Step:
         title: number and subject, as the tile has it and the row begins.
         contents: what its row shows, for those who look at the folded rows.
         anchor: of its section in the playbook.
-        groups: what the groups of its alerts are called, or begin with; "" where it has none.
+        areas: of the findings that its alerts relay; none where it has no alerts, or those about exporters.
         classes: bottleneck classes that mean yes.
         judged_by: series without which the question has no answer.
         per_gpu: whether that series is a GPU's, not a host's.
@@ -32,7 +32,7 @@ class Step:
     title: str
     contents: str
     anchor: str
-    groups: str
+    areas: tuple[Area, ...]
     classes: tuple[str, ...]
     judged_by: str
     per_gpu: bool
@@ -54,7 +54,7 @@ SEEN: Final = Step(
     "0 Monitoring",
     "exporters and scrapes",
     "0-can-you-trust-what-you-see",
-    "gpu-triage-exporter",
+    (),
     (),
     "gpu_exporter_build_info",
     per_gpu=False,
@@ -65,7 +65,7 @@ SICK: Final = Step(
     "1 GPU health",
     "ECC, Xids, driver",
     "1-is-it-sick",
-    "gpu-triage-sick",
+    (Area.DRIVER, Area.HEALTH),
     ("sick",),
     "gpu_bottleneck",
     per_gpu=True,
@@ -76,7 +76,7 @@ HELD_BACK: Final = Step(
     "2 Throttling",
     "heat, power, clocks",
     "2-is-it-held-back",
-    "gpu-triage-held-back",
+    (Area.CLOCKS,),
     ("thermal", "power_brake", "power_cap", "clock_cap"),
     "gpu_throttle_seconds_total",
     per_gpu=True,
@@ -87,7 +87,7 @@ PATH: Final = Step(
     "3 Interconnect",
     "PCIe, NVLink, fabric, network ports, peers",
     "3-is-the-path-to-it-broken",
-    "gpu-triage-path",
+    (Area.PCIE, Area.PEERS),
     ("pcie_link", "numa"),
     "gpu_pcie_link_expected_width",
     per_gpu=True,
@@ -98,7 +98,7 @@ STARVED: Final = Step(
     "4 Host resources",
     "storage, CPU, memory, network",
     "4-is-it-starved",
-    "gpu-triage-starved",
+    (Area.HOST,),
     ("memory", "storage", "cpu", "network"),
     "gpu_host_cpu_busiest_ratio",
     per_gpu=False,
@@ -109,7 +109,7 @@ SOFTWARE: Final = Step(
     "5 Software",
     "processes, slow ranks, kernel log",
     "5-is-the-software-in-the-way",
-    "gpu-triage-software",
+    (Area.WORK, Area.SETTINGS),
     ("hung", "communication"),
     "gpu_sm_utilization_ratio",
     per_gpu=True,
@@ -120,7 +120,7 @@ TUNE: Final = Step(
     "6 GPU-bound work",
     "SM, tensor core and memory activity",
     "6-only-then-tune",
-    "",
+    (),
     ("compute",),
     "gpu_bottleneck",
     per_gpu=True,
@@ -131,14 +131,14 @@ STEPS: Final = (SEEN, SICK, HELD_BACK, PATH, STARVED, SOFTWARE, TUNE)
 
 
 def alerts_of(step: Step) -> tuple[str, ...]:
-    """Names of its alerts, as the rules have them now."""
-    if not step.groups:
-        return ()
-    files = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(RULES.glob("alerts-*.yml"))]
-    groups = [group for file in files for group in file["groups"] if group["name"].startswith(step.groups)]
-    alerts = [rule for group in groups for rule in group["rules"] if "alert" in rule]
-    return tuple(sorted({rule["alert"] for rule in alerts if rule["labels"]["severity"] in COUNTED}))
+    """Names of its alerts that are on by default and count."""
+    if step is SEEN:
+        alerts = (alert for source in shipped_sources() if source.path == _EXPORTER for alert in source.alerts)
+        return tuple(sorted({alert.name for alert in alerts if alert.severity in COUNTED}))
+    found = (check for check in CHECKS if check.area in step.areas and check.relayed)
+    return tuple(sorted({check.alert for check in found if check.alert and check.severity.value in COUNTED}))
 
 
+_EXPORTER: Final = "alerts-exporter.yml"
 COUNTED: Final = frozenset({"critical", "warning"})
 """Severities that make a step suspect; the others are context."""

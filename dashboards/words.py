@@ -20,7 +20,7 @@ from gpu_triage.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_HEALTH, G
 from gpu_triage.gpu.recovery import GPU_RECOVERY_ACTION
 from gpu_triage.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE
 from gpu_triage.host.infiniband import GPU_HOST_INFINIBAND_PHYSICAL_STATE
-from gpu_triage.subjects.judgement import GPU_BOTTLENECK, GPU_HOST_VERDICT, GPU_VERDICT
+from gpu_triage.subjects.judgement import GPU_BOTTLENECK, GPU_FINDING, GPU_HOST_VERDICT, GPU_VERDICT
 
 Words = Sequence[tuple[int | str, str, str]]
 """Values, or words of a label, each with the text and the colour that it is shown with."""
@@ -31,6 +31,8 @@ CLASS: Final = tuple((name, name, colour) for _, name, colour in BOTTLENECK)
 
 _VERDICT_COLOURS: Final = {verdict.value: TONE_COLOURS[colour.tone] for verdict, colour in COLOURS.items()}
 VERDICT: Final = tuple((value, name, _VERDICT_COLOURS[name]) for value, name in GPU_VERDICT.states.items())
+_FINDING_COLOURS: Final = {"ended": GOOD, "pending": WATCH, "confirmed": BAD}
+FINDING: Final = tuple((value, name, _FINDING_COLOURS[name]) for value, name in GPU_FINDING.states.items())
 HOST_VERDICT: Final = tuple((value, name, _VERDICT_COLOURS[name]) for value, name in GPU_HOST_VERDICT.states.items())
 NOT_READ: Final = "not read"
 """What a cell says whose GPU or host has no verdict."""

@@ -17,6 +17,7 @@ if __name__ == "__main__":
     # Run as a program, this folder stands on the path instead of the repository.
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from helm import judge
 from helm.rules import definitions, overrides_schema, rule_files
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -49,10 +50,11 @@ def copies(repository: Path) -> dict[Path, bytes]:
 
 
 def schema(repository: Path) -> str:
-    """The schema of the values, with what the rules can be set to."""
+    """The schema of the values, with what the rules and the judge can be set to."""
     document = json.loads((repository / CHART / "values.schema.json").read_text(encoding="utf-8"))
     document["properties"]["rules"]["properties"]["overrides"] = overrides_schema()
-    document["$defs"] |= definitions()
+    document["properties"]["judge"] = judge.schema()
+    document["$defs"] |= {**definitions(), **judge.definitions()}
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
@@ -99,7 +101,7 @@ def readme(repository: Path) -> str:
 def write(repository: Path) -> None:
     """Write the copies, the schema and the README, and remove copies whose originals are gone."""
     wanted = copies(repository)
-    for folder in ("rules", "rules/compat", "dashboards"):
+    for folder in ("rules", "rules/compat", "rules/previous", "dashboards"):
         target = repository / CHART / "files" / folder
         target.mkdir(parents=True, exist_ok=True)
         for stale in set(target.glob("*.*")) - {repository / path for path in wanted}:

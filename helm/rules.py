@@ -11,12 +11,15 @@ from typing import Any, Final
 
 from gpu_triage.alerting.build import BuiltFile, BuiltGroup, BuiltRule, Fields, dashboard_link
 from gpu_triage.alerting.placeholders import expanded_expr, expanded_text, plain
-from gpu_triage.alerting.rule_source import Alert, Group, RecordingRule, RuleSource, shipped_sources
+from gpu_triage.alerting.previous import previous_sources
+from gpu_triage.alerting.renamed import RENAMED
+from gpu_triage.alerting.rule_source import Alert, Group, RecordingRule, RuleSource
 from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import (
     DURATION,
     GRAFANA_URL,
     JOB,
+    KEPT_LABELS,
     LABEL_NAME,
     MOST_CHARACTERS,
     MOST_LABELS,
@@ -26,22 +29,31 @@ from gpu_triage.alerting.settings import (
     SEVERITIES,
     TEXT,
 )
+from gpu_triage.alerting.shipped import shipped_sources
 
 _MARK: Final = "Written by `make chart` for the chart's template, which fills in the tokens: not for Prometheus itself."
 
 
 def rule_files() -> dict[str, str]:
     """The chart's files of rules, by path below ``files/rules``."""
-    return {source.path: to_yaml(_file(source), _MARK) for source in shipped_sources()}
+    files = {source.path: to_yaml(_file(source), _MARK) for source in shipped_sources()}
+    return files | {f"previous/{source.path}": to_yaml(_file(source), _MARK) for source in previous_sources()}
 
 
 def overrides_schema() -> dict[str, Any]:
     """The JSON schema of `rules.overrides`, with every alert and the range of every threshold."""
     alerts = {alert.key: _alert_schema(alert) for source in shipped_sources() for alert in source.alerts}
+    # The template says what became of these, and of waits and thresholds.
+    alerts = {key: {"type": "object"} for key in RENAMED} | alerts
     return _object(
         {
             "job": _text(JOB),
             "cluster_label": _text(LABEL_NAME),
+            "routing_labels": {
+                "type": "array",
+                "maxItems": MOST_LABELS,
+                "items": {**_text(LABEL_NAME), "not": {"enum": list(KEPT_LABELS)}},
+            },
             "replica_labels": {"type": "array", "maxItems": MOST_LABELS, "items": _text(LABEL_NAME)},
             "runbook_base_url": _text(RUNBOOK_URL),
             "grafana_base_url": _text(GRAFANA_URL),
@@ -79,6 +91,9 @@ def _alert(rule: Alert) -> BuiltRule:
     fields: dict[str, str | Fields] = {
         "alert": rule.name,
         "key": rule.key,
+        **({"page": RENAMED[rule.name].alert} if rule.name in RENAMED else {}),
+        **({"judge": rule.codes[0]} if rule.codes else {}),
+        **({} if rule.enabled else {"enabled": "false"}),
         **({"scope": "fleet"} if rule.fleet else {}),
         "thresholds": {name: plain(each.value) for name, each in rule.thresholds.items()},
         "expr": expanded_expr(rule.expr),
@@ -102,7 +117,9 @@ def _alert_schema(alert: Alert) -> dict[str, Any]:
         "severity": {"$ref": "#/$defs/alertSeverity"},
         "labels": {"$ref": "#/$defs/alertLabels"},
     }
-    if alert.thresholds:
+    if alert.codes:
+        properties["thresholds"] = {"type": "object"}
+    elif alert.thresholds:
         properties["thresholds"] = _object(
             {
                 name: {"type": "number", "minimum": each.low, "maximum": each.high, "description": each.about}

@@ -123,6 +123,7 @@ def servers(
     routes: dict[str, Any],
     programs: Programs,
     *,
+    flags: Sequence[str] = (),
     starting: Callable[[str], None] = lambda _name: None,
 ) -> Iterator[Stack]:
     """Alertmanager, and Prometheus with the rules in ``rules/`` of the directory, for the length of a ``with`` block.
@@ -133,6 +134,7 @@ def servers(
         jobs: the scrape jobs.
         routes: Alertmanager's configuration.
         programs: the servers.
+        flags: more of Prometheus.
         starting: told the name of each before it is waited for.
 
     Raises:
@@ -153,7 +155,7 @@ def servers(
     server = Server(
         "prometheus",
         prometheus_command(
-            programs.prometheus, directory / "prometheus.yml", directory / "prometheus", prometheus, pace
+            programs.prometheus, directory / "prometheus.yml", directory / "prometheus", prometheus, pace, *flags
         ),
         directory,
         f"http://{prometheus}/-/ready",

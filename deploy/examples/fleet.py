@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpu_triage.alerting.build import BuiltFile, built
-from gpu_triage.alerting.rule_source import RecordingRule, shipped_sources
+from gpu_triage.alerting.rule_source import RecordingRule
 from gpu_triage.alerting.rule_yaml import to_yaml
 from gpu_triage.alerting.settings import DEFAULTS
+from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.fleet.query import Selection, queries
 from gpu_triage.fleet.review import daily_queries, host_query, offender_query
 from gpu_triage.registry import METRICS

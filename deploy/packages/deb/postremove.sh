@@ -13,7 +13,7 @@ purge)
         deb-systemd-helper purge "$unit" >/dev/null || true
         deb-systemd-helper unmask "$unit" >/dev/null || true
     fi
-    # The ledger of incidents and the recordings; the user stays, as Debian does it.
+    # States of findings, the ledger of incidents and the recordings; the user stays, as Debian does it.
     rm -rf /var/lib/gpu-triage
     ;;
 esac

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias, Union
 
 from gpu_triage.alerting.placeholders import expanded_expr, expanded_text, filled_in, percent, plain
+from gpu_triage.alerting.renamed import RENAMED
 from gpu_triage.alerting.rule_source import Alert, RecordingRule, RuleSource
 from gpu_triage.alerting.settings import AlertSettings, Settings, duration_in_words, duration_seconds
 
@@ -71,6 +72,7 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
     """The rule; None for an alert that is disabled."""
     values = {
         "target": settings.target,
+        "subject": settings.subject,
         "fleet": settings.fleet,
         "clusters": settings.clusters,
         "job": settings.job.replace("\\", "\\\\").replace('"', '\\"'),
@@ -107,16 +109,18 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
             **settings.annotations,
         },
     }
-    return BuiltRule(rule.about, fields) if chosen.enabled else None
+    enabled = rule.enabled if chosen.enabled is None else chosen.enabled
+    return BuiltRule(rule.about, fields) if enabled else None
 
 
 def _links(rule: Alert, settings: Settings) -> dict[str, str]:
-    runbook = f"{settings.runbook_base_url}/{rule.name}"
+    page = RENAMED[rule.name].alert if rule.name in RENAMED else rule.name
+    runbook = f"{settings.runbook_base_url}/{page}"
     if rule.fleet and _LABEL.search(settings.runbook_base_url):
         # The runbooks are at the exporters, and the alert is about no single host: at any of them.
         runbook = (
             f"{{{{ with query `gpu_exporter_build_info` }}}}{_LABEL.sub(_ANY_EXPORTER, runbook)}"
-            f"{{{{ else }}}}gpu-triage explain {rule.name}{{{{ end }}}}"
+            f"{{{{ else }}}}gpu-triage explain {page}{{{{ end }}}}"
         )
     links = {"runbook_url": runbook, "dashboard_uid": rule.dashboard}
     if settings.grafana_base_url:

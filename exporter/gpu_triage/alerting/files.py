@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from gpu_triage.alerting.build import built
 from gpu_triage.alerting.placeholders import filled_in
-from gpu_triage.alerting.rule_source import INHIBITIONS, SOURCE, shipped_sources
+from gpu_triage.alerting.rule_source import INHIBITIONS, SOURCE, RuleSource
 from gpu_triage.alerting.rule_yaml import MARK, comment, to_yaml
 from gpu_triage.alerting.settings import DEFAULTS, Settings
+from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.documents import write_file
 from gpu_triage.errors import ConfigError, RulesNotWritten
 
@@ -25,15 +26,18 @@ _MARKS: Final = (MARK.encode(), b'"uid": "gpu-triage-')
 """By these a file is known as one that this program wrote: rules and inhibitions, dashboards."""
 
 
-def rule_files(settings: Settings = DEFAULTS) -> dict[str, str]:
-    """Files of rules by path below their folder; one whose rules are all disabled is left out."""
-    files = (built(each, settings) for each in shipped_sources())
+def rule_files(settings: Settings = DEFAULTS, sources: Sequence[RuleSource] | None = None) -> dict[str, str]:
+    """Files of rules by path below their folder, of the shipped ones if no others are given.
+
+    One whose rules are all disabled is left out.
+    """
+    files = (built(each, settings) for each in (shipped_sources() if sources is None else sources))
     return {file.path: to_yaml(file) for file in files if file.groups}
 
 
-def inhibitions(settings: Settings = DEFAULTS) -> str:
-    """The inhibitions for Alertmanager."""
-    text = (SOURCE / INHIBITIONS).read_text(encoding="utf-8")
+def inhibitions(settings: Settings = DEFAULTS, folder: Path = SOURCE) -> str:
+    """The inhibitions for Alertmanager, from the folder of those rules."""
+    text = (folder / INHIBITIONS).read_text(encoding="utf-8")
     filled = filled_in(INHIBITIONS, text, {"target": settings.target, "fleet": settings.fleet})
     return "\n".join([*comment(MARK), "", filled])
 

@@ -9,17 +9,10 @@ from types import MappingProxyType
 from typing import Final
 
 from gpu_triage.alerting.rule_source import SourceError, read_macros
-from gpu_triage.baseline.link_advice import IDLE_WIDTH_ADVICE, LINK_ADVICE
 from gpu_triage.xid.codes import NONFATAL_ACTION, NONFATAL_MEANING, XID_CODES, XidCode, XidKind
 
 PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*(?::[a-z]+)?)\}")
-_LONG_MACROS: Final = ("device", "hit_gpu", "hit_host")
-_HOST_TIME: Final = "max by (${target}) (gpu_exporter_time_seconds or gpu_exporter_last_publication_timestamp_seconds)"
-"""What time it is by each host's own clock, which its timestamps are by; the second is for earlier releases and DCGM.
-
-One series a target, also where a label of the target was edited within minutes: two would fail the match for all.
-"""
-_FIRST_XIDS: Final = (79, 95, 64, 140, 48, 94)
+_FIRST_XIDS: Final = ("79", "95", "64", "140", "48", "94")
 """What a text is about if several codes came together: these, in this order, then the others."""
 
 
@@ -41,29 +34,19 @@ def filled_in(where: str, text: str, values: Mapping[str, str]) -> str:
 
 
 def expanded_expr(expr: str) -> str:
-    """An expression with its lists of Xid codes and the hosts' time; what settings fill in stays a placeholder."""
-    return _expanded(expr, {**xid_lists(), "host_time": _HOST_TIME})
+    """An expression with its lists of Xid codes; what settings fill in stays a placeholder."""
+    return _expanded(expr, xid_lists())
 
 
 def expanded_text(text: str) -> str:
-    """A summary or description with its macros written out, likewise.
-
-    A long macro that a text uses several times is defined at its start instead.
-    """
-    definitions = ""
-    for name in _LONG_MACROS:
-        if text.count(placeholder := f"${{{name}}}") > 1:
-            # `$labels` of the text is not known inside of a definition; `$` is what the text as a whole is given.
-            definitions += f'{{{{ define "{name}" }}}}{{{{ $labels := .Labels }}}}{placeholder}{{{{ end }}}}'
-            text = text.replace(placeholder, f'{{{{ template "{name}" $ }}}}')
-    return _expanded(definitions + text, text_macros())
+    """A summary or description with its macros written out, likewise."""
+    return _expanded(text, text_macros())
 
 
 @cache
 def text_macros() -> Mapping[str, str]:
     """Macros of summary and description, by name, written out as Prometheus templates."""
-    actions = {f"{attribute}_action_{cause.value}": each.decision for (attribute, cause), each in LINK_ADVICE.items()}
-    found = {**xid_lists(), **xid_texts(), **actions, "width_action_idle": IDLE_WIDTH_ADVICE.decision}
+    found = {**xid_lists(), **xid_texts()}
     for name, text in read_macros().items():
         found[name] = _expanded(text, found)
     return MappingProxyType(found)
@@ -89,11 +72,9 @@ def xid_texts() -> Mapping[str, str]:
     """Prometheus templates that say what the most important of the codes in ``$codes`` means or asks for, by macro."""
     texts = {}
     for kind in (XidKind.PAGE, XidKind.TICKET):
-        codes = [(each.code, each.meaning, each.action) for each in XID_CODES.values() if each.kind is kind]
+        codes = [(str(each.code), each.meaning, each.action) for each in XID_CODES.values() if each.kind is kind]
         if kind is XidKind.TICKET:
-            # Those that the kernel log calls Nonfatal get a ticket too, after what never says so.
-            nonfatal = (each.code for each in XID_CODES.values() if each.fatal_in_text)
-            codes += [(code, NONFATAL_MEANING, NONFATAL_ACTION) for code in nonfatal]
+            codes.append(("nonfatal", NONFATAL_MEANING, NONFATAL_ACTION))
         texts[f"xid_words_{kind.value}"] = _template((code, meaning) for code, meaning, _ in codes)
         texts[f"xid_action_{kind.value}"] = _template((code, action) for code, _, action in codes)
     return MappingProxyType(texts)
@@ -113,12 +94,12 @@ def _expanded(text: str, macros: Mapping[str, str]) -> str:
     return PLACEHOLDER.sub(lambda found: macros.get(found[1], found[0]), text)
 
 
-def _template(text_of_code: Iterable[tuple[int, str]]) -> str:
-    def place(code: int) -> int:
+def _template(text_of_code: Iterable[tuple[str, str]]) -> str:
+    def place(code: str) -> int:
         return _FIRST_XIDS.index(code) if code in _FIRST_XIDS else len(_FIRST_XIDS)
 
     codes_by_text: dict[str, list[str]] = {}
     for code, text in sorted(text_of_code, key=lambda each: place(each[0])):
-        codes_by_text.setdefault(text, []).append(str(code))
-    branches = [f'if match "(^| )({"|".join(codes)})( |$)" $codes }}}}{t}{{{{ ' for t, codes in codes_by_text.items()]
+        codes_by_text.setdefault(text, []).append(code)
+    branches = [f'if match " ({"|".join(codes)}) " $codes }}}}{t}{{{{ ' for t, codes in codes_by_text.items()]
     return "{{ " + "else ".join(branches) + "end }}"

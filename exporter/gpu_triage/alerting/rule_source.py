@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar
 
@@ -77,6 +76,9 @@ class Alert:
     labels: dict[str, str] = field(default_factory=dict)  # further labels, beside severity and action
     # ``fleet`` if its series belong to no single host, so that there is no label ``instance``.
     scope: Literal["fleet"] | None = None
+    fires: _Line = ""  # how long after the fault a person hears of it, where that is not `for`
+    codes: tuple[str, ...] = ()  # of the findings that it relays; none for one that PromQL judges
+    enabled: bool = True  # whether it is in the rules unless settings say otherwise
 
     @property
     def fleet(self) -> bool:
@@ -122,12 +124,6 @@ class RuleSource:
     def alerts(self) -> Iterator[Alert]:
         """Its alerts."""
         return (rule for group in self.groups for rule in group.rules if isinstance(rule, Alert))
-
-
-@cache
-def shipped_sources() -> tuple[RuleSource, ...]:
-    """Every source of the shipped rules, as `read_sources` has them: read once, which takes half a second."""
-    return read_sources(SOURCE)
 
 
 def read_sources(folder: Path) -> tuple[RuleSource, ...]:

@@ -1,6 +1,6 @@
 """Rule files as text: readable YAML with comments, in the same form for every rule.
 
-Long values are folded scalars, broken where a reader expects it and never inside a quoted string of a template.
+Long values are folded scalars, apart from texts with templates.
 """
 
 from __future__ import annotations
@@ -17,10 +17,6 @@ from gpu_triage.alerting.build import BuiltFile, BuiltGroup, Fields
 WIDTH: Final = 120
 MARK: Final = "Written by `gpu-triage rules`: change its settings instead of this file."
 """By this a written file is known again."""
-
-_ACTION: Final = re.compile(r"\{\{(?:[^`\"}]|`[^`]*`|\"(?:[^\"\\]|\\.)*\"|\}(?!\}))*\}\}")
-_STRING: Final = re.compile(r"`[^`]*`|\"(?:[^\"\\]|\\.)*\"")
-_SHORT_ACTION: Final = 32  # characters up to which ``{{ … }}`` stays on one line
 
 
 def to_yaml(file: BuiltFile, mark: str = MARK) -> str:
@@ -40,7 +36,9 @@ def folded(text: str, width: int) -> list[str]:
     """Lines of a folded scalar that YAML reads as `text` again; longer than `width` where nothing can be broken."""
     lines: list[str] = []
     start = 0
-    for end in [*sorted(_breaks(text)), len(text)]:
+    # YAML keeps a line break before or after further spaces, so only a single space can become one.
+    breaks = (found.start() + 1 for found in re.finditer(r"[^ ] (?=[^ ])", text))
+    for end in (*breaks, len(text)):
         word, start = text[start:end], end + 1
         if lines and len(lines[-1]) + 1 + len(word) <= width:
             lines[-1] += f" {word}"
@@ -49,38 +47,31 @@ def folded(text: str, width: int) -> list[str]:
     return lines
 
 
-def _breaks(text: str) -> set[int]:
-    # YAML keeps a line break before or after further spaces, so only a single space can become one.
-    breaks = {found.start() + 1 for found in re.finditer(r"[^ ] (?=[^ ])", text)}
-    for action in _ACTION.finditer(text):
-        if len(action[0]) <= _SHORT_ACTION:
-            breaks -= set(range(*action.span()))
-        for string in _STRING.finditer(text, *action.span()):
-            breaks -= set(range(*string.span()))
-    return breaks
-
-
 def _group(group: BuiltGroup) -> Iterator[str]:
-    yield from comment(group.about, 2)
-    yield f"  - name: {group.name}"
-    yield f"    interval: {group.interval}"
-    yield "    rules:"
+    yield from comment(group.about)
+    yield f"- name: {group.name}"
+    yield f"  interval: {group.interval}"
+    yield "  rules:"
     for number, rule in enumerate(group.rules):
         if number:
             yield ""
-        yield from comment(rule.about, 6)
-        first, *rest = _mapping(rule.fields, 8)
-        yield f"      - {first.lstrip()}"
+        yield from comment(rule.about, 2)
+        first, *rest = _mapping(rule.fields, 4)
+        yield f"  - {first.lstrip()}"
         yield from rest
 
 
 def _mapping(fields: Fields, indent: int) -> Iterator[str]:
     for key, value in fields.items():
-        if isinstance(value, str):
+        if not isinstance(value, str):
+            if value:
+                yield f"{' ' * indent}{key}:"
+                yield from _mapping(value, indent + 2)
+        elif "{{" in value:
+            # On one line, however long: docs/alerts.md shows what such a text says.
+            yield f"{' ' * indent}{key}: {_quoted(value)}"
+        else:
             yield from _scalar(" " * indent + key, value, indent + 2)
-        elif value:
-            yield f"{' ' * indent}{key}:"
-            yield from _mapping(value, indent + 2)
 
 
 def _scalar(key: str, value: str, indent: int) -> Iterator[str]:
@@ -89,7 +80,7 @@ def _scalar(key: str, value: str, indent: int) -> Iterator[str]:
         yield f"{key}: {'|' if value.endswith(chr(10)) else '|-'}"
         yield from (f"{deeper}{line}".rstrip() for line in value.rstrip("\n").split("\n"))
         return
-    quoted = value if _is_plain(value) else "'" + value.replace("'", "''") + "'"
+    quoted = _quoted(value)
     broken = folded(value, WIDTH - indent)
     # A first line that is indented further would set the indentation of all.
     if len(f"{key}: {quoted}") <= WIDTH or len(broken) == 1 or value.startswith(" "):
@@ -97,6 +88,10 @@ def _scalar(key: str, value: str, indent: int) -> Iterator[str]:
         return
     yield f"{key}: >-"
     yield from (f"{deeper}{each}" for each in broken)
+
+
+def _quoted(value: str) -> str:
+    return value if _is_plain(value) else "'" + value.replace("'", "''") + "'"
 
 
 @lru_cache(maxsize=4096)

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 SEVERITIES: Final = ("critical", "warning", "info", "none")
-RESERVED_LABELS: Final = ("alertname", "severity", "action", "instance", "job", "cluster", "gpu", "uuid")
+RESERVED_LABELS: Final = ("alertname", "severity", "action", "instance", "job", "cluster", "gpu", "uuid", "code")
 """Labels that rules, routes and inhibitions rely on."""
+
+KEPT_LABELS: Final = (*RESERVED_LABELS, "drill", "workload")
+"""Labels that are no choice for routing: alerts have them anyway, or they would tell apart what is one incident."""
 
 RESERVED_ANNOTATIONS: Final = ("summary", "description", "runbook_url", "dashboard_uid", "dashboard_url")
 
@@ -37,7 +40,7 @@ _PART: Final = re.compile(r"([0-9]+)([dhms])")
 class AlertSettings:
     """What is set about one alert; None for its default."""
 
-    enabled: bool = True
+    enabled: bool | None = None
     hold: str | None = None
     severity: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -52,6 +55,8 @@ class Settings:
     cluster_label: str = "cluster"  # the targets' label that tells clusters apart
     # Labels that tell replicas of one Prometheus apart, where a ruler sees them all.
     replica_labels: tuple[str, ...] = ()
+    # Further labels of the targets that alerts about a GPU or a host keep, to route them by.
+    routing_labels: tuple[str, ...] = ()
     # Where runbooks are; by default at the exporter that the alert is about.
     runbook_base_url: str = "http://{{ $labels.instance }}/runbooks"
     grafana_base_url: str = ""  # Grafana's address; "" for no link to a dashboard
@@ -73,6 +78,11 @@ class Settings:
     def target(self) -> str:
         """The labels that identify a target, as a clause of PromQL or a list of YAML has them."""
         return f"{self.fleet}, instance"
+
+    @property
+    def subject(self) -> str:
+        """The labels of a target that its alerts have; each other one would make a new alert where it changes."""
+        return ", ".join((self.target, "drill", "workload", *self.routing_labels))
 
 
 DEFAULTS: Final = Settings()

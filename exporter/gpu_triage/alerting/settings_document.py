@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from gpu_triage.alerting.placeholders import plain
+from gpu_triage.alerting.renamed import moved
 from gpu_triage.alerting.rule_source import Alert, RuleSource
 from gpu_triage.alerting.settings import (
     DEFAULTS,
     GRAFANA_URL,
     JOB,
+    KEPT_LABELS,
     LABEL_NAME,
     MOST_CHARACTERS,
     MOST_LABELS,
@@ -54,6 +56,8 @@ job: {json.dumps(DEFAULTS.job)}
 cluster_label: {DEFAULTS.cluster_label}
 # Labels that tell the replicas of one Prometheus apart, if a ruler evaluates the rules over the series of all of them.
 replica_labels: []
+# Further labels of the targets that alerts about a GPU or a host keep, to route them by, such as [zone, team].
+routing_labels: []
 # Where the runbooks are. By default, every exporter serves them.
 runbook_base_url: {json.dumps(DEFAULTS.runbook_base_url)}
 # Grafana's address, for links to the dashboards. Without it, alerts carry the dashboard's uid only.
@@ -64,9 +68,10 @@ labels: {{}}
 # Annotations on every alert, such as {{channel: gpu-oncall}}.
 annotations: {{}}
 
-# For each alert: enabled (true or false), for (how long its condition holds before it fires; 0s to 7d), severity
-# ({", ".join(SEVERITIES)}), labels and thresholds, with their ranges. An alert whose name ends in a dot and a word is
-# a second condition of the alert that is named before the dot.
+# For each alert: enabled (true or false), severity ({", ".join(SEVERITIES)}), labels and, where Prometheus
+# judges, for (how long its condition holds before it fires; 0s to 7d) and thresholds, with their ranges. Waits and
+# thresholds of all other alerts are options of the exporter (gpu-triage judge --print-config). An alert whose name ends
+# in a dot and a word is a second rule of the alert that is named before the dot.
 alerts:"""
 
 
@@ -78,6 +83,8 @@ def read_settings(path: str, alerts: Mapping[str, Alert]) -> Settings:
     """
     with raised_as(ConfigError):
         document = parse_yaml(read_file(path), path)
+        if problems := [f"{path}: {each}" for each in moved(document, alerts)]:
+            raise ConfigError(*problems)
         found = read_value(_document(alerts, _target_labels(document)), document, Place(path))
     chosen = found.pop("alerts", {})
     return Settings(
@@ -99,8 +106,9 @@ def default_settings(sources: tuple[RuleSource, ...]) -> str:
 
 def _alert_defaults(alert: Alert) -> Iterator[str]:
     yield f"  {alert.key}:"
-    yield "    enabled: true"
-    yield f"    for: {alert.hold or '0s'}"
+    yield f"    enabled: {str(alert.enabled).lower()}"
+    if not alert.codes:
+        yield f"    for: {alert.hold or '0s'}"
     yield f"    severity: {alert.severity}"
     if alert.thresholds:
         yield "    thresholds:"
@@ -123,6 +131,15 @@ def _parse_unreserved(reserved: tuple[str, ...]) -> Callable[[str], str]:
     def name(text: str) -> str:
         if text in reserved:
             raise ValueError("belongs to the rules; choose another name")
+        return text
+
+    return name
+
+
+def _parse_routing(kept: tuple[str, ...]) -> Callable[[str], str]:
+    def name(text: str) -> str:
+        if text in kept:
+            raise ValueError("alerts have this label anyway, or it belongs to the rules; leave it out")
         return text
 
     return name
@@ -166,12 +183,14 @@ def _target_labels(document: Any) -> tuple[str, ...]:
 
 def _document(alerts: Mapping[str, Alert], target_labels: tuple[str, ...]) -> Keyed:
     labels = _texts((*RESERVED_LABELS, *target_labels))
+    routing = Annotated[_LabelName, Parsed(_parse_routing((*KEPT_LABELS, *target_labels)))]
     by_alert = {key: _alert(alert, labels) for key, alert in alerts.items()}
     return Keyed(
         {
             "job": _Job,
             "cluster_label": _LabelName,
             "replica_labels": Annotated[tuple[_LabelName, ...], AtMost(MOST_LABELS)],
+            "routing_labels": Annotated[tuple[routing, ...], AtMost(MOST_LABELS)],
             "runbook_base_url": _RunbookUrl,
             "grafana_base_url": _GrafanaUrl,
             "labels": labels,
@@ -188,10 +207,11 @@ def _texts(reserved: tuple[str, ...]) -> Any:
 
 def _alert(alert: Alert, labels: Any) -> Keyed:
     limits = {name: Annotated[float, Between(each.low, each.high)] for name, each in alert.thresholds.items()}
+    of_promql = {} if alert.codes else {"for": Annotated[str, Parsed(_parse_hold)]}
     return Keyed(
         {
             "enabled": bool,
-            "for": Annotated[str, Parsed(_parse_hold)],
+            **of_promql,
             "severity": Literal["critical", "warning", "info", "none"],
             "labels": labels,
             "thresholds": Keyed(limits, "threshold"),

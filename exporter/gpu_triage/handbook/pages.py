@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpu_triage.diagnosis.findings.table import BY_CODE, Check, xid_check
+from gpu_triage.diagnosis.findings.table import BY_CODE, RENAMED_ALERTS, Check, xid_check
 from gpu_triage.xid.codes import UNLISTED_ACTION, UNLISTED_MEANING, XID_CODES, XidCode, XidKind
 
 INDEX: Final = "index"
@@ -79,13 +79,15 @@ def meaning_of(xid: XidCode) -> str:
 def find(word: str) -> Page:
     """The page of an alert (``GpuLost``), a finding (``gpu.lost``), an Xid (``79``, ``xid-79``) or of the handbook.
 
-    Case does not matter. A finding or an Xid comes before the runbook that helps with it, on the same page.
+    Case does not matter. A finding or an Xid comes before the runbook that helps with it, on the same page. An alert
+    that is part of another one since has that one's page.
 
     Raises:
         UnknownPage: nothing has that name.
     """
     plain = " ".join(word.split()).removesuffix(".md").casefold()
     own = {name.casefold(): name for name in (*alert_names(), *_OWN_PAGES, INDEX)}
+    own |= {name.casefold(): now for name, now in RENAMED_ALERTS.items()}
     if plain in own:
         text = _own_page(own[plain])
     elif number := _XID.fullmatch(plain):
@@ -129,6 +131,7 @@ def _finding_page(check: Check) -> str:
         f"{check.advice.meaning}\n\n"
         f"- **Do now:** {check.advice.decision}\n"
         f"- **Severity:** {check.severity.value}\n"
+        f"{_times(check)}"
     )
     return _before_runbook(head, check.runbook)
 
@@ -141,6 +144,7 @@ def _xid_page(number: int) -> str:
             f"The driver reported Xid {number}: {UNLISTED_MEANING}.\n\n"
             f"- **Do now:** {UNLISTED_ACTION}\n"
             f"- **Urgency:** {_URGENCIES[XidKind.TICKET]}\n"
+            f"{_times(xid_check(str(number)))}"
         )
         return _before_runbook(head, _UNLISTED_ALERT)
     fatal = f"- **Fatal or Nonfatal:** {FATAL_IN_TEXT}\n" if xid.fatal_in_text else ""
@@ -149,10 +153,17 @@ def _xid_page(number: int) -> str:
         f"{meaning_of(xid)}.\n\n"
         f"- **Do now:** {xid.action}\n"
         f"- **Urgency:** {_URGENCIES[xid.kind]}\n"
+        f"{_times(xid_check(str(number)))}"
         f"{fatal}"
         "- **All codes:** [Xid codes](../xids.md)\n"
     )
     return _before_runbook(head, xid_check(str(number)).runbook)
+
+
+def _times(check: Check) -> str:
+    """How long it must last, and how it ends; options of the exporter can change both."""
+    stands_still = "; while the GPU is not under load, both clocks stand still" if check.under_load else ""
+    return f"- **By default:** {check.life}{stands_still}\n"
 
 
 def _before_runbook(head: str, runbook: str) -> str:

@@ -26,6 +26,13 @@
 {{- if not (kindIs "invalid" $v.expected.p2p) }}
 - {{ printf "--expect.p2p=%v" $v.expected.p2p }}
 {{- end }}
+{{- range $finding, $settings := $v.judge }}
+{{- range $name, $value := $settings }}
+{{- /* Helm reads whole numbers as floating-point ones, and would write a million as 1e+06. */}}
+{{- $text := ternary (toString $value) (int64 $value) (or (kindIs "string" $value) (ne (float64 $value) (float64 (int64 $value)))) }}
+- {{ printf "--judge=%s.%s=%v" $finding $name $text | quote }}
+{{- end }}
+{{- end }}
 {{- with $v.baseline.configMap }}
 - {{ printf "--baseline.file=/etc/gpu-triage/baseline/%s" $v.baseline.key | quote }}
 {{- end }}
@@ -41,7 +48,7 @@
 {{- with $v.textfile.hostPath }}
 - --collector.textfile.directory=/host/textfile
 {{- end }}
-{{- with $v.state.hostPath }}
+{{- if include "gpu-triage.keepsState" . }}
 - --state.directory=/var/lib/gpu-triage
 {{- end }}
 {{- with $v.simulate }}
@@ -50,6 +57,11 @@
 {{- with $v.extraArgs }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* Whether there is a state directory: a simulated host may run where no folder of the node can be mounted. */}}
+{{- define "gpu-triage.keepsState" -}}
+{{- if and .Values.state.hostPath (not .Values.simulate) }}yes{{ end -}}
 {{- end -}}
 
 {{- define "gpu-triage.asRoot" -}}
@@ -97,7 +109,7 @@
 {{- with .Values.textfile.hostPath }}
 - {name: textfile, mountPath: /host/textfile, readOnly: true}
 {{- end }}
-{{- with .Values.state.hostPath }}
+{{- if include "gpu-triage.keepsState" . }}
 - {name: state, mountPath: /var/lib/gpu-triage}
 {{- end }}
 {{- with .Values.baseline.configMap }}
@@ -133,9 +145,9 @@
 - name: textfile
   hostPath: {path: {{ . | quote }}, type: DirectoryOrCreate}
 {{- end }}
-{{- with .Values.state.hostPath }}
+{{- if include "gpu-triage.keepsState" . }}
 - name: state
-  hostPath: {path: {{ . | quote }}, type: Directory}
+  hostPath: {path: {{ .Values.state.hostPath | quote }}, type: DirectoryOrCreate}
 {{- end }}
 {{- with .Values.baseline.configMap }}
 - name: baseline
@@ -148,6 +160,25 @@
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* The kubelet creates the state's folder as root, and fsGroup does not apply to folders of the node. */}}
+{{- define "gpu-triage.initContainers" -}}
+{{- $pod := include "gpu-triage.podSecurityContext" . | fromYaml -}}
+- name: state
+  image: {{ include "gpu-triage.image" . | quote }}
+  imagePullPolicy: {{ .Values.image.pullPolicy }}
+  command: [chown, {{ printf "%v:%v" (int $pod.runAsUser) (int $pod.runAsGroup) | quote }}, /var/lib/gpu-triage]
+  resources:
+    {{- toYaml .Values.resources | nindent 4 }}
+  securityContext:
+    runAsNonRoot: false
+    runAsUser: 0
+    readOnlyRootFilesystem: true
+    allowPrivilegeEscalation: false
+    capabilities: {drop: [ALL], add: [CHOWN]}
+  volumeMounts:
+    - {name: state, mountPath: /var/lib/gpu-triage}
 {{- end -}}
 
 {{/* A probe: the dictionary has root, path and timing. */}}

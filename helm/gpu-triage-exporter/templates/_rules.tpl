@@ -52,6 +52,7 @@ rules holds is data: the braces in it ({{ $labels.gpu }}) are Prometheus's, and 
 {{- end }}
 {{- dict
       "target" (printf "%s, instance" $fleet)
+      "subject" (concat (list $fleet "instance" "drill" "workload") (.routing_labels | default list) | join ", ")
       "fleet" $fleet
       "clusters" $clusters
       "cluster_label" $cluster
@@ -86,6 +87,9 @@ rules holds is data: the braces in it ({{ $labels.gpu }}) are Prometheus's, and 
 {{- $rule := .rule }}
 {{- $overrides := .overrides }}
 {{- $own := get ($overrides.alerts | default dict) ($rule.key | default $rule.alert) | default dict }}
+{{- if and $rule.judge (or $own.for $own.thresholds) }}
+{{- fail (printf "rules.overrides.alerts.%s: for and thresholds are options of the exporter now; set judge.%s in its values (gpu-triage judge --print-config lists what there is)" $rule.key $rule.judge) }}
+{{- end }}
 {{- $for := $own.for | default $rule.for | default "" }}
 {{- $seconds := include "gpu-triage.rules.seconds" $for | int }}
 {{- if gt $seconds 604800 }}
@@ -111,7 +115,7 @@ rules holds is data: the braces in it ({{ $labels.gpu }}) are Prometheus's, and 
 {{- $_ := set $annotations $name $text }}
 {{- end }}
 {{- end }}
-{{- $runbook := dict "overrides" $overrides "name" $rule.alert "fleet" (eq ($rule.scope | default "") "fleet") }}
+{{- $runbook := dict "overrides" $overrides "name" ($rule.page | default $rule.alert) "fleet" (eq ($rule.scope | default "") "fleet") }}
 {{- $_ := set $annotations "runbook_url" (include "gpu-triage.rules.runbook" $runbook) }}
 {{- if $overrides.grafana_base_url }}
 {{- $base := regexReplaceAll "/+$" $overrides.grafana_base_url "" }}
@@ -120,7 +124,7 @@ rules holds is data: the braces in it ({{ $labels.gpu }}) are Prometheus's, and 
 {{- $annotations = omit $annotations "dashboard_url" }}
 {{- end }}
 {{- $_ := set $rule "annotations" (mergeOverwrite (dict) $annotations ($overrides.annotations | default dict)) }}
-{{- $rule = omit $rule "key" "scope" "thresholds" "for" }}
+{{- $rule = omit $rule "key" "scope" "thresholds" "for" "judge" "enabled" "page" }}
 {{- if $seconds }}
 {{- $_ := set $rule "for" $for }}
 {{- end }}

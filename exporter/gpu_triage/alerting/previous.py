@@ -1,0 +1,62 @@
+"""Rules of the previous release, which need no findings: for a fleet whose exporters are still being upgraded.
+
+They are kept as data below ``previous/``, written out but for what settings fill in, for one release.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import yaml
+
+from gpu_triage.alerting.rule_source import INHIBITIONS, Alert, Group, RecordingRule, RuleSource, Threshold
+from gpu_triage.alerting.shipped import shipped_sources
+
+PREVIOUS: Final = Path(__file__).parent / "previous"
+_RECORDED: Final = MappingProxyType({"recording.yml": "recording.yml", "compat/recorded.yml": "recording-previous.yml"})
+
+
+@cache
+def previous_sources() -> tuple[RuleSource, ...]:
+    """Them, like `shipped_sources`, with the recorded series that they and the dashboards read."""
+    recorded = tuple(replace(each, path=_RECORDED[each.path]) for each in shipped_sources() if each.path in _RECORDED)
+    paths = (path for path in sorted(PREVIOUS.glob("*.yml")) if path.name != INHIBITIONS)
+    return (*recorded, *(_source(path) for path in paths))
+
+
+def _source(path: Path) -> RuleSource:
+    document = yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)
+    groups = tuple(
+        Group(group["name"], group["interval"], tuple(_rule(rule) for rule in group["rules"]))
+        for group in document["groups"]
+    )
+    return RuleSource(path.name, "Rules of the previous release: they need no findings.", groups)
+
+
+def _rule(rule: Mapping[str, Any]) -> RecordingRule | Alert:
+    if "record" in rule:
+        return RecordingRule(rule["record"], rule["expr"], labels=rule.get("labels", {}))
+    labels = dict(rule["labels"])
+    return Alert(
+        name=rule["alert"],
+        variant=rule["key"].removeprefix(rule["alert"]).lstrip("."),
+        expr=rule["expr"],
+        severity=labels.pop("severity"),
+        action=labels.pop("action"),
+        summary=rule["annotations"]["summary"],
+        description=rule["annotations"]["description"],
+        dashboard=rule["annotations"]["dashboard_uid"],
+        thresholds={
+            name: Threshold(float(value), -math.inf, math.inf, "") for name, value in rule.get("thresholds", {}).items()
+        },
+        hold=rule.get("for", ""),
+        keep=rule.get("keep_firing_for", ""),
+        labels=labels,
+        scope=rule.get("scope"),
+    )

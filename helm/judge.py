@@ -1,0 +1,65 @@
+"""The schema of the chart's value `judge`: every finding with what can be set for it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Any, Final
+
+from gpu_triage.diagnosis.findings.check import Unit
+from gpu_triage.diagnosis.findings.limits import LIMITS, Limit
+from gpu_triage.diagnosis.findings.table import CHECKS
+
+_TIMES: Final[Mapping[str, Any]] = {
+    "wait": {"$ref": "#/$defs/judgeDuration"},
+    "hold": {"$ref": "#/$defs/judgeDuration"},
+}
+_TEXTS: Final[Mapping[Unit, str]] = {
+    Unit.RATIO: r"^[0-9]+(\.[0-9]+)? ?%?$",
+    Unit.CELSIUS: r"^[0-9]+(\.[0-9]+)?( ?°?C)?$",
+    Unit.COUNT: r"^[0-9]+$",
+    Unit.BYTES_PER_SECOND: r"^[0-9]+(\.[0-9]+)? ?([KMG]iB(/s)?)?$",
+}
+"""How a threshold may be written; the exporter checks the range of what is no plain number."""
+
+
+def schema() -> dict[str, Any]:
+    """The schema of the whole value; findings with the same settings share an entry."""
+    codes: dict[str, list[str]] = defaultdict(list)
+    for check in CHECKS:
+        codes[json.dumps(_finding(check.code))].append(check.code)
+    alike = {f"^({'|'.join(map(re.escape, names))})$": each for each, names in codes.items() if len(names) > 1}
+    own = {names[0]: each for each, names in codes.items() if len(names) == 1}
+    return {
+        **_object({code: json.loads(each) for code, each in own.items()}),
+        "patternProperties": {pattern: json.loads(each) for pattern, each in alike.items()},
+    }
+
+
+def definitions() -> dict[str, Any]:
+    """What the schema refers to, by name below ``$defs``."""
+    return {
+        "judgeDuration": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$"},
+        "judgeTimes": _object(_TIMES),
+    }
+
+
+def _finding(code: str) -> dict[str, Any]:
+    limits = LIMITS.get(code)
+    if limits is None:
+        return {"$ref": "#/$defs/judgeTimes"}
+    return _object({**_TIMES, **{name: _threshold(limit) for name, limit in limits.items()}})
+
+
+def _threshold(limit: Limit) -> dict[str, Any]:
+    if limit.unit is Unit.SECONDS:
+        return {"$ref": "#/$defs/judgeDuration"}
+    kind = "integer" if limit.unit is Unit.COUNT else "number"
+    number = {"type": kind, "minimum": limit.low, "maximum": limit.high}
+    return {"anyOf": [number, {"type": "string", "pattern": _TEXTS[limit.unit]}], "description": limit.about}
+
+
+def _object(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": dict(properties)}
