@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gpu_triage.diagnosis.evidence.history import MetricHistory
+from gpu_triage.diagnosis.evidence.remember import remember
 from gpu_triage.machine import Moment
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 
@@ -19,7 +20,7 @@ def evidence_of(
 ) -> HostEvidence:
     """What judges see after these rounds of a collector, each at its second; None withdraws what it published.
 
-    It ends at `wall`, Unix seconds.
+    It ends at `wall`, Unix seconds; what is remembered of longer is what was seen.
     """
     store, history, now = OutcomeStore(["some"]), MetricHistory(window_seconds), Moment(0.0, wall)
     for at, samples in rounds:
@@ -30,4 +31,6 @@ def evidence_of(
             made = tuple(samples)
             store.put(Outcome("some", "subject", made, success=True, errors=(), duration_seconds=0.0, finished_at=now))
         history.note(store, now)
-    return history.evidence(now)
+    host = history.evidence(now)
+    remember(host, dict.fromkeys(host.gpus, "compute"), window_seconds)
+    return host

@@ -1,4 +1,4 @@
-"""The judge at work on a simulated host: who is in which class, second by second."""
+"""The judge at work on a simulated host: which class each GPU is in and which findings there are, second by second."""
 
 from __future__ import annotations
 
@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING
 from tests.rig import Rig, rig
 
 from gpu_triage.config import Config
-from gpu_triage.subjects.judgement import GPU_BOTTLENECK
+from gpu_triage.diagnosis.findings.finding import State
+from gpu_triage.subjects.judgement import GPU_BOTTLENECK, GPU_FINDING, GPU_HOST_FINDING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from gpu_triage.diagnosis.report.report import Report
     from gpu_triage.simulator import Scenario
+    from gpu_triage.subjects.metric import Sample
+
+HOST = ""
+"""The subject of a finding about the host, where that of one about a GPU is its index."""
+
+Subject = str
+Code = str
 
 
 class Judged:
@@ -22,11 +32,13 @@ class Judged:
     Attributes:
         running: the exporter.
         changes: scenario second and class, by GPU, of every class that it entered.
+        lives: scenario second and state of every change of a finding, by its subject and code; None for absent.
     """
 
     def __init__(self, running: Rig) -> None:
         self.running = running
         self.changes: dict[str, list[tuple[float, str]]] = {}
+        self.lives: dict[tuple[Subject, Code], list[tuple[float, State | None]]] = {}
 
     def run_to(self, seconds: float) -> None:
         """Go on to this scenario time."""
@@ -40,7 +52,14 @@ class Judged:
                 entered = self.changes.setdefault(gpu, [])
                 if not entered or entered[-1][1] != name:
                     entered.append((running.elapsed, name))
+            self._note(self.findings())
         running.run(0)
+
+    def _note(self, findings: Mapping[tuple[Subject, Code], State]) -> None:
+        for key in findings.keys() | self.lives.keys():
+            life, state = self.lives.setdefault(key, []), findings.get(key)
+            if (life[-1][1] if life else None) is not state:
+                life.append((self.running.elapsed, state))
 
     @property
     def report(self) -> Report:
@@ -51,10 +70,22 @@ class Judged:
 
     def classes(self) -> dict[str, str]:
         """Class of each GPU by its index, as published."""
-        outcome = self.running.sampler.store.get("judge", "")
-        samples = () if outcome is None else outcome.samples
         states = GPU_BOTTLENECK.states
-        return {s.labels[0]: states[int(s.value)] for s in samples if s.spec is GPU_BOTTLENECK}
+        return {s.labels[0]: states[int(s.value)] for s in self._published() if s.spec is GPU_BOTTLENECK}
+
+    def findings(self) -> dict[tuple[Subject, Code], State]:
+        """State of each finding by its subject and code, as published."""
+        found = {}
+        for sample in self._published():
+            if sample.spec is GPU_FINDING:
+                found[sample.labels[0], sample.labels[2]] = State(int(sample.value))
+            elif sample.spec is GPU_HOST_FINDING:
+                found[HOST, sample.labels[0]] = State(int(sample.value))
+        return found
+
+    def _published(self) -> tuple[Sample, ...]:
+        outcome = self.running.sampler.store.get("judge", "")
+        return () if outcome is None else outcome.samples
 
     def seconds(self, gpu: str) -> dict[str, float]:
         """Seconds by class of a GPU, but for those that are 0."""
@@ -64,6 +95,20 @@ class Judged:
     def entered(self, gpu: str, name: str, after: float = 0.0) -> float:
         """Scenario second at which a GPU came into a class, after that time; infinite where it did not."""
         return min((at for at, each in self.changes[gpu] if each == name and at >= after), default=float("inf"))
+
+    def told(self, subject: Subject, code: Code) -> list[tuple[float, float]]:
+        """When a finding was confirmed and until when, one pair an incident; until infinity if it still is."""
+        incidents = []
+        for at, state in self.lives.get((subject, code), []):
+            if state is State.CONFIRMED:
+                incidents.append((at, float("inf")))
+            elif incidents and incidents[-1][1] == float("inf"):
+                incidents[-1] = incidents[-1][0], at
+        return incidents
+
+    def told_codes(self, subject: Subject) -> set[Code]:
+        """Codes of all findings about a subject that were ever confirmed."""
+        return {code for whose, code in self.lives if whose == subject and self.told(whose, code)}
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gpu_triage.config import Config
@@ -44,6 +45,16 @@ def finding(report: Report, code: str) -> Finding:
     """The one finding of this code."""
     (found,) = (each for each in report.findings if each.check.code == code)
     return found
+
+
+def with_life(report: Report, code: str, **life: object) -> Report:
+    """The report with another life of its findings of this code."""
+
+    def changed(finding: Finding) -> Finding:
+        return replace(finding, **life) if finding.check.code == code else finding  # type: ignore[arg-type] # any field
+
+    areas = tuple(replace(area, findings=tuple(map(changed, area.findings))) for area in report.areas)
+    return replace(report, areas=areas)
 
 
 def codes(report: Report, subject: str) -> set[str]:

@@ -17,19 +17,12 @@ BLOCK_SECONDS = 7200
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
 SCRAPED: dict[str, int] = {
-    # Windows of a day and of hours.
-    "gpu_ecc_volatile_errors_total": DAY,
-    "gpu_memory_used_bytes": DAY,
-    "gpu_sm_utilization_ratio": DAY,
-    "gpu_devices": 6 * HOUR,
-    # Longer than what is watched before it counts.
-    "gpu_nvlink_errors_total": 30 * MINUTE,
-    "gpu_pcie_aer_errors_total": 30 * MINUTE,
-    "gpu_pcie_link_transitions_total": 30 * MINUTE,
-    "gpu_pcie_replays_total": 30 * MINUTE,
-    "gpu_performance_state": 30 * MINUTE,
+    "gpu_host_findings": 15 * MINUTE,
+    "gpu_info": 15 * MINUTE,
+    "gpu_process_info": 15 * MINUTE,
 }
-"""Scraped series that the rules look far back on, and how far."""
+"""Series of a healthy host that the rules look back on for longer than the benchmark lets them settle, and how far."""
+TARGET = "instance:gpu_exporter_target:up"
 COPIES = "instance_gpu_class:gpu_bottleneck_seconds:max5m"
 
 
@@ -65,13 +58,10 @@ def past_of(series: list[FleetSeries], scrape_seconds: int) -> list[Past]:
 
     return [
         *(Past(name, by_name[name], seconds, scrape_seconds) for name, seconds in SCRAPED.items()),
-        Past("instance:gpu_nvlink_up:ever", [FleetSeries("instance:gpu_nvlink_up:ever", "", 1.0, 0.0)], 6 * HOUR, 60),
-        recorded("instance_gpu:gpu_busy:ratio5m", DAY, 60, (0.95, 0.0)),
-        recorded("instance_gpu:gpu_allocated_idle:active", DAY, 60, (0.0, 0.0)),
-        recorded("instance_gpu:gpu_held:active", 2 * HOUR, 60, (1.0, 0.0)),
-        recorded("instance_gpu_owner:gpu_allocated:share", DAY, 60, (1.0, 0.0), 'workload_namespace="research",'),
-        recorded("instance_gpu_owner:gpu_busy:share", DAY, 60, (0.95, 0.0), 'workload_namespace="research",'),
-        recorded("instance_gpu_name:gpu_info:present", DAY, 300, (1.0, 0.0), 'name="NVIDIA H100 80GB HBM3",'),
+        Past("up", [FleetSeries("up", "", 1.0, 0.0)], 20 * MINUTE, scrape_seconds),
+        Past(TARGET, [FleetSeries(TARGET, "", 1.0, 0.0)], HOUR, MINUTE),
+        recorded("instance_gpu_name:gpu_busy:last5m", DAY, 300, (0.95, 0.0), 'name="NVIDIA H100 80GB HBM3",'),
+        recorded("instance_gpu:gpu_allocated_idle:active", DAY, 300, (0.0, 0.0)),
         recorded("instance_gpu:gpu_energy_joules:last5m", DAY, 300, (5e7, 500.0)),
         recorded("instance_gpu_reason:gpu_throttle_seconds:max5m", DAY, 300, (9e3, 0.1), 'reason="sw_power_cap",'),
         *(recorded(COPIES, DAY, 300, (MET_SECONDS, MET_SHARE), f'class="{name}",') for name in MET),
@@ -87,6 +77,8 @@ def past_of_fleet() -> list[Past]:
             f'class="{each}",name="NVIDIA H100 80GB HBM3"' for each in ("storage", "cpu", "sick")
         ],
         "cluster:gpu_devices:sum": [""],
+        "owner:gpu_allocated:sum": ['workload_namespace="research"', 'user="alice",account="physics"'],
+        "owner:gpu_busy:sum": ['workload_namespace="research"', 'user="alice",account="physics"'],
         "workload:gpu_observed_seconds:sum1d": ["", 'workload="serving"'],
         "workload:gpu_busy:avg1d": ["", 'workload="serving"'],
         "workload:gpu_allocated_idle_seconds:sum1d": ["", 'workload="serving"'],

@@ -17,7 +17,7 @@ from tests.bench.fleet import served
 from tests.bench.fleet_figures import CHOSEN, EVERYTHING, PLAIN, RECORDED, Cost, Victoria, Write, sent
 from tests.bench.fleet_played import PlayedPages
 from tests.bench.rules import configuration, look, scrapes
-from tests.bench.rules_page import Seen
+from tests.bench.rules_page import Phase, Seen
 from tests.bench.servers import Counters, ask, own_metrics, prometheus, summed, victoria_metrics
 from tests.bench.sink import Sink, sink
 
@@ -141,7 +141,9 @@ def remote_writes(sink_address: str, victoria_url: str | None) -> list[dict[str,
 
 def longest(groups: dict[str, Seen]) -> tuple[float, str]:
     """The longest evaluation as a share of its group's interval, and the group; 0 where none was evaluated."""
-    shares = ((max([*seen.times, seen.first]) / seen.interval, name) for name, seen in groups.items())
+    shares = (
+        (max([*seen.times.get(Phase.CALM, []), seen.first]) / seen.interval, name) for name, seen in groups.items()
+    )
     return max(shares, default=(0.0, ""))
 
 
@@ -161,7 +163,7 @@ def _looks(run: Run, url: str, groups: dict[str, Seen], stop: threading.Event) -
     limit = time.monotonic() + run.seconds
     while (left := limit - time.monotonic()) > 0:
         _let_run(run, min(LOOK_SECONDS, left), stop)
-        look(url, groups, {}, counts=True)
+        look(url, groups, {}, Phase.CALM)
         yield
 
 

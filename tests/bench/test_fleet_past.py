@@ -5,10 +5,9 @@ from __future__ import annotations
 import io
 
 import psutil
-import pytest
 from tests.bench.fleet import FleetSeries, host_series
-from tests.bench.fleet_past import BLOCK_SECONDS, SCRAPED, Part, Past, write_past
-from tests.rules.expressions import uses
+from tests.bench.fleet_past import BLOCK_SECONDS, SCRAPED, Part, Past, past_of, write_past
+from tests.promql.expressions import uses
 from tests.rules.rulefile import read_rules, rule_files
 
 HOUR = 3600
@@ -57,7 +56,8 @@ def test_blocks_are_those_of_prometheus() -> None:
     assert BLOCK_SECONDS == 2 * HOUR
 
 
-@pytest.mark.parametrize("name", SCRAPED)
-def test_what_is_told_of_is_read_by_a_window_of_the_rules(name: str) -> None:
+def test_what_is_told_of_is_read_by_a_window_of_the_rules() -> None:
+    host = [FleetSeries(name, 'gpu="0"', 1.0, 0.0) for name in ("gpu_up", *SCRAPED)]
     read = [use for rule in read_rules(rule_files()) for use in uses(rule.expr)]
-    assert any(use.metric == name and (use.ranged or "subquery" in use.inside) for use in read)
+    looked_back_on = {use.metric for use in read if use.ranged or "subquery" in use.inside}
+    assert {past.name for past in past_of(host, 15)} - looked_back_on == set()

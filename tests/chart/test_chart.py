@@ -18,6 +18,7 @@ from tests.e2e.processes import exporter
 
 from gpu_triage import __version__
 from gpu_triage.config import Config
+from gpu_triage.diagnosis.findings.settings import judge_settings
 from gpu_triage.options import OptionsCommand, run_cli, serve_options
 from gpu_triage.registry import COLLECTOR_SWITCHES
 
@@ -140,6 +141,26 @@ def test_expectations_become_flags(tmp_path: Path) -> None:
 
 def test_an_expectation_of_zero_gpus_is_one(tmp_path: Path) -> None:
     assert _accepted(_flags(render({"expected": {"gpuCount": 0}}), tmp_path)).expect_gpu_count == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "value", "expected"),
+    [
+        ("thermal.hw", "wait", "5m", 300.0),
+        ("thermal.hw", "share", 0.2, 0.2),
+        ("thermal.hw", "share", 1, 1.0),
+        ("thermal.hw", "share", "7 %", 0.07),
+        ("pcie.aer", "count", 1_000_000, 1e6),
+        ("memory.swapping", "rate", 1_048_576, 1024.0**2),
+        ("memory.swapping", "rate", "1.5MiB", 1.5 * 1024**2),
+    ],
+)
+def test_settings_of_findings_become_flags(
+    tmp_path: Path, code: str, name: str, value: str | float, expected: float
+) -> None:
+    config = _accepted(_flags(render({"judge": {code: {name: value}}}), tmp_path))
+    settings = judge_settings(config.judge)
+    assert [(each.code, each.name, each.value) for each in settings.changed] == [(code, name, expected)]
 
 
 def test_nothing_is_expected_by_default() -> None:

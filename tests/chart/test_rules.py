@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import helm_python
 import jsonschema
 import pytest
 import yaml
@@ -12,8 +13,11 @@ from helm.rules import definitions, overrides_schema
 from tests.chart.rendering import render
 
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.alerting.rule_source import Alert, shipped_sources
+from gpu_triage.alerting.previous import previous_sources
+from gpu_triage.alerting.renamed import RENAMED
+from gpu_triage.alerting.rule_source import Alert
 from gpu_triage.alerting.settings_document import default_settings, read_settings
+from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.errors import ConfigError
 
 SOURCES = shipped_sources()
@@ -24,15 +28,19 @@ EVERYTHING = r"""
 job: 'gpu-(nodes|"x")\.[ab]$'
 cluster_label: region
 replica_labels: [replica, zone]
+routing_labels: [rack]
 runbook_base_url: https://{{ $labels.instance }}:9836/runbooks/
 grafana_base_url: https://grafana.example.org/
 labels: {team: ml, note: 'a: b #c'}
 annotations: {channel: '#gpu'}
 alerts:
-  GpuLost: {for: 0s, severity: warning, labels: {team: hardware}}
-  GpuMissing: {for: 1d2h1m}
+  GpuLost: {severity: warning, labels: {team: hardware}}
+  GpuExporterDown: {for: 0s}
+  GpuExporterStale: {for: 1d2h1m}
+  GpuExporterAbsent: {for: 08m}
   GpuHostSwapping: {enabled: false}
-  GpuPcieWidthDowntrained.idle: {for: 08m}
+  GpuMemoryNearFull: {enabled: true}
+  GpuPcieWidthDowntrained.warning: {labels: {team: hardware}}
 """
 
 
@@ -72,7 +80,7 @@ def by_chart(overrides: dict[str, Any]) -> dict[str, Any]:
         own("low"),
         own("high"),
         {"alerts": {key: {"enabled": False} for key in ALERTS}},
-        {"alerts": {key: {"for": "1h30m", "severity": "info"} for key in ALERTS}},
+        {"alerts": {key: {"for": "1h30m", "severity": "info"} for key, each in ALERTS.items() if not each.codes}},
     ],
     ids=["defaults", "everything", "printed", "lowest", "highest", "none", "every alert"],
 )
@@ -92,10 +100,38 @@ def test_without_overrides_the_chart_has_the_rules_that_are_shipped(repository: 
 
 def test_the_schema_knows_every_alert_and_threshold() -> None:
     properties = overrides_schema()["properties"]["alerts"]["properties"]
-    assert properties.keys() == ALERTS.keys()
+    assert properties.keys() == ALERTS.keys() | RENAMED.keys()
     for key, alert in ALERTS.items():
-        limits = properties[key]["properties"].get("thresholds", {"properties": {}})["properties"]
+        limits = properties[key]["properties"].get("thresholds", {}).get("properties", {})
         assert limits.keys() == alert.thresholds.keys()
+
+
+@pytest.mark.parametrize(
+    ("alerts", "message"),
+    [
+        ({"GpuHwThermalThrottling": {"for": "15m"}}, "set judge.thermal.hw in its values"),
+        ({"GpuHwThermalThrottling": {"thresholds": {"share": 0.2}}}, "set judge.thermal.hw in its values"),
+        ({"GpuStarvedByCpu": {"enabled": False}}, "GpuStarvedByCpu: is part of another alert now"),
+    ],
+)
+def test_a_setting_that_has_moved_is_refused_with_its_new_place(alerts: dict[str, Any], message: str) -> None:
+    with pytest.raises(helm_python.HelmError, match=message):
+        by_chart({"alerts": alerts})
+
+
+def test_the_previous_rules_can_be_loaded_instead_with_their_own_settings() -> None:
+    chosen = {"alerts": {"GpuHwThermalThrottling": {"for": "15m", "thresholds": {"share": 0.2}}}}
+    values = {"prometheusRule": {"enabled": True, "previous": True}, "rules": {"overrides": chosen}}
+    found = {
+        rule["alert"]: rule
+        for each in render(values).of_kind("PrometheusRule")
+        for group in each["spec"]["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    }
+    assert found.keys() == {alert.name for source in previous_sources() for alert in source.alerts}
+    assert found["GpuHwThermalThrottling"]["for"] == "15m"
+    assert "> 0.2" in found["GpuHwThermalThrottling"]["expr"]
 
 
 FINE: list[dict[str, Any]] = [
@@ -103,7 +139,7 @@ FINE: list[dict[str, Any]] = [
     {"job": "a{2}"},
     {"labels": {"a": "ü x"}},
     {"runbook_base_url": "https://{{$labels.instance}}/x"},
-    {"alerts": {"GpuLost": {"for": "7d"}}},
+    {"alerts": {"GpuExporterDown": {"for": "7d"}}},
 ]
 WRONG: list[dict[str, Any]] = [
     {"job": "a${b}"},
@@ -122,8 +158,8 @@ WRONG: list[dict[str, Any]] = [
     {"replica_labels": "replica"},
     {"runbook_base_url": "https://{{ $value }}/x"},
     {"grafana_base_url": "grafana"},
-    {"alerts": {"GpuLost": {"for": ""}}},
-    {"alerts": {"GpuLost": {"for": "1m1h"}}},
+    {"alerts": {"GpuExporterDown": {"for": ""}}},
+    {"alerts": {"GpuExporterDown": {"for": "1m1h"}}},
     {"alerts": {"GpuLost": {"severity": "page"}}},
 ]
 

@@ -13,6 +13,9 @@ import yaml
 from tests.chart.matrix import MATRIX
 from tests.chart.rendering import CHART, render
 
+from gpu_triage.alerting.renamed import RENAMED
+from gpu_triage.alerting.shipped import shipped_sources
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -38,7 +41,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a flag without dashes": ({"extraArgs": ["sample.fast=1s"]}, "extraArgs"),
     "a label that is no text": ({"podLabels": {"a": 1}}, "podLabels"),
     "an alert that is none": ({"rules": {"overrides": {"alerts": {"GpuLots": {}}}}}, "GpuLots"),
-    "a threshold that is none": ({"rules": {"overrides": {"alerts": {"GpuLost": {"thresholds": {}}}}}}, "thresholds"),
+    "a threshold that is none": (
+        {"rules": {"overrides": {"alerts": {"GpuExportersDown": {"thresholds": {"part": 0.5}}}}}},
+        "part",
+    ),
+    "a threshold of an alert without any": (
+        {"rules": {"overrides": {"alerts": {"GpuExporterDown": {"thresholds": {}}}}}},
+        "thresholds",
+    ),
     "a threshold out of range": (
         {"rules": {"overrides": {"alerts": {"GpuExportersDown": {"thresholds": {"share": 7}}}}}},
         "share",
@@ -48,6 +58,11 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "a label of the rules": ({"rules": {"overrides": {"labels": {"severity": "x"}}}}, "severity"),
     "a label with a template": ({"rules": {"overrides": {"labels": {"a": "{{ $value }}"}}}}, "labels"),
     "a token in the job": ({"rules": {"overrides": {"job": "${target}"}}}, "job"),
+    "a finding that is none": ({"judge": {"thermal.hv": {"wait": "5m"}}}, "thermal.hv"),
+    "a setting that the finding lacks": ({"judge": {"gpu.lost": {"share": 0.2}}}, "share"),
+    "a wait of a finding without unit": ({"judge": {"thermal.hw": {"wait": 5}}}, "wait"),
+    "a share out of range": ({"judge": {"thermal.hw": {"share": 20}}}, "share"),
+    "a count that is no whole number": ({"judge": {"pcie.aer": {"count": 1.5}}}, "count"),
     "a toleration's typing error": ({"tolerations": [{"key": "a", "effect": "NoSchedul"}]}, "effect"),
 }
 USELESS: dict[str, tuple[dict[str, Any], str]] = {
@@ -68,7 +83,7 @@ USELESS: dict[str, tuple[dict[str, Any], str]] = {
         "the label a tells targets apart",
     ),
     "a wait longer than a week": (
-        {"prometheusRule": {"enabled": True}, "rules": {"overrides": {"alerts": {"GpuLost": {"for": "8d"}}}}},
+        {"prometheusRule": {"enabled": True}, "rules": {"overrides": {"alerts": {"GpuExporterDown": {"for": "8d"}}}}},
         "the longest is 7d",
     ),
     "a job that is no pattern": (
@@ -94,13 +109,18 @@ def test_good_values_pass_with_the_defaults_below_them(values: dict[str, Any]) -
 
 
 def test_no_object_takes_names_it_does_not_know() -> None:
-    open_objects = [
+    alerts = "/properties/rules/properties/overrides/properties/alerts/properties"
+    codes = {alert.key for source in shipped_sources() for alert in source.alerts if alert.codes}
+    # The template says where these have gone.
+    moved = {f"{alerts}/{key}" for key in RENAMED} | {f"{alerts}/{key}/properties/thresholds" for key in codes}
+    open_objects = {
         path
         for path, node in _nodes(SCHEMA, "")
         if "object" in _types(node) and "additionalProperties" not in node and not path.endswith("properties")
-    ]
+    }
     # What only the API server knows the inside of, and what a parent chart puts there.
-    assert open_objects == ["/properties/global", "/$defs/kubernetesObject"]
+    assert open_objects - moved == {"/properties/global", "/$defs/kubernetesObject"}
+    assert moved <= open_objects
 
 
 def test_every_name_of_the_schema_has_a_default() -> None:

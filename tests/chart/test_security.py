@@ -35,7 +35,7 @@ def test_the_default_pod_has_no_right_to_spare() -> None:
     assert pod["automountServiceAccountToken"] is False
     assert rendered.only("ServiceAccount")["automountServiceAccountToken"] is False
     assert rendered.of_kind("Role") == []
-    assert [volume["hostPath"]["path"] for volume in pod["volumes"]] == ["/proc", "/sys"]
+    assert [volume["hostPath"]["path"] for volume in pod["volumes"]] == ["/proc", "/sys", "/var/lib/gpu-triage"]
 
 
 @pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
@@ -49,7 +49,9 @@ def test_everything_of_the_host_but_its_own_folder_is_mounted_read_only(values: 
 
 @pytest.mark.parametrize("values", MATRIX.values(), ids=MATRIX.keys())
 def test_the_root_file_system_is_never_writable(values: dict[str, Any]) -> None:
-    containers = [render(values).container, *(pod["spec"]["containers"][0] for pod in render(values).of_kind("Pod"))]
+    rendered = render(values)
+    pods = (rendered.pod, *(pod["spec"] for pod in rendered.of_kind("Pod")))
+    containers = [each for pod in pods for each in (*pod.get("initContainers", ()), *pod["containers"])]
     assert all(each["securityContext"]["readOnlyRootFilesystem"] for each in containers)
 
 
@@ -140,3 +142,57 @@ def test_a_secret_is_readable_by_the_exporters_group_only() -> None:
     (volume,) = (each for each in rendered.pod["volumes"] if each["name"] == "web-config")
     assert volume["secret"] == {"secretName": "web", "defaultMode": 0o440}
     assert rendered.pod["securityContext"]["fsGroup"] == UNPRIVILEGED
+
+
+def _owner_of_state(values: dict[str, Any]) -> dict[str, Any]:
+    """The init container that gives the folder of the state to the exporter's user."""
+    (found,) = render(values).pod["initContainers"]
+    container: dict[str, Any] = found
+    return container
+
+
+def test_the_folder_of_the_state_is_given_to_the_exporters_user_with_one_capability() -> None:
+    owner = _owner_of_state({})
+    assert owner["command"] == ["chown", f"{UNPRIVILEGED}:{UNPRIVILEGED}", "/var/lib/gpu-triage"]
+    assert owner["image"] == render().container["image"]
+    assert owner["securityContext"] == {
+        "runAsNonRoot": False,
+        "runAsUser": 0,
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"], "add": ["CHOWN"]},
+    }
+    assert owner["volumeMounts"] == [{"name": "state", "mountPath": "/var/lib/gpu-triage"}]
+
+
+@pytest.mark.parametrize(
+    ("values", "user"),
+    [
+        ({"features": {"kernelLog": {"enabled": True}}}, "0:0"),
+        ({"podSecurityContext": {"runAsUser": 1000, "runAsGroup": 2000}}, "1000:2000"),
+    ],
+)
+def test_the_folder_of_the_state_is_given_to_whatever_user_the_pod_has(values: dict[str, Any], user: str) -> None:
+    assert _owner_of_state(values)["command"][1] == user
+
+
+def test_where_a_policy_forbids_root_the_state_does_without_the_init_container() -> None:
+    rendered = render({"state": {"chown": False}})
+    assert "initContainers" not in rendered.pod
+    assert "--state.directory=/var/lib/gpu-triage" in rendered.container["args"]
+
+
+@pytest.mark.parametrize("values", [{"state": {"hostPath": ""}}, {"simulate": "dual-a10"}])
+def test_without_a_state_directory_nothing_of_the_node_is_written_and_the_notes_say_so(values: dict[str, Any]) -> None:
+    rendered = render(values)
+    assert "initContainers" not in rendered.pod
+    assert "state" not in {volume["name"] for volume in rendered.pod["volumes"]}
+    assert [argument for argument in rendered.container["args"] if "state" in argument] == []
+    assert "No state directory: with each new pod, findings and their alerts start anew" in rendered.notes
+
+
+def test_with_a_state_directory_the_notes_say_nothing_of_it() -> None:
+    rendered = render({"state": {"hostPath": "/srv/gpu-triage"}})
+    (volume,) = (each for each in rendered.pod["volumes"] if each["name"] == "state")
+    assert volume["hostPath"] == {"path": "/srv/gpu-triage", "type": "DirectoryOrCreate"}
+    assert "state directory" not in rendered.notes

@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.promql.promtool import Run, ask
 from tests.recordings import FULL_STEP_SECONDS, recorded, thinned
 from tests.rules.cases import FOLDER, load_any
 from tests.rules.examine import MARGIN_SECONDS, input_series, mentioned
-from tests.rules.promtool import Run, ask
 from tests.rules.rulefile import read_rules, rule_files
 
 from gpu_triage.config import Setting

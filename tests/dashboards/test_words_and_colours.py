@@ -7,13 +7,14 @@ from functools import partial
 
 from dashboards.palette import GREY
 from dashboards.selectors import bottleneck_in
-from dashboards.steps import RUNBOOKS_URL, STEPS, Step
+from dashboards.steps import COUNTED, RUNBOOKS_URL, STEPS, Step, alerts_of
 from dashboards.words import BOTTLENECK, CLASS
 from tests.dashboards.grafana import FILES, FOLDER, Target, all_targets, find, read, rows, substitute, words_of
 from tests.gathered import for_each
-from tests.rules.expressions import uses
+from tests.promql.expressions import uses
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
+from gpu_triage.diagnosis.findings.check import Area
 from gpu_triage.diagnosis.findings.verdicts import CLASS_COLOURS
 from gpu_triage.handbook.markdown import render_html
 from gpu_triage.handbook.pages import find as find_page
@@ -77,9 +78,9 @@ def test_classes_are_compared_by_their_values_and_consecutive_ones_at_once() -> 
 def test_every_class_and_every_alert_belongs_to_one_step() -> None:
     of_steps = [name for step in STEPS for name in step.classes]
     assert sorted(of_steps) == sorted(set(BOTTLENECK_CLASSES) - {"idle", "unattributed"})
-    groups = {rule.group for rule in alerts(read_rules(rule_files()))}
-    steps = {group: sum(bool(step.groups) and group.startswith(step.groups) for step in STEPS) for group in groups}
-    assert steps == dict.fromkeys(groups, 1)
+    assert sorted(area.value for step in STEPS for area in step.areas) == sorted(area.value for area in Area)
+    counted = {rule.name for rule in alerts(read_rules(rule_files())) if rule.labels["severity"] in COUNTED}
+    assert set().union(*map(alerts_of, STEPS)) == counted
 
 
 @for_each("step", STEPS, ids=lambda step: step.title)

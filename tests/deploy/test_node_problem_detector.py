@@ -32,6 +32,26 @@ def ask(
     return subprocess.run(command, env=given, check=False, capture_output=True, text=True)
 
 
+def ask_one_that_answers(
+    repository: Path, severity: str, answer: str, folder: Path
+) -> subprocess.CompletedProcess[str]:
+    """The plugin's result where a server gives this answer."""
+    (folder / "answer").write_text(answer, newline="")
+    port = free_port()
+    serve = (
+        "import socket, sys; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); print('up', flush=True); "
+        "c, _ = s.accept(); f = c.makefile('rb'); any(line == b'\\r\\n' for line in f); "
+        "c.sendall(open(sys.argv[2], 'rb').read()); f.close(); c.close()"
+    )
+    command = ["python3", "-c", serve, str(port), str(folder / "answer")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        result = ask(repository, severity, "127.0.0.1", port)
+        server.kill()
+    return result
+
+
 def verdict(running: Exporter) -> bytes:
     return running.get("/api/v1/verdict", Accept="text/plain")[2]
 
@@ -90,20 +110,25 @@ def test_an_exporter_that_is_not_there_is_unknown_and_no_problem(repository: Pat
     ids=["not yet", "locked", "another page", "another service"],
 )
 def test_what_is_no_verdict_is_unknown(repository: Path, tmp_path: Path, answer: str, said: str) -> None:
-    (tmp_path / "answer").write_text(answer, newline="")
-    port = free_port()
-    serve = (
-        "import socket, sys; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); print('up', flush=True); "
-        "c, _ = s.accept(); f = c.makefile('rb'); any(line == b'\\r\\n' for line in f); "
-        "c.sendall(open(sys.argv[2], 'rb').read()); f.close(); c.close()"
-    )
-    command = ["python3", "-c", serve, str(port), str(tmp_path / "answer")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as server:
-        assert server.stdout is not None
-        server.stdout.readline()
-        result = ask(repository, "critical", "127.0.0.1", port)
-        server.kill()
+    result = ask_one_that_answers(repository, "critical", answer, tmp_path)
     assert (result.returncode, said in result.stdout) == (UNKNOWN, True), result.stdout
+
+
+@pytest.mark.parametrize(
+    ("severity", "said"),
+    [("critical", "GPU 1 gpu.lost: lost\n"), ("warning", "GPU 5 pcie.width: 4 of 16 lanes (pending)\n")],
+)
+def test_a_critical_finding_is_a_warning_until_it_is_confirmed(
+    repository: Path, tmp_path: Path, severity: str, said: str
+) -> None:
+    findings = (
+        "finding\t5\t0000:ab:00.0\twarning\tpcie.width\tinspect_hardware\t4 of 16 lanes\tpending\t40\t600\n"
+        "finding\t1\t0000:18:00.0\tcritical\tgpu.lost\tdrain\tlost\tconfirmed\t10\t0\n"
+    )
+    answer = f"HTTP/1.1 200 OK\r\n\r\nhost\tdrain\tgpu-7\t-\n{findings}"
+    assert ask_one_that_answers(repository, severity, answer, tmp_path).stdout == said
+    older = re.sub(r"\t(pending|confirmed)\t\d+\t\d+\n", "\n", answer)
+    assert ask_one_that_answers(repository, severity, older, tmp_path).stdout == said.replace(" (pending)", "")
 
 
 def test_an_exporter_that_hangs_is_unknown(repository: Path) -> None:

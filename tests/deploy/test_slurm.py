@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from tests.rig import scenario_with
 from tests.slurm_node import GO, HOLD, LOST, NOBODY, Node
+from tests.status_server import status_server
+
+from gpu_triage.simulator import load_scenario
 
 pytestmark = [
     pytest.mark.slow,
@@ -96,6 +99,22 @@ def test_the_health_check_leaves_nodes_without_gpus_alone(node: Node, sick: str,
     (tmp_path / "none").mkdir()
     assert node.run("health-check", sick, NODE_CHECK_PCI_DEVICES=str(tmp_path / "none")).returncode == 0
     assert node.told == []
+
+
+@pytest.mark.parametrize(("minutes", "outcome"), [(5, GO), (12, HOLD)])
+def test_a_link_that_is_too_narrow_drains_the_node_once_that_has_lasted(node: Node, minutes: int, outcome: int) -> None:
+    seconds = minutes * 60.0
+    with status_server(load_scenario("dual-a10"), seconds, sampled_seconds=seconds) as server:
+        assert node.prolog(server.url.rstrip("/"), "0").returncode == outcome
+    drained = ["update NodeName=gpu-7 State=DRAIN Reason=gpu-triage: GPU 0 pcie.width"]
+    assert node.told == (drained if outcome == HOLD else [])
+
+
+def test_a_look_of_three_seconds_drains_nothing_that_must_last(node: Node) -> None:
+    node.program(PROGRAM.format(python=sys.executable, more="--simulate dual-a10 --simulate-at 60m"))
+    assert node.prolog(NOBODY, "0").returncode == GO
+    assert node.told == []
+    assert not any("nothing was checked" in line for line in node.syslog)
 
 
 @pytest.mark.parametrize(

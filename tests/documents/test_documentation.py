@@ -45,12 +45,14 @@ def test_the_manual_pages_are_up_to_date_and_complete(repository: Path) -> None:
 
 def test_the_table_of_findings_says_what_each_asks_for(repository: Path) -> None:
     page = (repository / "docs/check.md").read_text(encoding="utf-8")
-    assert "| `gpu.lost` | drain | drain | 1 | red | critical | drain | GpuLost |" in page
+    assert "| `gpu.lost` | critical | drain | drain | at once | 7 minutes | drain | 1 |  | GpuLost |" in page
+    assert (
+        "| `thermal.hw` | critical | inspect_hardware | drain | 10 minutes | 20 minutes | watch | 0 | ratio |" in page
+    )
 
 
-def test_what_stands_between_markers_is_replaced_and_nothing_else(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("above\n<!-- a: b-c -->\nold\n<!-- /a -->\nbelow\n<!-- other -->\nold\n<!-- /other -->\n")
+def test_what_stands_between_markers_is_replaced_and_nothing_else() -> None:
+    page = "above\n<!-- a: b-c -->\nold\n<!-- /a -->\nbelow\n<!-- other -->\nold\n<!-- /other -->\n"
     assert build.between(page, "a", lambda word: f"new {word}\n") == (
         "above\n<!-- a: b-c -->\nnew b-c\n<!-- /a -->\nbelow\n<!-- other -->\nold\n<!-- /other -->\n"
     )

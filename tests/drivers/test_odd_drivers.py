@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 HERE = Path(__file__).parent
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 90.0
 """Far more than anything here takes on an idle machine: only a broken program waits so long."""
 SETTLED_SECONDS = 15.0
+"""A page that has not changed for so long stays as it is: a throttle counter is given up after 10 samples."""
 
 HOSTS: Mapping[str, tuple[str, ...]] = {
     "geforce-450": ("-DDRIVER=450", "-DNO_EVENTS"),
@@ -42,21 +43,25 @@ OF_THE_DRIVER = re.compile(
     r'gpu_\w+\{[^}]*\buuid="|gpu_(driver_\w+|devices)\b|gpu_exporter_xid_source_up\{source="nvml"'
     r'|gpu_exporter_errors_total\{collector="(?!host_|modules|platform)'
 )
-OF_THE_JUDGE = re.compile(r"gpu_(bottleneck|verdict|finding_since)")
-"""What the exporter makes of it depends on how busy this machine is."""
+OF_THE_JUDGE = re.compile(r"gpu_(bottleneck|verdict|finding)")
+"""What the exporter makes of it depends on how busy this machine is, and on how long it has lasted."""
 VARIES = re.compile(r"gpu_(busy_seconds_total|reset_timestamp_seconds|exporter_(errors_total|call_inflight_seconds))\b")
 """What depends on how long the exporter, or this machine, has run: that it is there is compared, not its value."""
+REJECTED = re.compile(r'gpu_throttle_counter_rejected_info\{cause="\w+",(.*)\}')
+"""The exporter counts the time itself instead of such a counter, so its value varies too."""
 
 
 def told(page: str) -> list[str]:
     """What a page says of GPUs and driver."""
     found = (line for line in page.splitlines() if OF_THE_DRIVER.match(line) and not OF_THE_JUDGE.match(line))
     lines = sorted(found)
-    return [line.rpartition(" ")[0] if VARIES.match(line) else line for line in lines]
+    rejected = {f"gpu_throttle_seconds_total{{{match[1]}}}" for line in lines if (match := REJECTED.match(line))}
+    series_of = {line: line.rpartition(" ")[0] for line in lines}
+    return [series if VARIES.match(line) or series in rejected else line for line, series in series_of.items()]
 
 
 def play(host: str, folder: Path, until: list[str] | None) -> list[str]:
-    """What the page of a daemon on this host says once it says what it shall, else in the end."""
+    """What the page of a daemon on this host says: once it says `until`, else in the end; if None, once it settled."""
     folder.mkdir()
     (folder / "sys" / "devices").mkdir(parents=True)
     compile_library(HERE / "witness.c", folder, HOSTS[host])
@@ -74,15 +79,20 @@ def play(host: str, folder: Path, until: list[str] | None) -> list[str]:
 
 def _settled(process: subprocess.Popen[bytes], log: Path, until: list[str] | None) -> list[str]:
     said: list[str] = []
-    limit = time.monotonic() + (SETTLED_SECONDS if until is None else WAIT_SECONDS)
+    changed_at = time.monotonic()
+    limit = changed_at + WAIT_SECONDS
     while said != until and process.poll() is None and time.monotonic() < limit:
+        if until is None and said and time.monotonic() - changed_at > SETTLED_SECONDS:
+            return said
         time.sleep(0.2)
         found = re.search(r"http://([0-9.:]+)/metrics", log.read_text())
         if found is not None:
             client = http.client.HTTPConnection(found[1], timeout=WAIT_SECONDS)
             client.request("GET", "/metrics")
-            said = told(client.getresponse().read().decode())
+            before, said = said, told(client.getresponse().read().decode())
             client.close()
+            changed_at = changed_at if said == before else time.monotonic()
+    assert until is not None, "the page still changes"
     return said
 
 

@@ -211,6 +211,28 @@ def test_the_first_scrape_after_a_stop_shows_nothing_from_before_it(tmp_path: Pa
         wait_for(lambda: 'gpu_up{gpu="0"' in running.metrics() and energy in running.metrics())
 
 
+def test_sighup_reads_the_judges_settings_again_and_a_bad_file_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "config.yml"
+    file.write_text("judge: {thermal.hw: {wait: 5m}}\n")
+    success = "gpu_exporter_judge_settings_reload_success"
+
+    def settings() -> list[str]:
+        return [each["words"] for each in json.loads(running.get("/api/v1/verdict")[2]).get("settings", [])]
+
+    with exporter(tmp_path, "--simulate", "dual-a10", "--config.file", str(file)) as running:
+        wait_for(lambda: settings() == ["thermal.hw waits 5 minutes instead of 10 minutes"])
+        file.write_text("judge: {thermal.hw: {wait: 7m}}\n")
+        running.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: settings() == ["thermal.hw waits 7 minutes instead of 10 minutes"])
+        assert page_value(running.metrics(), success) == 1
+        file.write_text("judge: {thermal.hw: {wait: 7}}\n")
+        running.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: page_value(running.metrics(), success) == 0)
+        assert settings() == ["thermal.hw waits 7 minutes instead of 10 minutes"]
+        assert "thermal.hw.wait: '7' is invalid" in running.log.read_text()
+        assert running.process.poll() is None
+
+
 def test_sighup_reads_the_web_configuration_again_and_ends_nothing(tmp_path: Path) -> None:
     file = tmp_path / "web.yml"
     file.write_text("http_server_config: {headers: {X-Frame-Options: deny}}\n")

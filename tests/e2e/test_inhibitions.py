@@ -16,11 +16,12 @@ from tests.e2e.processes import end, wait_for
 
 Labels = dict[str, str]
 
-SIX = {"gpu": "6", "uuid": "GPU-6"}
+SIX = {"uuid": "GPU-6"}
 LOST: Labels = {"alertname": "GpuLost", "severity": "critical", **SIX}
 XID: Labels = {"alertname": "GpuXidCritical", "severity": "critical", **SIX}
-XID_BY_ADDRESS: Labels = {"alertname": "GpuXidCritical", "severity": "critical", "pci_bus_id": "0000:b3:00.0"}
-LOST_BEFORE_START: Labels = {"alertname": "GpuLost", "severity": "critical", "gpu": "1"}
+XID_OF_UNKNOWN: Labels = {"alertname": "GpuXidCritical", "severity": "critical"}
+"""An Xid of a GPU that the driver does not show."""
+LOST_BEFORE_START: Labels = {"alertname": "GpuLost", "severity": "critical", "code": "gpu.lost", "gpu": "1"}
 """A GPU that the driver has no handle for has no UUID."""
 UNCORRECTED: Labels = {"alertname": "GpuEccUncorrected", "severity": "critical", **SIX}
 RESET: Labels = {"alertname": "GpuRecoveryActionNeeded", "severity": "critical", **SIX}
@@ -32,7 +33,7 @@ DRIVER: Labels = {"alertname": "GpuDriverUnavailable", "severity": "critical"}
 MISSING: Labels = {"alertname": "GpuMissing", "severity": "critical"}
 DOWN: Labels = {"alertname": "GpuExporterDown", "severity": "critical"}
 NARROW: Labels = {"alertname": "GpuPcieWidthDowntrained", "severity": "critical", **SIX}
-STORAGE: Labels = {"alertname": "GpuStarvedByStorage", "severity": "warning", "gpu": "0", "uuid": "GPU-0"}
+STORAGE: Labels = {"alertname": "GpuStarved", "severity": "warning", "code": "storage.starved", "uuid": "GPU-0"}
 
 
 def _ticket(name: str, **labels: str) -> Labels:
@@ -45,10 +46,10 @@ HELD_BACK = [
     (LOST, RESET),
     (RESET, UNCORRECTED),
     (XID, _ticket("GpuRowRemapPending", **SIX)),
-    (XID_BY_ADDRESS, LOST_BEFORE_START),
+    (XID_OF_UNKNOWN, LOST_BEFORE_START),
     (CONTAINED, DRAIN_AND_RESET),
     (NVLINK, FABRIC),
-    (FABRIC, _ticket("GpuNvlinkDown", gpu="0", uuid="GPU-0")),
+    (FABRIC, _ticket("GpuNvlinkDown", uuid="GPU-0")),
     (XID, DRIVER),
     (LOST, MISSING),
     (DRIVER, MISSING),
@@ -57,18 +58,20 @@ HELD_BACK = [
     (NARROW, {"alertname": "GpuPcieGenerationDowntrained", "severity": "critical", **SIX}),
     (NARROW, _ticket("GpuPcieReplaysRising", **SIX)),
     ({"alertname": "GpuPowerBrake", "severity": "critical", **SIX}, _ticket("GpuStraggler", **SIX)),
-    (_ticket("GpuHostSwapping"), _ticket("GpuStarvedByMemory", **SIX)),
+    (_ticket("GpuHostSwapping"), _ticket("GpuStarved", code="memory.starved", **SIX)),
+    (_ticket("GpuInfinibandPortDown"), _ticket("GpuInfinibandLinkDegraded", code="network.port_flapping")),
     (MISSING, _ticket("GpuBaselineDrift", field="gpu_count")),
 ]
 TOLD = [
-    (LOST, XID | {"gpu": "2", "uuid": "GPU-2"}),
+    (LOST, XID | {"uuid": "GPU-2"}),
     # Another card than the one that is known to be lost.
-    (LOST, XID_BY_ADDRESS),
+    (LOST, XID_OF_UNKNOWN),
     (XID, FABRIC),
     (XID, _ticket("GpuRepeatOffender", **SIX)),
-    (XID, _ticket("GpuRowRemapPending", gpu="2", uuid="GPU-2")),
-    (XID_BY_ADDRESS, _ticket("GpuBaselineDrift", field="power_limit")),
+    (XID, _ticket("GpuRowRemapPending", uuid="GPU-2")),
+    (XID_OF_UNKNOWN, _ticket("GpuBaselineDrift", field="power_limit")),
     (NARROW, STORAGE),
+    (_ticket("GpuHostSwapping"), STORAGE),
     (DOWN, DRIVER),
     (MISSING, _ticket("GpuBaselineDrift", field="power_limit")),
 ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.distribution import install, interpreters, make_environment
-from tests.e2e.processes import exporter
+from tests.e2e.processes import exporter, wait_for
 
 if TYPE_CHECKING:
     from tests.conftest import RequiresTool
@@ -45,12 +45,12 @@ def test_the_daemon_serves_a_page_that_promtool_accepts(
 ) -> None:
     promtool = requires_tool("promtool")
     with exporter(tmp_path, "--simulate", "h100-8", program=program) as running:
+        wait_for(lambda: running.metrics().count("\ngpu_up{") == 8)
         page = running.metrics()
         checked = subprocess.run(
             [promtool, "check", "metrics"], input=page, check=False, capture_output=True, text=True
         )
         assert (checked.returncode, checked.stderr) == (0, "")
-        assert page.count("\ngpu_up{") == 8
         assert 'gpu_exporter_collector_success{collector="host_cpu"} 1.0' in page
         running.process.terminate()
         assert running.process.wait(10) == 0

@@ -1,8 +1,9 @@
 """The pager's rehearsal: incidents through a real Prometheus and a real Alertmanager, and what the webhook is told.
 
 All incidents happen at once on hosts of their own, through the shipped rules and routes, twenty times faster than told:
-every wait, window and interval is a twentieth. A host that is sick is repaired by a reboot of eight minutes. Two more
-Prometheus servers run beside it: one is restarted while everything is broken, one sees the series of two replicas.
+every wait, window and interval is a twentieth. A host that is sick is repaired by a reboot of eight minutes. Three more
+Prometheus servers run beside it: one is restarted while everything is broken, one sees the series of two replicas, and
+one receives everything two minutes late from an agent.
 """
 
 from __future__ import annotations
@@ -25,11 +26,15 @@ INCIDENTS = Act(
     pace=20,
     minutes=112,
     hosts=(
-        *(Host(_west(play), play) for play in ("double-bit", "contained", "nvswitch", "gsp", "riser", "driver")),
+        *(
+            Host(_west(play), play)
+            for play in ("double-bit", "contained", "nvswitch", "gsp", "riser", "driver", "heat")
+        ),
         # The same name in two clusters, and only one of the hosts is sick.
         Host(_west("gpu-host-1"), "xid-79"),
         Host({"cluster": "north", "instance": "gpu-host-1:9836"}, "healthy"),
         Host(_west("blink"), "double-bit", down=((50, 53),)),
+        Host(_west("dies"), "double-bit", down=((40, 200),)),
         Host(_west("unseen"), "xid-62", down=((9, 23),)),
         Host(_west("reboot"), "healthy", down=((20, 29),)),
         Host(_west("gone"), "healthy", down=((20, 60),)),
@@ -61,6 +66,15 @@ REPLICATED = Act(
         Host(_west(play, replica=replica), play) for play in ("double-bit", "gsp", "healthy") for replica in ("a", "b")
     ),
 )
+LATE = Act(
+    pace=20,
+    minutes=112,
+    late_minutes=2,
+    hosts=(
+        *(Host(_west(play), play) for play in ("double-bit", "gsp", "healthy")),
+        Host(_west("reboot"), "healthy", down=((20, 29),)),
+    ),
+)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +82,7 @@ def told(tmp_path_factory: pytest.TempPathFactory, requires_tool: RequiresTool) 
     """What the webhook was told from the first minute to the last, by act."""
     requires_tool("prometheus")
     requires_tool("prometheus-alertmanager")
-    acts = {"incidents": INCIDENTS, "restarted": RESTARTED, "replicated": REPLICATED}
+    acts = {"incidents": INCIDENTS, "restarted": RESTARTED, "replicated": REPLICATED, "late": LATE}
     return rehearse(acts, tmp_path_factory.mktemp("rehearsal"))
 
 
@@ -92,24 +106,29 @@ def _assert_one_page(inbox: Inbox, **labels: str) -> Notification:
     return pages[0]
 
 
+def _uuids(page: Notification) -> set[str]:
+    """The GPUs that it names."""
+    return {each.labels["uuid"] for each in page.alerts if each.labels.get("uuid")}
+
+
 pytestmark = pytest.mark.timeout(900)  # the first test waits for the whole rehearsal, beside whatever else runs
 
 
-@pytest.mark.parametrize("play", ["double-bit", "gsp", "riser"])
+@pytest.mark.parametrize("play", ["double-bit", "gsp", "riser", "heat"])
 def test_one_incident_on_one_gpu_is_one_page_that_ends_with_the_repair(inbox: Inbox, play: str) -> None:
     page = _assert_one_page(inbox, **_west(play))
-    assert [each.labels.get("gpu") for each in page.alerts] == ["0"]
+    assert len(_uuids(page)) == len(page.alerts) == 1
 
 
 def test_a_gpu_off_the_bus_is_one_page_about_the_host_of_its_cluster(inbox: Inbox) -> None:
     page = _assert_one_page(inbox, **_west("gpu-host-1"))
-    assert [each.labels["gpu"] for each in page.alerts] == ["0"]
+    assert len(_uuids(page)) == len(page.alerts) == 1
     assert inbox.where(lambda each: each.labels.get("cluster") == "north") == []
 
 
 def test_a_failed_nvswitch_is_one_page_about_all_gpus_of_the_host(inbox: Inbox) -> None:
     page = _assert_one_page(inbox, **_west("nvswitch"))
-    assert sorted(each.labels["gpu"] for each in page.alerts) == ["0", "1"]
+    assert len(_uuids(page)) == len(page.alerts) == 2
 
 
 def test_a_driver_that_is_gone_is_one_page(inbox: Inbox) -> None:
@@ -132,6 +151,14 @@ def test_a_target_that_is_away_for_three_minutes_neither_resolves_nor_repeats_it
     _assert_one_page(inbox, **_west("blink"))
 
 
+def test_a_page_of_a_host_that_dies_stands_until_the_host_is_told_to_be_down(inbox: Inbox) -> None:
+    pages = _of(inbox, PAGER, **_west("dies"))
+    names = [(each.status, each.alerts[0].labels["alertname"]) for each in pages]
+    (first, *others) = names
+    assert first[0] == "firing", summary(pages)
+    assert others == [("firing", "GpuExporterDown"), ("resolved", first[1])], summary(pages)
+
+
 @pytest.mark.parametrize("play", ["xid-79", "double-bit", "nvswitch", "gsp", "driver", "gone"])
 def test_a_restart_of_prometheus_neither_resolves_nor_repeats_a_page(told: dict[str, Inbox], play: str) -> None:
     pages = _of(told["restarted"], PAGER, **_west(play))
@@ -141,7 +168,17 @@ def test_a_restart_of_prometheus_neither_resolves_nor_repeats_a_page(told: dict[
 @pytest.mark.parametrize("play", ["double-bit", "gsp"])
 def test_two_replicas_in_one_ruler_are_one_page(told: dict[str, Inbox], play: str) -> None:
     page = _assert_one_page(told["replicated"], **_west(play))
-    assert {each.labels["replica"] for each in page.alerts} == {"a", "b"}
+    assert len({each.labels["instance"] for each in page.alerts}) == 1
+
+
+@pytest.mark.parametrize("play", ["double-bit", "gsp"])
+def test_an_incident_that_arrives_two_minutes_late_is_one_page(told: dict[str, Inbox], play: str) -> None:
+    _assert_one_page(told["late"], **_west(play))
+
+
+def test_hosts_that_are_well_are_nothing_to_tell_two_minutes_late(told: dict[str, Inbox]) -> None:
+    heard = told["late"].where(lambda each: each.labels.get("instance") in {"healthy:9836", "reboot:9836"})
+    assert heard == [], summary(heard)
 
 
 def test_a_healthy_host_and_a_reboot_are_nothing_to_tell(inbox: Inbox) -> None:

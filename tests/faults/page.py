@@ -19,11 +19,11 @@ OWN = re.compile(
     r"(process|python)_|gpu_exporter_(scrapes|errors_total|collector_(success|duration|last_success)|simulated|build"
     r"|call_inflight|last_publication|time_seconds|slowest_collector)"
     r"|gpu_(up|error_info|driver_up|driver_error_info)\b"
-    r"|gpu_(host_)?(verdict|finding_since)|gpu_bottleneck"
+    r"|gpu_(host_)?(verdict|finding)|gpu_bottleneck"
     r"|gpu_(reset_timestamp|incident)"
 )
 """Series that say how the exporter fares, what it makes of the readings or remembers of the past: they are looked at
-one by one, not compared."""
+one by one, not compared. A finding stays confirmed for its hold after its fault is over; see `Stage.holding`."""
 
 
 def parsed(page: str) -> Page:
@@ -39,6 +39,9 @@ def found(page: Page, name: str, **labels: str) -> list[tuple[Mapping[str, str],
     had = [(labels_of(series), value) for series, value in page.items() if name_of(series) == name]
     return [(own, value) for own, value in had if labels.items() <= own.items()]
 
+
+_WORST = {"info": 0.0, "warning": 1.0, "critical": 2.0}
+"""The verdict of a confirmed finding by its severity; one that is pending is a warning at most."""
 
 _TICKS = {"gpu_host_cpu_busiest_ratio": 0.01}
 """How much the kernel's counting in whole ticks may make of a ratio over a few seconds."""
@@ -75,6 +78,21 @@ def readings(page: Page) -> Page:
 def counters(page: Page) -> Page:
     """The series that must not fall, known by UUID alone."""
     return {_known_by_uuid(series): value for series, value in page.items() if name_of(series).endswith("_total")}
+
+
+def misjudged(page: Page) -> dict[str, tuple[float, float]]:
+    """Verdicts that do not follow from the findings: as they are and as they should be, by UUID, "" for the host."""
+    found_of: dict[str, float] = {"": 0.0}
+    for series, state in page.items():
+        if name_of(series) in ("gpu_finding", "gpu_host_finding"):
+            labels = labels_of(series)
+            verdict = min(state, _WORST[labels["severity"]])
+            for subject in {labels.get("uuid", ""), ""}:
+                found_of[subject] = max(found_of.get(subject, 0.0), verdict)
+    judged = (*found(page, "gpu_verdict"), *found(page, "gpu_host_verdict"))
+    verdicts = {labels.get("uuid", ""): value for labels, value in judged}
+    pairs = {subject: (value, found_of.get(subject, 0.0)) for subject, value in verdicts.items()}
+    return {subject: (value, due) for subject, (value, due) in pairs.items() if value != due}
 
 
 @dataclass(frozen=True, slots=True)

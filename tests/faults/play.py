@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from tests.faults import page as pages
@@ -14,6 +15,7 @@ from tests.faults.row import ALL_WELL, DRIVER, HOST, OTHERS, Row, Says, Seen, ca
 from tests.faults.rows import ROWS
 from tests.faults.stage import Stage, Twin, staged
 
+from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.gpu.topology import GPU_P2P_PEERS
 
 if TYPE_CHECKING:
@@ -23,6 +25,13 @@ if TYPE_CHECKING:
 _HORIZON_SECONDS = 240
 _BEAT_SECONDS = 6
 """How far the beat of the medium tier may move, and one more."""
+_EVIDENCE_SECONDS = round(thresholds.WINDOW_SECONDS) + _BEAT_SECONDS
+"""How far the evidence of a judgement may look back."""
+
+JUDGED_HISTORY: Mapping[str, str] = MappingProxyType(
+    {"gpu_xid_last_timestamp_seconds": "xid.", "gpu_xid_unassigned_last_timestamp_seconds": "xid."}
+)
+"""How the codes of findings begin that go by metrics of what happened, and outlast the fault with them."""
 
 _OF_THE_DRIVER = {"gpu_devices", "gpu_driver_info"}
 
@@ -87,6 +96,7 @@ class Play:
             recovered=recovered,
             went_back=tuple(sorted(self._went_back)),
             left=left,
+            lasting=self._lasting() if recovered is not None else (),
         )
 
     def _second(self) -> Page:
@@ -100,6 +110,7 @@ class Play:
             sorted(labels["uuid"] for labels, _ in pages.found(page, name)) for name in ("gpu_up", "gpu_bottleneck")
         )
         assert judged in (known, []) if self._stage.sampler.judge_health is None else judged == known
+        assert pages.misjudged(page) == {}, "a verdict is what follows from the findings"
         for series, value in pages.counters(page).items():
             if value < self._counters.get(series, 0.0):
                 self._went_back.add(series)
@@ -153,6 +164,20 @@ class Play:
 
     def _is_history(self, series: str) -> bool:
         return name_of(series) in self._row.leaves and bool(self._subjects(series) & self._row.reach)
+
+    def _lasting(self) -> tuple[str, ...]:
+        """Findings whose conditions hold when the evidence is of the time after the fault alone."""
+        for _ in range(_EVIDENCE_SECONDS):
+            if not self._unexplained():
+                break
+            self._stage.tick()
+        return tuple(sorted(f"{subject}: {code}" for subject, code in self._unexplained()))
+
+    def _unexplained(self) -> set[tuple[str, str]]:
+        """Findings whose conditions hold now, on the healthy twin never, and not by the history that the row leaves."""
+        history = tuple(codes for metric, codes in JUDGED_HISTORY.items() if metric in self._row.leaves)
+        own = self._stage.holding - self._twin.holding
+        return {(subject, code) for subject, code in own if not code.startswith(history)}
 
     def _left(self) -> tuple[str, ...]:
         page = pages.parsed(self._stage.page())

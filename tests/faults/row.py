@@ -148,6 +148,7 @@ class Seen:
         recovered: seconds after the fault's end; None where the page was not healthy in time, or a restart is due.
         went_back: counters that fell.
         left: in what the page still differed when time was up.
+        lasting: subject and code of findings whose conditions still held when nothing of the fault was in the evidence.
     """
 
     says: Says
@@ -159,3 +160,4 @@ class Seen:
     recovered: int | None
     went_back: tuple[str, ...]
     left: tuple[str, ...]
+    lasting: tuple[str, ...]

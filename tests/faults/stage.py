@@ -69,6 +69,12 @@ class Stage(Rig):
             self.tick()
         return self.second()
 
+    @property
+    def holding(self) -> frozenset[tuple[str, str]]:
+        """Subject and code of each finding whose condition holds now; one that is only held is not among them."""
+        findings = () if self.judge.latest is None else self.judge.latest.report.findings
+        return frozenset((finding.uuid or finding.subject, finding.check.code) for finding in findings if finding.holds)
+
     def park(self, seconds: float) -> None:
         """Let the calling lane wait, in virtual time and until the fault is cured."""
         self.time.park(seconds)
@@ -121,8 +127,18 @@ def staged(scenario: Scenario, config: Config) -> Iterator[Stage]:
 
 
 class Twin:
-    """The same host without a fault: its readings by second, taken once and ahead of time."""
+    """The same host without a fault: its readings by second, taken once and ahead of time.
+
+    Attributes:
+        pages: the readings by second.
+        holding: findings whose conditions held at any time, as `Stage.holding` gives them.
+    """
 
     def __init__(self, scenario: Scenario, config: Config, seconds: int) -> None:
+        pages, holding = [], set[tuple[str, str]]()
         with staged(scenario, config) as stage:
-            self.pages = tuple(readings(stage.second()) for _ in range(seconds))
+            for _ in range(seconds):
+                pages.append(readings(stage.second()))
+                holding |= stage.holding
+        self.pages = tuple(pages)
+        self.holding = frozenset(holding)

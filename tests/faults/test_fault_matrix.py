@@ -10,7 +10,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.faults import play
 from tests.faults.kinds import CODE_OF, KINDS
+from tests.faults.page import misjudged
 from tests.faults.play import play_alone, play_together
 from tests.faults.report import printed
 from tests.faults.row import Row, Seen, agrees
@@ -45,6 +47,7 @@ def seen_of(row: Row) -> Seen:
     return together(SHARED.index(row) // TOGETHER)[row.key] if row.shared else alone(row.key)
 
 
+@pytest.mark.timeout(600)  # the first row of a stage plays its healthy twin and 20 rows, 16 s of a CPU that may be busy
 @pytest.mark.parametrize("key", some(BY_KEY, {row.key for row in BRIEF}))
 def test_a_fault_is_told_costs_its_own_and_is_over_when_it_is_over(key: str) -> None:
     row, seen = BY_KEY[key], seen_of(BY_KEY[key])
@@ -52,6 +55,26 @@ def test_a_fault_is_told_costs_its_own_and_is_over_when_it_is_over(key: str) -> 
     assert seen.strayed == ()
     assert seen.went_back == ()
     assert seen.left == ()
+    assert seen.lasting == ()
+
+
+def test_a_finding_whose_condition_goes_on_after_the_fault_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = next(row for row in ROWS if row.fault.startswith("lost") and row.leaves)
+    monkeypatch.setattr(play, "JUDGED_HISTORY", {})
+    (lasting,) = play_alone(lost).lasting
+    assert lasting.endswith(": xid.79")
+
+
+def test_a_verdict_that_does_not_follow_from_the_findings_is_noticed() -> None:
+    page = {
+        'gpu_verdict{gpu="0",uuid="GPU-a"}': 2.0,
+        'gpu_finding{gpu="0",uuid="GPU-a",code="xid.79",severity="critical",action="drain"}': 2.0,
+        "gpu_host_verdict": 2.0,
+    }
+    assert misjudged(page) == {}
+    ended = {series: 0.0 if series.startswith("gpu_finding") else value for series, value in page.items()}
+    assert misjudged(ended) == {"GPU-a": (2.0, 0.0), "": (2.0, 0.0)}
+    assert misjudged(page | {"gpu_host_verdict": 1.0}) == {"": (1.0, 2.0)}
 
 
 @pytest.mark.full

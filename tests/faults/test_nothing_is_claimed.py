@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 WAIT_SECONDS = 30.0
 KERNEL = ("stat", "loadavg", "vmstat", "diskstats", "modules", "net", "1", "self", "pressure", "sys", "uptime")
 
+AT_ONCE = ("--judge", "driver.unavailable.wait=1s", "--judge", "driver.unavailable.hold=1s")
+"""The driver has five minutes to answer, and to stay well, before the verdict is another."""
+
 
 @pytest.fixture
 def host(tmp_path: Path) -> StandIn:
@@ -42,7 +45,7 @@ def said(judged: Mapping[str, Any], *words: str) -> bool:
 
 def test_a_driver_that_does_not_count_its_gpus_is_down_while_they_answer(host: StandIn) -> None:
     counting = "host hang nvmlDeviceGetCount"
-    with host.daemon() as daemon:
+    with host.daemon(*AT_ONCE) as daemon:
         daemon.wait_for(lambda page: len(up(page)) == 2, WAIT_SECONDS)
         host.set(counting)
         page = daemon.wait_for(lambda page: "\ngpu_driver_up 0" in page, WAIT_SECONDS)

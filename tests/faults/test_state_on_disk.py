@@ -15,7 +15,7 @@ from tests.faults.disk import WAIT_SECONDS, Disk, settled, slot, until
 from tests.faults.stand_in import StandIn, up
 
 from gpu_triage.errors import StateError
-from gpu_triage.incidents.file import write_memory
+from gpu_triage.incidents.file import INCIDENT_HISTORY
 from gpu_triage.incidents.ledger import Memory
 from gpu_triage.sampler.state_directory import StateDirectory
 
@@ -103,7 +103,9 @@ def test_a_full_disk_costs_neither_the_old_file_nor_the_sampling(host: StandIn, 
         assert disk.partial() == []
         daemon.process.send_signal(signal.SIGTERM)
         assert daemon.process.wait(WAIT_SECONDS) == 0
-        (line,) = [line for line in daemon.log.read_text().splitlines() if "not written before the end" in line]
+        (line,) = [
+            line for line in daemon.log.read_text().splitlines() if "the incident history was not written" in line
+        ]
         assert "No space left on device; free some space" in line
         assert f"48 at {slot(1)}" in line, daemon.log.read_text()
         assert disk.memory() == before
@@ -165,13 +167,13 @@ def test_an_exporter_that_runs_as_another_user_than_before_gets_the_lock_and_one
             second.lock()
         first.release()
         assert second.lock() == 1
-        write_memory(second.path("incidents"), Memory())
+        INCIDENT_HISTORY.write(second.path("incidents"), Memory())
         folder.chmod(0o555)
         with pytest.raises(StateError, match="let the exporter's user write there") as raised:
-            write_memory(second.path("incidents"), Memory("boot"))
+            INCIDENT_HISTORY.write(second.path("incidents"), Memory("boot"))
         assert raised.value.reason == "no_permission"
         folder.chmod(0o755)
         assert second.lock() == 1
-        write_memory(second.path("incidents"), Memory("boot"))
+        INCIDENT_HISTORY.write(second.path("incidents"), Memory("boot"))
     finally:
         os.seteuid(0)

@@ -13,10 +13,11 @@ import yaml
 from deploy.examples.fleet import DRIFT_ALERT, OF_OTHERS, federated, fleet_files, remote_written
 from deploy.fleet.topologies import TOPOLOGIES, Part, Program
 from tests.conftest import RequiresTool
-from tests.rules.expressions import uses
+from tests.promql.expressions import uses
 from tests.rules.rulefile import read_rules, rule_files
 
-from gpu_triage.alerting.rule_source import Alert, shipped_sources
+from gpu_triage.alerting.rule_source import Alert
+from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.selection import metrics_of_rules
 from gpu_triage.simulator.schema import read_toml
 

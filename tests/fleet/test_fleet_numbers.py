@@ -39,9 +39,17 @@ COUNTED_OTHERWISE = {
     "detail: Time in each class A",
     "detail: ECC errors per hour B",
     "detail: Xids in 15 minutes A",
+    "capacity: Energy, last day A",
+    "capacity: Clusters, last day E",
+    "capacity: Least used hosts, last day C",
+    "gpu-triage report: energy",
+    "gpu-triage report: energy of a cluster",
 }
 """MetricsQL's increase() differs: it does not extrapolate to the ends of the window, and it counts what a counter had
-when its series began."""
+when its series began. Of a day's energy it is half an interval at each end, as long as less than a day is recorded."""
+MEDIANS = {"diagnosis: SM clock of busy GPUs, against the median of their model A"}
+"""A sample at the very beginning of a window counts in Prometheus 2, and not in MetricsQL (nor in Prometheus 3). The
+moments of this test are such: of a GPU that is hot at minute 25, half of six samples are low, and two of five."""
 
 Rows = Mapping[frozenset[tuple[str, str]], list[float]]
 
@@ -115,10 +123,11 @@ def test_the_server_above_the_shards_answers_as_one_server_would(stores: Stores,
 
 @for_each("name", [*DASHBOARDS, *COMMANDS])
 def test_victoria_metrics_answers_as_prometheus_would(stores: Stores, name: str) -> None:
-    found = between(stores.single, stores.victoria, (DASHBOARDS | COMMANDS)[name])
-    if name in COUNTED_OTHERWISE:
+    query = (DASHBOARDS | COMMANDS)[name]
+    found = between(stores.single, stores.victoria, query)
+    if name in COUNTED_OTHERWISE | MEDIANS:
         assert found, "no longer an exception"
-        assert "increase(" in DASHBOARDS[name]
+        assert ("quantile_over_time(" if name in MEDIANS else "increase(") in query
     else:
         assert found == []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 from tests.conftest import RequiresTool
-from tests.rules.promtool import Alert, Run, ask
+from tests.promql.promtool import Alert, Run, ask
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/fleet/rules"
 RULES = (FOLDER / "servers.yml", FOLDER / "agents.yml")

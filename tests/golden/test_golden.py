@@ -23,7 +23,7 @@ from tests.rig import rig, scenario_with
 from gpu_triage.config import Config
 from gpu_triage.registry import METRICS
 from gpu_triage.simulator import START_OF_TIME, load_scenario
-from gpu_triage.subjects.exporter import WebConfigHealth
+from gpu_triage.subjects.exporter import JudgeSettingsHealth, WebConfigHealth
 from gpu_triage.web.front import Front
 from gpu_triage.web.server import WebServer
 
@@ -149,6 +149,7 @@ def played(scenario: str, jobs: Path) -> Mapping[str, str]:
     pages = {}
     with rig(loaded(scenario, jobs.parent), config) as running:
         running.sampler.status.web_config = WebConfigHealth(success=True, loaded_at=START_OF_TIME)
+        running.sampler.status.judge_settings = JudgeSettingsHealth(success=True, loaded_at=START_OF_TIME)
         if scenario == "no-driver":
             # As in a container without rights.
             running.kmsg.unlink()

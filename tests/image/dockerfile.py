@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _CONTINUED = re.compile(r"\\\n\s*")
-_ABSOLUTE = re.compile(r"(?<![\w./*-])/(?=opt/|wheels|source)")
+_ABSOLUTE = re.compile(r"(?<![\w./*-])/(?=opt/|wheels|source|var/lib/gpu-triage)")
 
 
 @dataclass(frozen=True, slots=True)

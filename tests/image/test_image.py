@@ -41,7 +41,7 @@ def built(dockerfile: list[Instruction], repository: Path) -> Iterator[Image]:
         subprocess.run([sys.executable, "-m", "venv", str(base)], check=True)
         image = Image(root, {"PATH": f"{base / 'bin'}:{os.environ['PATH']}", "HOME": str(root)})
         steps = play_stage([each for each in dockerfile if each.stage == 1], repository, image)
-        assert len(steps) == sum(each.name == "RUN" for each in dockerfile)
+        assert len(steps) == sum(each.name == "RUN" and each.stage == 1 for each in dockerfile)
         yield image
     finally:
         shutil.rmtree(root)
@@ -93,6 +93,18 @@ def _healthcheck(dockerfile: list[Instruction], built: Image, address: str) -> i
     return subprocess.run(
         command, env=_final_environment(dockerfile, built.root), check=False, capture_output=True
     ).returncode
+
+
+@pytest.mark.timeout(300)
+def test_the_images_user_can_keep_its_state_where_a_volume_is_mounted(
+    dockerfile: list[Instruction], built: Image
+) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("giving a directory to another user takes root")
+    play_stage([each for each in dockerfile if each.stage == 2 and each.name == "RUN"], built.root, built)
+    folder = built.root / "var/lib/gpu-triage"
+    with _running(dockerfile, built, "--simulate", "dual-a10", "--state.directory", str(folder)):
+        wait_for((folder / "incidents-simulated.json").exists)
 
 
 @pytest.mark.timeout(300)

@@ -6,13 +6,14 @@ virtual time, and what comes out is compared with what the scenario expects.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.promql.expressions import uses
+from tests.promql.promtool import Answers, Labels, Run, Sample, ask, selector
 from tests.recordings import STEP_SECONDS, published, recorded, thinned
-from tests.rules.expressions import uses
-from tests.rules.promtool import Answers, Labels, Run, Sample, ask, selector
 from tests.rules.rulefile import read_rules
 
 from gpu_triage.simulator.history import History, history_config
@@ -26,6 +27,7 @@ EVALUATION_SECONDS = 30.0
 
 FIRING = 'ALERTS{alertstate="firing"}'
 CLASSES = "gpu_bottleneck"
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
 UNDECIDED = (
     "count by (instance, gpu) (gpu_up) unless on (instance, gpu) (count by (instance, gpu) (gpu_bottleneck) == 1)"
 )
@@ -78,7 +80,7 @@ def examine(
             scenario, rules, step_seconds=step_seconds, seconds=length, recorded_every_seconds=steps_seconds[0]
         )
         asked = replace(run, questions=tuple(questions), evaluation_seconds=evaluation)
-        found.append(_examination(evaluation, ask(promtool, asked, directory)))
+        found.append(_examination(evaluation, ask(promtool, asked, directory), numbers_of(run)))
     return tuple(found)
 
 
@@ -142,10 +144,18 @@ def _is_time(name: str) -> bool:
     return name.endswith(("_timestamp_seconds", "_time_seconds", "_mtime_seconds"))
 
 
-def _examination(step_seconds: float, answers: Answers) -> Examination:
+def numbers_of(run: Run) -> Mapping[str, str]:
+    """The number of each GPU by its UUID, as scenarios call it; alerts know it by its UUID alone."""
+    parsed = (dict(_LABEL.findall(series)) for series in run.series)
+    return {labels["uuid"]: labels["gpu"] for labels in parsed if labels.get("uuid") and labels.get("gpu")}
+
+
+def _examination(step_seconds: float, answers: Answers, numbers: Mapping[str, str]) -> Examination:
     return Examination(
         step_seconds=step_seconds,
-        firing={at: tuple(sample.labels for sample in samples) for at, samples in _of(answers, FIRING)},
+        firing={
+            at: tuple(_numbered(sample.labels, numbers) for sample in samples) for at, samples in _of(answers, FIRING)
+        },
         bottleneck={
             at: {sample.labels["gpu"]: class_of(sample.value) for sample in samples}
             for at, samples in _of(answers, CLASSES)
@@ -154,6 +164,11 @@ def _examination(step_seconds: float, answers: Answers) -> Examination:
             at: tuple(sample.labels["gpu"] for sample in samples) for at, samples in _of(answers, UNDECIDED) if samples
         },
     )
+
+
+def _numbered(alert: Labels, numbers: Mapping[str, str]) -> Labels:
+    number = numbers.get(alert.get("uuid", ""))
+    return alert if number is None else {"gpu": number, **alert}
 
 
 def _of(answers: Answers, question: str) -> Iterator[tuple[float, tuple[Sample, ...]]]:

@@ -1,98 +1,123 @@
-"""Series written by hand, a sample a minute, and what the rules make of them."""
+"""Series written by hand, a sample a minute, and what the rules make of all cases of a file in one run of promtool."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
-from typing import Protocol
 
-from tests.rules.expressions import uses
-from tests.rules.promtool import Alert, Run, ask, selector
-from tests.rules.rulefile import read_rules, rule_files
+from tests.promql.promtool import Alert, Labels, Run, ask, selector
+from tests.rules.rulefile import groups_of
 
-MINUTES = 60
-_TARGET = re.compile(r'\b(cluster|instance|job)="([^"]*)"')
+FIRING = 'ALERTS{alertstate="firing"}'
 
 Series = Mapping[str, Sequence[float]]
 
 
-class Firing(Protocol):
-    """The minutes at which an alert fires, given these series."""
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What the rules said of one case.
 
-    def __call__(self, alert: str, series: Series, *, minutes: int = MINUTES) -> frozenset[int]:
-        """Ask for the first so many minutes."""
-
-
-class Told(Protocol):
-    """The alerts of a name that fire at a minute, given these series, with their texts."""
-
-    def __call__(self, alert: str, series: Series, minute: int) -> tuple[Alert, ...]:
-        """Ask for one minute."""
-
-
-@cache
-def needed_for(alert: str) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """The rule file that has an alert, the one that records what it reads, and their groups in order.
-
-    All the others would be evaluated every minute for nothing.
+    Attributes:
+        firing: minutes at which each alert fired, by name, by its other labels.
+        shown: the alerts that fired at the minute asked for, by name, with their texts.
     """
-    files = [path for path in rule_files() if any(rule.name == alert for rule in read_rules((path,)))]
-    read = {use.metric for rule in read_rules(files) for use in uses(rule.expr)}
-    recording = [path for path in rule_files() if path not in files and read & {r.name for r in read_rules((path,))}]
-    chosen = (*recording, *files)
-    return chosen, tuple(dict.fromkeys(rule.group for rule in read_rules(chosen)))
+
+    firing: Mapping[str, Mapping[frozenset[tuple[str, str]], frozenset[int]]]
+    shown: Mapping[str, tuple[Alert, ...]]
+
+    def minutes(self, alert: str) -> list[int]:
+        """At which any alert of this name fired."""
+        return sorted(frozenset().union(*self.firing.get(alert, {}).values()))
 
 
-def with_time(series: Series) -> Series:
-    """These series, and what an exporter always says: the time by each host's clock, which is right here."""
-    targets = {tuple(_TARGET.findall(key)): len(values) for key, values in series.items()}
-    times = {
-        selector("gpu_exporter_time_seconds", target): [minute * 60.0 for minute in range(length)]
-        for target, length in targets.items()
-        if "instance" in dict(target)
+def play(
+    promtool: Path,
+    directory: Path,
+    rules: tuple[Path, ...],
+    cases: Mapping[str, Series],
+    *,
+    minutes: int = 60,
+    shown: Mapping[str, int],
+    evaluation_seconds: float = 60,
+) -> Mapping[str, Played]:
+    """What the rules say of each case. Each is a cluster of its name, of which the texts that come back say nothing.
+
+    One whose name is "" has no cluster.
+
+    Args:
+        promtool: the program.
+        directory: for its input.
+        rules: rule files.
+        cases: their series by their names.
+        minutes: of how many to ask what fires.
+        shown: names of alerts of which to render the text, and the minute at which.
+        evaluation_seconds: from one evaluation of the rules to the next.
+    """
+    series = {_within(key, name): values for name, each in cases.items() for key, values in each.items()}
+    questions = tuple((FIRING, minute * 60.0) for minute in range(minutes))
+    asked = tuple((alert, minute * 60.0) for alert, minute in shown.items())
+    run = Run(rules, groups_of(rules), 60, series, questions, asked, evaluation_seconds)
+    answers = ask(promtool, run, directory)
+    firing: dict[str, dict[str, dict[frozenset[tuple[str, str]], set[int]]]] = {name: {} for name in cases}
+    for (_, at), samples in answers.samples.items():
+        for sample in samples:
+            labels = _without_state(sample.labels)
+            alerts = firing.get(labels.pop("cluster", ""), {})
+            found = alerts.setdefault(labels.pop("alertname"), {})
+            found.setdefault(frozenset(labels.items()), set()).add(round(at / 60))
+    return {
+        name: Played(
+            {alert: {labels: frozenset(at) for labels, at in found.items()} for alert, found in firing[name].items()},
+            {
+                alert: tuple(_without(name, each) for each in found if each.labels.get("cluster", "") == name)
+                for (alert, _), found in answers.alerts.items()
+            },
+        )
+        for name in cases
     }
-    return {**times, **series}
 
 
-def told_by(promtool: Path, directory: Path) -> Told:
-    """A way to ask this promtool for texts, with a directory for its input."""
-
-    def ask_for(alert: str, series: Series, minute: int) -> tuple[Alert, ...]:
-        asked = (alert, minute * 60.0)
-        files, groups = needed_for(alert)
-        return ask(promtool, Run(files, groups, 60, with_time(series), alerts=(asked,)), directory).alerts[asked]
-
-    return ask_for
-
-
-def firing_of(promtool: Path, directory: Path) -> Firing:
-    """A way to ask this promtool, with a directory for its input."""
-
-    def ask_for(alert: str, series: Series, *, minutes: int = MINUTES) -> frozenset[int]:
-        files, groups = needed_for(alert)
-        question = f'ALERTS{{alertname="{alert}", alertstate="firing"}}'
-        questions = tuple((question, minute * 60.0) for minute in range(minutes))
-        answers = ask(promtool, Run(files, groups, 60, with_time(series), questions), directory)
-        return frozenset(round(at / 60) for (_, at), samples in answers.samples.items() if samples)
-
-    return ask_for
-
-
-def gpu(metric: str, values: Sequence[float], uuid: str = "GPU-1", **labels: str) -> dict[str, Sequence[float]]:
+def gpu(metric: str, values: Sequence[float], uuid: str = "GPU-1", **labels: str) -> Series:
     """A series of one GPU."""
     pairs = {"gpu": "0", "instance": "a", "job": "gpu-triage", "uuid": uuid, **labels}
     return {selector(metric, pairs.items()): values}
 
 
-def host(metric: str, values: Sequence[float], instance: str = "a", **labels: str) -> dict[str, Sequence[float]]:
+def host(metric: str, values: Sequence[float], instance: str = "a", **labels: str) -> Series:
     """A series of a host; a label that is given replaces one of its target."""
     pairs = {"instance": instance, "job": "gpu-triage", **labels}
     return {selector(metric, pairs.items()): values}
 
 
+def over(*spans: tuple[float, int]) -> list[float]:
+    """Values, each for so many minutes; NaN where there is no sample."""
+    return [value for value, minutes in spans for _ in range(minutes)]
+
+
 def counter(a_minute: Iterable[float]) -> list[float]:
     """A counter that grows by so much in each minute."""
     return list(accumulate(a_minute, initial=0.0))[1:]
+
+
+def merged(*parts: Series) -> Series:
+    """Several series as one mapping."""
+    return {key: values for part in parts for key, values in part.items()}
+
+
+def _within(series: str, cluster: str) -> str:
+    return f'{series.removesuffix("}")},cluster="{cluster}"}}' if cluster else series
+
+
+def _without_state(labels: Labels) -> dict[str, str]:
+    return {name: value for name, value in labels.items() if name != "alertstate"}
+
+
+def _without(cluster: str, alert: Alert) -> Alert:
+    texts = (
+        {name: text.replace(f"{cluster}/", "") for name, text in alert.annotations.items()}
+        if cluster
+        else alert.annotations
+    )
+    return Alert({name: value for name, value in alert.labels.items() if name != "cluster"}, texts)

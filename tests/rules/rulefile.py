@@ -10,6 +10,10 @@ from pathlib import Path
 
 import yaml
 
+from gpu_triage.alerting import files
+from gpu_triage.alerting.settings import AlertSettings, Settings
+from gpu_triage.alerting.shipped import shipped_sources
+
 _QUERY = re.compile(r"printf `([^`]*)`")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -51,9 +55,26 @@ def rule_files() -> tuple[Path, ...]:
     return (*sorted(rules.glob("recording*.yml")), *sorted(rules.glob("alerts*.yml")))
 
 
+def alert_files() -> tuple[Path, ...]:
+    """Those with alerts. What the others record is for reviews of capacity, and no alert reads it."""
+    return tuple(path for path in rule_files() if path.name.startswith("alerts"))
+
+
+def groups_of(paths: Iterable[Path]) -> tuple[str, ...]:
+    """The groups of these files, in the order of evaluation."""
+    return tuple(dict.fromkeys(rule.group for rule in read_rules(paths)))
+
+
 def read_rules(paths: Iterable[Path]) -> tuple[Rule, ...]:
     """Every rule of these files."""
     return tuple(rule for path in paths for rule in _read_file(path))
+
+
+def with_those_that_are_off() -> tuple[Rule, ...]:
+    """Every rule that settings can turn on, as well."""
+    alerts = {alert.key: AlertSettings(enabled=True) for source in shipped_sources() for alert in source.alerts}
+    texts = files.rule_files(Settings(alerts=alerts))
+    return tuple(rule for path in rule_files() for rule in _parsed(texts[path.name]))
 
 
 def alerts(rules: Iterable[Rule]) -> tuple[Rule, ...]:

@@ -1,170 +1,277 @@
-"""Alerts that no single simulated host can raise, on series written by hand, a sample a minute."""
+"""Alerts about what no host can see of itself, on series written by hand: at their thresholds, and just below."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Final, NamedTuple
 
 import pytest
 from tests.conftest import RequiresTool
-from tests.rules.promtool import Run, ask, selector
-from tests.rules.rulefile import read_rules, rule_files
+from tests.promql.promtool import Run, ask
+from tests.rules.handwritten import Played, Series, gpu, host, merged, over, play
+from tests.rules.rulefile import alert_files, read_rules, rule_files
 
-Fires = Callable[[str, Mapping[str, Sequence[float]], int], bool]
+from gpu_triage.fleet.query import Selection, queries
 
-
-@pytest.fixture
-def fires(requires_tool: RequiresTool, tmp_path: Path) -> Fires:
-    """Whether an alert fires at a minute, given these series."""
-    promtool = requires_tool("promtool")
-    groups = tuple(dict.fromkeys(rule.group for rule in read_rules(rule_files())))
-
-    def at_minute(alert: str, series: Mapping[str, Sequence[float]], minute: int) -> bool:
-        question = (f'ALERTS{{alertname="{alert}", alertstate="firing"}}', minute * 60.0)
-        answers = ask(promtool, Run(rule_files(), groups, 60, series, (question,)), tmp_path)
-        return bool(answers.samples[question])
-
-    return at_minute
+END: Final = 150
+NAN: Final = math.nan
+HOSTS: Final = 20
+NEVER: Final = range(0)
+HOUR: Final = 60
+BEHIND, AHEAD = -70 * 60.0, 2 * 3600.0
 
 
-def driver(instance: str, version: str, *, job: str = "gpu-triage", minutes: int = 120) -> tuple[str, list[float]]:
-    """A host's driver, for so many minutes."""
-    labels = [("instance", instance), ("job", job), ("driver_version", version)]
-    return selector("gpu_driver_info", labels), [1.0] * minutes + [math.nan] * (120 - minutes)
+class Case(NamedTuple):
+    """What is scraped of a cluster, when an alert fires, and what its summary says then."""
+
+    alert: str
+    fires: range
+    series: Series
+    summary: str = ""
 
 
-def mismatch(field: str, values: list[float], **labels: str) -> dict[str, list[float]]:
-    """One field of a host's baseline over time."""
-    pairs = [("field", field), ("instance", "a"), ("job", "gpu-triage"), *labels.items()]
-    return {selector("gpu_baseline_mismatch", pairs): values}
+def up(*spans: tuple[float, int], instance: str = "a", **labels: str) -> Series:
+    """Whether a target could be scraped; what our exporter says of itself goes with it."""
+    values = over(*spans)
+    said = [1.0 if value == 1 else NAN for value in values]
+    return merged(host("up", values, instance, **labels), host("gpu_exporter_build_info", said, instance, **labels))
 
 
-def test_hosts_of_a_job_with_two_driver_versions_for_an_hour_drift(fires: Fires) -> None:
-    series = dict([driver("a", "570.1"), driver("b", "570.1"), driver("c", "580.2")])
-    assert not fires("GpuDriverVersionDrift", series, 59)
-    assert fires("GpuDriverVersionDrift", series, 61)
+def driver(instance: str, *versions: tuple[str, int], job: str = "gpu-triage", model: str = "H100") -> Series:
+    """A host's model and its drivers, each until a minute."""
+    begins = [0, *(end for _, end in versions)]
+    each = (
+        host(
+            "gpu_driver_info", over((NAN, begin), (1, end - begin), (NAN, 1)), instance, job=job, driver_version=version
+        )
+        for begin, (version, end) in zip(begins, versions, strict=False)
+    )
+    return merged(*each, gpu("gpu_info", over((1, END)), f"GPU-{instance}", instance=instance, job=job, name=model))
 
 
-def test_a_rollout_that_ends_within_the_hour_does_not_drift(fires: Fires) -> None:
-    series = dict([driver("a", "580.2"), driver("b", "570.1", minutes=50), driver("b", "580.2")])
-    assert not fires("GpuDriverVersionDrift", series, 110)
+def web_config(*spans: tuple[float, int]) -> Series:
+    """Whether the web configuration of a host was taken."""
+    return host("gpu_exporter_web_config_reload_success", over(*spans))
 
 
-def test_hosts_of_different_jobs_may_have_different_drivers(fires: Fires) -> None:
-    series = dict([driver("a", "570.1"), driver("b", "580.2", job="gpu-triage-lab")])
-    assert not fires("GpuDriverVersionDrift", series, 110)
+def judge_settings(*spans: tuple[float, int]) -> Series:
+    """Whether the judge's settings were read the last time."""
+    return host("gpu_exporter_judge_settings_reload_success", over(*spans))
 
 
-def counted(instance: str, values: list[float], source: str = "nvml", **target: str) -> dict[str, list[float]]:
-    """GPUs of a host by who counts them."""
-    pairs = [("instance", instance), ("job", "gpu-triage"), ("source", source), *target.items()]
-    return {selector("gpu_devices", pairs): values}
+def clock(off: Callable[[int], float], minutes: Sequence[int] = range(END)) -> Series:
+    """What time the exporter says it is at the scrapes that succeed, by how far its clock is off."""
+    values = [minute * 60.0 + off(minute) if minute in minutes else NAN for minute in range(END)]
+    return host("gpu_exporter_time_seconds", values)
 
 
-def test_a_missing_gpu_is_told_though_another_target_got_a_label(fires: Fires) -> None:
-    series = {
-        **counted("a", [8.0] * 30 + [7.0] * 30),
-        **counted("b", [4.0] * 20 + [math.nan] * 40),
-        **counted("b", [math.nan] * 20 + [4.0] * 40, workload="serving"),
-    }
-    assert fires("GpuMissing", series, 50)
+def published(seconds_ago: Callable[[int], float]) -> Series:
+    """An exporter, and how long before each scrape it last published."""
+    times = [minute * 60.0 - seconds_ago(minute) for minute in range(END)]
+    return merged(clock(lambda _minute: 0.0), host("gpu_exporter_last_publication_timestamp_seconds", times))
 
 
-def test_a_host_whose_bus_is_empty_after_a_reboot_misses_its_gpus(fires: Fires) -> None:
-    """Without a GPU no driver loads, and nobody counts."""
-    bus = counted("a", [8.0] * 20 + [math.nan] * 3 + [0.0] * 37, "pci")
-    driver_up = {selector("gpu_driver_up", [("instance", "a"), ("job", "gpu-triage")]): [1.0] * 20 + [0.0] * 40}
-    history = {**counted("a", [8.0] * 20 + [math.nan] * 40), **bus, **driver_up}
-    declared = {**counted("a", [8.0] * 60, "expected"), **bus, **driver_up}
-    assert fires("GpuMissing", history, 40)
-    assert fires("GpuMissing", declared, 40)
-    assert not fires("GpuMissing", {**bus, **driver_up}, 40)
+def fleet(fallen: int) -> Series:
+    """A job of twenty hosts, of which some fall at minute 10."""
+    return merged(
+        *(up((1, 10), (0 if number < fallen else 1, END - 10), instance=f"gpu-{number}") for number in range(HOSTS))
+    )
 
 
-def test_a_driver_that_is_unavailable_counts_no_gpu_as_missing(fires: Fires) -> None:
-    bus = counted("a", [8.0] * 60, "pci")
-    assert not fires("GpuMissing", {**counted("a", [8.0] * 20 + [math.nan] * 40), **bus}, 40)
+def heard(kmsg: float, nvml: float, *others: Series) -> Series:
+    """Which sources of Xids can be read."""
+    sources = (("kmsg", kmsg), ("nvml", nvml))
+    return merged(*(host("gpu_exporter_xid_source_up", over((up, END)), source=name) for name, up in sources), *others)
 
 
-def test_a_gpu_that_was_taken_out_and_is_no_longer_expected_is_not_missing(fires: Fires) -> None:
-    series = {
-        **counted("a", [8.0] * 20 + [7.0] * 40),
-        **counted("a", [8.0] * 20 + [7.0] * 40, "pci"),
-        **counted("a", [8.0] * 20 + [7.0] * 40, "expected"),
-    }
-    assert not any(fires("GpuMissing", series, minute) for minute in (26, 50))
+def judge(*spans: tuple[float, int], instance: str = "a") -> Series:
+    """An exporter whose judge succeeds or fails; one that succeeds says how many findings there are."""
+    success = over(*spans)
+    found = [0.0 if value == 1 else NAN for value in success]
+    return merged(
+        up((1, len(success)), instance=instance),
+        host("gpu_exporter_collector_success", success, instance, collector="judge"),
+        host("gpu_host_findings", found, instance),
+    )
 
 
-def test_a_host_that_only_got_a_label_misses_no_gpu(fires: Fires) -> None:
-    before, after = [4.0] * 20 + [math.nan] * 40, [math.nan] * 20 + [4.0] * 40
-    series = {**counted("b", before), **counted("b", after, workload="serving")}
-    assert not any(fires("GpuMissing", series, minute) for minute in (22, 30, 50))
+def overdue(since: int, collector: str) -> Series:
+    """A collector that last succeeded at this minute."""
+    return host(
+        "gpu_exporter_collector_stale_seconds",
+        [60.0 * (minute - since) if minute > since else NAN for minute in range(END)],
+        collector=collector,
+    )
 
 
-def test_a_field_that_differs_from_the_baseline_for_five_minutes_drifts(fires: Fires) -> None:
-    series = {
-        **mismatch("gpu_count", [0.0] * 5 + [1.0] * 15),
-        **mismatch("vbios_version", [1.0] * 20, gpu="0", uuid="GPU-1"),
-    }
-    assert fires("GpuBaselineDrift", series, 12)
+RELEASED = host("gpu_exporter_gpus_released", over((1, END)))
+CASES: Final[Mapping[str, Case]] = {
+    "two drivers": Case(
+        "GpuDriverVersionDrift",
+        range(HOUR, END),
+        merged(driver("a", ("570", END)), driver("b", ("570", END)), driver("c", ("580", END))),
+        "gpu-triage: 2 driver versions on H100",
+    ),
+    "rolled out within the hour": Case(
+        "GpuDriverVersionDrift", NEVER, merged(driver("a", ("580", END)), driver("b", ("570", 59), ("580", END)))
+    ),
+    "drivers of two jobs": Case(
+        "GpuDriverVersionDrift", NEVER, merged(driver("a", ("570", END)), driver("b", ("580", END), job="lab"))
+    ),
+    "drivers of two models": Case(
+        "GpuDriverVersionDrift", NEVER, merged(driver("a", ("570", END)), driver("b", ("580", END), model="V100"))
+    ),
+    "web configuration of no use for ten minutes": Case(
+        "GpuExporterWebConfigReloadFailed", range(15, 20), web_config((1, 10), (0, 10), (1, 10))
+    ),
+    "certificate and key four minutes apart": Case(
+        "GpuExporterWebConfigReloadFailed", NEVER, web_config((1, 10), (0, 4), (1, 10))
+    ),
+    "web configuration of an exporter that is gone": Case(
+        "GpuExporterWebConfigReloadFailed", NEVER, web_config((1, 10), (0, 3), (NAN, 20))
+    ),
+    "settings of the judge that are invalid for ten minutes": Case(
+        "GpuExporterJudgeReloadFailed", range(15, 20), judge_settings((1, 10), (0, 10), (1, 10))
+    ),
+    "settings of the judge that are mended within four minutes": Case(
+        "GpuExporterJudgeReloadFailed", NEVER, judge_settings((1, 10), (0, 4), (1, 10))
+    ),
+    "no longer published": Case(
+        "GpuExporterStale", range(17, END), published(lambda minute: max(0.5, (minute - 10) * 60.0))
+    ),
+    "published late": Case("GpuExporterStale", NEVER, published(lambda _minute: 60.0)),
+    "a collector that is overdue": Case("GpuExporterStale", range(16, END), overdue(10, "power")),
+    "clock behind": Case(
+        "GpuHostClockWrong",
+        range(15, END),
+        clock(lambda minute: BEHIND if minute >= 10 else 0.0),
+        "a: the clock is 1h 10m 0s behind",
+    ),
+    "clock ahead": Case(
+        "GpuHostClockWrong",
+        range(15, END),
+        clock(lambda minute: AHEAD if minute >= 10 else 0.0),
+        "a: the clock is 2h 0m 0s ahead",
+    ),
+    "clock ahead of a minute": Case("GpuHostClockWrong", range(5, END), clock(lambda _minute: 61.0)),
+    "clock nearly ahead": Case("GpuHostClockWrong", NEVER, clock(lambda _minute: 59.0)),
+    "clock nearly behind": Case("GpuHostClockWrong", NEVER, clock(lambda _minute: -59.0)),
+    # Ten seconds into the scrape is the most that its deadline allows.
+    "slow scrapes": Case("GpuHostClockWrong", NEVER, clock(lambda minute: 10.0 if minute % 2 else 0.0)),
+    "missed scrapes": Case("GpuHostClockWrong", NEVER, clock(lambda _minute: 0.5, range(0, END, 5))),
+    "reboot of nine minutes": Case("GpuExporterDown", NEVER, up((1, 10), (0, 9), (1, END - 19))),
+    "down": Case("GpuExporterDown", range(20, END), up((1, 10), (0, END - 10))),
+    # Kubernetes waits up to five minutes between starts; the exporter is scraped once in between.
+    "crashes after each start": Case(
+        "GpuExporterDown", range(29, END), up((1, 10), *((0, 2), (1, 1), (0, 3)) * (END // 6))
+    ),
+    "down for hours in a job of any name": Case(
+        "GpuExporterDown", range(20, END), up((1, 10), (0, END - 10), job="nodes")
+    ),
+    "down and not ours": Case("GpuExporterDown", NEVER, host("up", over((0, END)), job="nodes")),
+    "a fifth of a fleet": Case(
+        "GpuExportersDown", range(15, END), fleet(4), "gpu-triage: 20% of the GPU hosts cannot be scraped"
+    ),
+    "a fifth of a fleet, host by host": Case("GpuExporterDown", range(20, END), fleet(4)),
+    "less than a fifth of a fleet": Case("GpuExportersDown", NEVER, fleet(3)),
+    "one of two hosts": Case("GpuExportersDown", NEVER, merged(up((0, END)), up((1, END), instance="b"))),
+    "deaf": Case("GpuExporterXidDeaf", range(15, END), heard(0, 0)),
+    "deaf but for the driver": Case("GpuExporterXidDeaf", NEVER, heard(0, 1)),
+    "deaf without a driver": Case("GpuExporterXidDeaf", NEVER, heard(0, 0, host("gpu_driver_up", over((0, END))))),
+    "deaf while released": Case("GpuExporterXidDeaf", NEVER, heard(0, 0, RELEASED)),
+    "judges that fail": Case(
+        "GpuExporterJudgeFailing",
+        range(11, END),
+        merged(
+            *(judge((1, 10), (0, END - 10), instance=f"gpu-{number}") for number in range(5)),
+            *(judge((1, END), instance=f"gpu-{number}") for number in range(5, HOSTS)),
+        ),
+        "gpu-triage: on 5 hosts the exporter cannot judge",
+    ),
+    "judges that fail are not too old": Case("GpuExporterTooOld", NEVER, judge((1, 10), (0, END - 10))),
+    "a judge that hangs": Case(
+        "GpuExporterJudgeFailing", range(21, END), merged(judge((1, END)), overdue(19, "judge"))
+    ),
+    "two of an earlier release": Case(
+        "GpuExporterTooOld",
+        range(15, END),
+        merged(judge((1, END)), *(up((1, END), instance=f"old-{number}") for number in range(2))),
+        "gpu-triage: 2 exporters too old for these rules",
+    ),
+    "down and not too old": Case(
+        "GpuExporterTooOld",
+        NEVER,
+        {**judge((1, 20), (NAN, END - 20)), **up((1, 20), (0, END - 20))},
+    ),
+}
+SHOWN_AT: Final = END - 30
 
 
-def test_a_field_that_differs_for_four_minutes_or_never_does_not_drift(fires: Fires) -> None:
-    series = {**mismatch("gpu_count", [0.0] * 5 + [1.0] * 4 + [0.0] * 11), **mismatch("iommu", [0.0] * 20)}
-    assert not any(fires("GpuBaselineDrift", series, minute) for minute in (9, 12, 19))
+@pytest.fixture(scope="module")
+def played(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Played]:
+    """What the rules say of all cases together: a cluster tells nothing of another one."""
+    series = {name: case.series for name, case in CASES.items()}
+    shown = {case.alert: SHOWN_AT for case in CASES.values() if case.summary}
+    directory = tmp_path_factory.mktemp("alone")
+    return play(requires_tool("promtool"), directory, alert_files(), series, minutes=END, shown=shown)
 
 
-def web_config(values: list[float]) -> dict[str, list[float]]:
-    """Whether the web configuration of a host was taken, over time; NaN while nothing is scraped."""
-    return {selector("gpu_exporter_web_config_reload_success", [("instance", "a"), ("job", "gpu-triage")]): values}
+@pytest.mark.parametrize("name", CASES)
+def test_an_alert_about_what_no_host_can_see(name: str, played: Mapping[str, Played]) -> None:
+    case = CASES[name]
+    assert played[name].minutes(case.alert) == list(case.fires)
+    if case.summary:
+        (alert,) = played[name].shown[case.alert]
+        assert alert.annotations["summary"] == case.summary
 
 
-def test_a_web_configuration_that_cannot_be_used_for_five_minutes_is_told_of_until_it_is_mended(fires: Fires) -> None:
-    series = web_config([1.0] * 10 + [0.0] * 10 + [1.0] * 10)
-    assert not fires("GpuExporterWebConfigReloadFailed", series, 14)
-    assert fires("GpuExporterWebConfigReloadFailed", series, 16)
-    assert not fires("GpuExporterWebConfigReloadFailed", series, 21)
+def test_the_page_of_a_fleet_says_how_to_list_its_hosts(played: Mapping[str, Played]) -> None:
+    (alert,) = played["a fifth of a fleet"].shown["GpuExportersDown"]
+    assert 'up{job="gpu-triage",cluster="a fifth of a fleet"} == 0' in alert.annotations["description"]
 
 
-def test_certificate_and_key_renewed_minutes_apart_are_no_failure(fires: Fires) -> None:
-    series = web_config([1.0] * 10 + [0.0] * 4 + [1.0] * 10)
-    assert not any(fires("GpuExporterWebConfigReloadFailed", series, minute) for minute in (13, 15, 20))
+@pytest.mark.parametrize(
+    ("series", "first"),
+    [
+        (up((1, 20), (NAN, 40)), range(35, 42)),
+        (up((1, 10), (0, 50)), NEVER),
+    ],
+    ids=["all targets vanish from service discovery", "all exporters are down, which another alert tells"],
+)
+def test_no_exporter_at_all_is_told_of(
+    series: Series, first: range, requires_tool: RequiresTool, tmp_path: Path
+) -> None:
+    question = 'ALERTS{alertname="GpuExporterAbsent", alertstate="firing"}'
+    rules = tuple(path for path in alert_files() if path.name == "alerts-exporter.yml")
+    run = Run(rules, (), 60, series, tuple((question, minute * 60.0) for minute in range(60)))
+    found = ask(requires_tool("promtool"), run, tmp_path).samples
+    fires = [round(at / 60) for (_, at), samples in found.items() if samples]
+    assert min(fires, default=None) in (first or {None})
 
 
-def test_a_web_configuration_says_nothing_once_its_exporter_is_gone(fires: Fires) -> None:
-    series = web_config([1.0] * 10 + [0.0] * 3 + [math.nan] * 20)
-    assert not any(fires("GpuExporterWebConfigReloadFailed", series, minute) for minute in (16, 19, 25))
+@pytest.mark.parametrize("alert", ["GpuExporterStale", "GpuHostClockWrong"])
+def test_the_time_since_the_last_scrape_is_no_delay(alert: str, requires_tool: RequiresTool, tmp_path: Path) -> None:
+    """A server evaluates its rules at any moment between two scrapes, and for minutes after the last that succeeded."""
+    (rule,) = [rule for rule in read_rules(rule_files()) if rule.name == alert]
+    series = {key: values[:21] for key, values in published(lambda _minute: 0.5).items()}
+    questions = tuple((rule.expr, at) for at in (19 * 60.0 + 59, 24 * 60.0 + 59))
+    answers = ask(requires_tool("promtool"), Run((), (), 60, series, questions), tmp_path).samples
+    assert set(answers.values()) == {()}
 
 
-def published(seconds_ago: Callable[[int], float], minutes: int = 30) -> dict[str, list[float]]:
-    """An exporter, and how long before each scrape of a minute it last published."""
-    target = [("instance", "a"), ("job", "gpu-triage")]
-    return {
-        selector("gpu_exporter_time_seconds", target): [minute * 60.0 for minute in range(minutes)],
-        selector("gpu_exporter_last_publication_timestamp_seconds", target): [
-            minute * 60.0 - seconds_ago(minute) for minute in range(minutes)
-        ],
-    }
+@pytest.mark.parametrize("off", [BEHIND, AHEAD, 20 * 365 * 24 * 3600.0], ids=["behind", "ahead", "decades ahead"])
+def test_the_fleet_command_tells_since_when_by_the_servers_clock(
+    requires_tool: RequiresTool, tmp_path: Path, off: float
+) -> None:
+    finding = {"code": "gpu.lost", "severity": "critical", "action": "drain"}
 
+    def since_minute_5(off: float) -> Series:
+        return gpu("gpu_finding_since_timestamp_seconds", over((NAN, 5), (5 * 60.0 + off, END)), **finding)
 
-def test_the_time_since_a_scrape_makes_no_exporter_stale(requires_tool: RequiresTool, tmp_path: Path) -> None:
-    (rule,) = [rule for rule in read_rules(rule_files()) if rule.name == "GpuExporterStale"]
-    # A server evaluates its rules at any moment between two scrapes: here just before the next one.
-    question = (rule.expr, 20 * 60.0 + 59)
-    run = Run(rule_files(), (), 60, published(lambda _minute: 0.5), (question,))
-    assert ask(requires_tool("promtool"), run, tmp_path).samples[question] == ()
-
-
-def test_an_exporter_that_no_longer_publishes_is_stale_after_five_minutes_more(fires: Fires) -> None:
-    series = published(lambda minute: max(0.5, (minute - 10) * 60.0))
-    assert not fires("GpuExporterStale", series, 15)
-    assert fires("GpuExporterStale", series, 18)
-
-
-def test_a_collector_that_is_overdue_is_stale_after_five_minutes_more(fires: Fires) -> None:
-    labels = [("collector", "power"), ("instance", "a"), ("job", "gpu-triage")]
-    overdue = [math.nan] * 11 + [minute * 60.0 for minute in range(1, 20)]
-    series = {selector("gpu_exporter_collector_stale_seconds", labels): overdue}
-    assert not fires("GpuExporterStale", series, 15)
-    assert fires("GpuExporterStale", series, 17)
+    for series in (merged(clock(lambda _minute: off), since_minute_5(off)), since_minute_5(0)):
+        question = (queries(Selection())["findings"], 20 * 60.0)
+        (found,) = ask(requires_tool("promtool"), Run((), (), 60, series, (question,)), tmp_path).samples[question]
+        assert found.value == 5 * 60.0
+        assert found.labels["uuid"] == "GPU-1"

@@ -6,58 +6,21 @@ import re
 import subprocess
 from pathlib import Path
 
-import pytest
 from tests.conftest import RequiresTool
 from tests.gathered import for_each
-from tests.rules.cases import load_any
-from tests.rules.examine import class_of, prepare
-from tests.rules.expressions import windows_matched_as_one
-from tests.rules.promtool import Answers, ask
-from tests.rules.queries import faults
+from tests.promql.expressions import windows_matched_as_one
+from tests.promql.queries import faults
+from tests.promql.vocabulary import series_labels
 from tests.rules.rulefile import REPOSITORY, Rule, read_rules, rule_files
-from tests.rules.vocabulary import CLASSES, series_labels
+
+from gpu_triage.alerting.files import rule_files as rule_files_of
+from gpu_triage.alerting.previous import previous_sources
+from gpu_triage.alerting.settings import DEFAULTS
 
 FILE = REPOSITORY / "rules" / "compat" / "recorded.yml"
 COMPAT = read_rules([FILE])
 SHIPPED = read_rules(rule_files())
 LABELS = series_labels((*SHIPPED, *COMPAT))
-ADDS_REASONS = {"instance_gpu_reason:gpu_throttle:ratio5m"}
-"""Recorded by default for some of the reasons, and here for the others."""
-
-STEP_SECONDS = 60
-MINUTES = (8, 33, 47, 55, 79)
-"""Moments of the bad night, in which GPUs are in five classes."""
-ACTIVE = "instance_gpu:gpu_bottleneck:active == 1"
-ALL_ACTIVE = "instance_gpu:gpu_bottleneck:active"
-RANK = "instance_gpu:gpu_bottleneck:rank"
-
-
-@pytest.fixture(scope="module")
-def night(tmp_path_factory: pytest.TempPathFactory, requires_tool: RequiresTool) -> Answers:
-    """What the old and new names say in the bad night."""
-    questions = tuple((question, minute * 60.0) for minute in MINUTES for question in (ACTIVE, ALL_ACTIVE, RANK))
-    files = (*rule_files(), FILE)
-    seconds = MINUTES[-1] * 60.0
-    scenario = load_any("h100-8-bad-night")
-    run = prepare(scenario, files, step_seconds=STEP_SECONDS, seconds=seconds)
-    return ask(requires_tool("promtool"), run.asking(questions), tmp_path_factory.mktemp("compat"))
-
-
-@pytest.mark.full
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("minute", MINUTES)
-def test_exactly_one_class_of_each_gpu_is_active_and_it_is_the_exporters(night: Answers, minute: int) -> None:
-    at = minute * 60.0
-    active = {sample.labels["gpu"]: sample.labels["class"] for sample in night.samples[ACTIVE, at]}
-    judged = {sample.labels["gpu"]: class_of(sample.value) for sample in night.samples[RANK, at]}
-    assert len(night.samples[ACTIVE, at]) == len(judged) == 8
-    assert active == judged
-    assert len(night.samples[ALL_ACTIVE, at]) == 8 * len(CLASSES)
-
-
-@pytest.mark.full
-def test_several_classes_are_seen(night: Answers) -> None:
-    assert len({sample.value for minute in MINUTES for sample in night.samples[RANK, minute * 60.0]}) >= 4
 
 
 @for_each("rule", COMPAT, ids=lambda rule: "-".join([rule.name, *rule.labels.values()]))
@@ -68,17 +31,12 @@ def test_its_expressions_are_as_sound_as_those_of_the_rules(rule: Rule) -> None:
 
 
 def test_no_name_is_recorded_twice() -> None:
-    assert {rule.name for rule in COMPAT} & {rule.name for rule in SHIPPED} == ADDS_REASONS
+    assert {rule.name for rule in COMPAT} & {rule.name for rule in SHIPPED} == set()
 
 
 def test_no_shipped_rule_needs_it() -> None:
     of_rules = series_labels(SHIPPED)
     assert [fault for rule in SHIPPED for fault in faults(rule.expr, of_rules)] == []
-
-
-def test_it_is_off_by_default() -> None:
-    assert FILE not in rule_files()
-    assert FILE not in (REPOSITORY / "rules").glob("*.yml")
 
 
 def test_promtool_finds_nothing_to_object_to(requires_tool: RequiresTool) -> None:
@@ -88,30 +46,22 @@ def test_promtool_finds_nothing_to_object_to(requires_tool: RequiresTool) -> Non
 
 
 BEFORE = """
-instance:gpu_host_iowait:ratio5m instance:gpu_host_memory:saturated instance:gpu_host_network:saturated
-instance:gpu_host_storage:saturated instance:gpu_host_swap_in_bytes:rate5m instance:gpu_nvlink_up:max
-instance_device:gpu_host_disk:ratio5m instance_device:gpu_host_network:ratio5m instance_gpu:gpu_allocated_idle:active
-instance_gpu:gpu_allocated_idle_seconds:increase1d instance_gpu:gpu_allocated_idle_seconds:increase1h
-instance_gpu:gpu_bottleneck:active instance_gpu:gpu_bottleneck:rank instance_gpu:gpu_busy:avg1d
-instance_gpu:gpu_busy:ratio15m instance_gpu:gpu_busy:ratio5m instance_gpu:gpu_busy_seconds:increase1d
-instance_gpu:gpu_busy_seconds:increase1h instance_gpu:gpu_compute_processes:sum
-instance_gpu:gpu_energy_joules:increase1d instance_gpu:gpu_energy_joules:last5m
-instance_gpu:gpu_hw_slowdown_unattributed:ratio5m instance_gpu:gpu_memory_used:max1d instance_gpu:gpu_memory_used:max1h
-instance_gpu:gpu_observed_seconds:increase1d instance_gpu:gpu_observed_seconds:increase1h
-instance_gpu:gpu_pcie_link:ratio_to_expected instance_gpu:gpu_power:ratio_to_limit
-instance_gpu:gpu_power_limit:ratio_to_default instance_gpu:gpu_under_load:active instance_gpu:gpu_under_load:lasting
-instance_gpu:gpu_utilization:p95_1d instance_gpu:gpu_waiting:active instance_gpu:gpu_xid_critical:active
-instance_gpu_attribute:gpu_pcie_link_expected:level instance_gpu_class:gpu_bottleneck:candidate
-instance_gpu_class:gpu_bottleneck_seconds:increase1d instance_gpu_class:gpu_bottleneck_seconds:increase1h
-instance_gpu_class:gpu_hours_lost:sum1d instance_gpu_name:gpu_clock_hertz:busy_median5m
-instance_gpu_name:gpu_info:last1d instance_gpu_name:gpu_info:present instance_gpu_peer:gpu_p2p:allowed
-instance_gpu_peer:gpu_topology:level instance_gpu_peer_level:gpu_p2p:allowed instance_gpu_reason:gpu_throttle:ratio5m
-instance_gpu_reason:gpu_throttle_seconds:increase1d instance_gpu_reason:gpu_throttle_seconds:last5m
-instance_job_name:gpu_job_steps:rate5m instance_job_name:gpu_job_steps:ratio_to_day_before
-instance_mount:gpu_host_nfs_operation_seconds:mean5m instance_numa_node:gpu_host_cpu:ratio5m
-instance_numa_node:gpu_host_cpu:saturated instance_resource_kind:gpu_host_pressure:ratio5m name:gpu_busy:avg1d
-name:gpu_hours_lost:sum1d workload:gpu_allocated_idle_seconds:sum1d workload:gpu_busy:avg1d
-workload:gpu_energy_joules:sum1d cluster:gpu_devices:sum
+cluster:gpu_devices:sum instance:gpu_exporter_target:up instance:gpu_nvlink_up:ever
+instance_address_xid:gpu_xid_open:timestamp instance_class:gpu_hours_lost:sum1d
+instance_device_port:gpu_host_infiniband_up:ever instance_gpu:gpu_allocated_idle:active
+instance_gpu:gpu_allocated_idle_seconds:increase1d instance_gpu:gpu_busy:avg1d instance_gpu:gpu_busy:ratio5m
+instance_gpu:gpu_damage:lasting instance_gpu:gpu_energy_joules:increase1d instance_gpu:gpu_energy_joules:last5m
+instance_gpu:gpu_held:active instance_gpu:gpu_memory_used:max1d instance_gpu:gpu_observed_seconds:increase1d
+instance_gpu:gpu_pcie_link:ratio_to_expected instance_gpu:gpu_power:ratio_to_limit instance_gpu:gpu_utilization:p95_1d
+instance_gpu_class:gpu_bottleneck_seconds:increase1d instance_gpu_class:gpu_bottleneck_seconds:max5m
+instance_gpu_name:gpu_clock_hertz:busy_median5m instance_gpu_name:gpu_info:last1d instance_gpu_name:gpu_info:present
+instance_gpu_owner:gpu_allocated:share instance_gpu_owner:gpu_busy:share instance_gpu_reason:gpu_throttle:ratio5m
+instance_gpu_reason:gpu_throttle_seconds:increase1d instance_gpu_reason:gpu_throttle_seconds:max5m
+instance_gpu_xid:gpu_xid_open:timestamp instance_job_name:gpu_job_steps:rate5m
+instance_job_name:gpu_job_steps:ratio_to_day_before name:gpu_busy:avg1d name:gpu_hours_lost:sum1d
+name:gpu_observed_seconds:sum1d owner:gpu_allocated_hours:sum1d owner:gpu_busy_hours:sum1d
+workload:gpu_allocated_idle_seconds:sum1d workload:gpu_busy:avg1d workload:gpu_energy_joules:sum1d
+workload:gpu_observed_seconds:sum1d
 """
 """What the release before recorded."""
 
@@ -122,6 +72,16 @@ def test_the_readme_tells_of_every_name_that_is_gone_and_whether_it_is_here() ->
     )
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line[:3] == "| `"]
     told = {name: here for gone, here, _ in rows for name in re.findall(r"`(\w+:\w+:\w+)`", gone)}
-    gone = set(BEFORE.split()) - {rule.name for rule in SHIPPED} | ADDS_REASONS
-    assert set(told) == gone
+    assert set(told) == set(BEFORE.split()) - {rule.name for rule in SHIPPED}
     assert {name for name, here in told.items() if here == "yes"} == {rule.name for rule in COMPAT}
+
+
+def test_the_previous_rules_are_sound_on_what_is_published_and_recorded_now(tmp_path: Path) -> None:
+    """They are for one release, while exporters are upgraded."""
+    sources = previous_sources()
+    for path, text in rule_files_of(DEFAULTS, sources).items():
+        (tmp_path / path).write_text(text, encoding="utf-8")
+    previous = read_rules(sorted(tmp_path.glob("*.yml")))
+    labels = series_labels(previous)
+    assert len([rule for rule in previous if rule.alert]) == len([alert for each in sources for alert in each.alerts])
+    assert [fault for rule in previous for fault in faults(rule.expr, labels)] == []

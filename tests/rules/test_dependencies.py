@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tests.gathered import for_each
-from tests.rules.expressions import uses
+from tests.promql.expressions import uses
 from tests.rules.rulefile import Rule, read_rules, rule_files
 
 RULES = read_rules(rule_files())
 RECORDED_IN: Mapping[str, str] = {rule.name: rule.group for rule in RULES if not rule.alert}
 
-WINDOW = "a window of minutes to hours, for which the latest minute does not matter"
+WINDOW = "the latest minutes, of which an older one does as well"
 DAY = "a window of a day"
 ALLOWED: Mapping[tuple[str, str], str] = {
-    ("gpu-triage-held-back", "instance_gpu:gpu_busy:ratio5m"): WINDOW,
-    ("gpu-triage-software", "instance_gpu:gpu_busy:ratio5m"): WINDOW,
-    ("gpu-triage-software", "instance_gpu:gpu_held:active"): WINDOW,
-    ("gpu-triage-capacity", "instance_gpu:gpu_busy:ratio5m"): DAY,
+    ("gpu-triage-capacity-copies", "instance_gpu:gpu_busy:ratio5m"): WINDOW,
+    ("gpu-triage-capacity", "instance_gpu_name:gpu_busy:last5m"): DAY,
     ("gpu-triage-capacity", "instance_gpu:gpu_allocated_idle:active"): DAY,
-    ("gpu-triage-capacity", "instance_gpu_owner:gpu_allocated:share"): DAY,
-    ("gpu-triage-capacity", "instance_gpu_owner:gpu_busy:share"): DAY,
+    ("gpu-triage-capacity", "owner:gpu_allocated:sum"): DAY,
+    ("gpu-triage-capacity", "owner:gpu_busy:sum"): DAY,
     ("gpu-triage-capacity", "instance_gpu:gpu_energy_joules:last5m"): DAY,
     ("gpu-triage-capacity", "instance_gpu_class:gpu_bottleneck_seconds:max5m"): DAY,
-    ("gpu-triage-capacity", "instance_gpu_name:gpu_info:present"): DAY,
     ("gpu-triage-capacity", "instance_gpu_reason:gpu_throttle_seconds:max5m"): DAY,
 }
 """Group and what it reads of another one, with the reason why no expression of its own does as well."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.rules.promtool import Answers, Run, ask, selector
-from tests.rules.rulefile import read_rules, rule_files
+from tests.promql.promtool import Answers, Run, ask, selector
+from tests.rules.rulefile import groups_of, rule_files
 
 if TYPE_CHECKING:
     from tests.conftest import RequiresTool
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 MINUTES = 120
 STEP_SECONDS = 60
 ALLOCATED, USED = "owner:gpu_allocated_hours:sum1d", "owner:gpu_busy_hours:sum1d"
-IDLE = "instance_gpu:gpu_allocated_idle_seconds:increase1d"
+IDLE = "sum_over_time(instance_gpu:gpu_allocated_idle:active[1d]) * 60"
 
 ZERO = (0.0, 0.0)
 
@@ -76,9 +76,8 @@ OWNERS = {
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory: pytest.TempPathFactory, requires_tool: RequiresTool) -> Answers:
     rules = tuple(path for path in rule_files() if path.name == "recording.yml")
-    groups = tuple(dict.fromkeys(rule.group for rule in read_rules(rules)))
     asked = tuple((name, MINUTES * STEP_SECONDS) for name in (ALLOCATED, USED, IDLE))
-    run = Run(rules, groups, STEP_SECONDS, SERIES, asked)
+    run = Run(rules, groups_of(rules), STEP_SECONDS, SERIES, asked)
     return ask(requires_tool("promtool"), run, tmp_path_factory.mktemp("owners"))
 
 

@@ -9,17 +9,41 @@ from pathlib import Path
 import yaml
 from tests.conftest import RequiresTool
 from tests.gathered import for_each
-from tests.rules.expressions import labels_of, windows_matched_as_one
-from tests.rules.playbook import ALERTS, NAMES
-from tests.rules.queries import faults
-from tests.rules.rulefile import Rule, alerts, read_rules, rule_files
-from tests.rules.vocabulary import ACTIONS, series_labels
+from tests.promql.expressions import labels_of, uses, windows_matched_as_one
+from tests.promql.queries import faults
+from tests.promql.vocabulary import ACTIONS, series_labels
+from tests.rules.rulefile import Rule, alerts, read_rules, rule_files, with_those_that_are_off
+
+from gpu_triage.alerting.shipped import shipped_sources
+from gpu_triage.diagnosis.findings.table import BY_CODE, CHECKS
+
+OF_PROMQL = {
+    ("GpuDriverVersionDrift", "info", "1h"),
+    ("GpuExportersDown", "critical", "1m"),
+    ("GpuExporterDown", "critical", "10m"),
+    ("GpuExporterAbsent", "critical", "15m"),
+    ("GpuExporterJudgeFailing", "critical", "30s"),
+    ("GpuExporterTooOld", "warning", "15m"),
+    ("GpuExporterXidDeaf", "warning", "15m"),
+    ("GpuExporterCollectorFailing", "warning", "10m"),
+    ("GpuExporterStale", "warning", "5m"),
+    ("GpuHostClockWrong", "warning", "5m"),
+    ("GpuExporterWebConfigReloadFailed", "warning", "5m"),
+    ("GpuExporterJudgeReloadFailed", "warning", "5m"),
+    ("GpuExporterSimulated", "info", "0"),
+    ("GpuTriageWatchdog", "none", "0"),
+}
+"""Name, severity and ``for`` of every alert about what no host can see of itself."""
 
 RULES = read_rules(rule_files())
+EVERY = with_those_that_are_off()
+RECORDED = frozenset(rule.name for rule in RULES if not rule.alert)
 LABELS = series_labels(RULES)
 RUNBOOKS = "exporter/gpu_triage/handbook/runbooks"
 
 RECORDED_NAME = re.compile(r"[a-z][a-z0-9_]*:gpu_[a-z0-9_]+:[a-z0-9_]+")
+CONFIRMED = re.compile(r"instance_gpu_code:gpu_finding(_value)?:confirmed")
+CODE = re.compile(r'code=~?"([^"]+)"')
 TEMPLATE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 LABEL = re.compile(r"\$labels\.(\w+)")
 QUERIED = re.compile(r"\| query(?P<sorted> \| sortByLabel)?[^}]*\}\}")
@@ -33,38 +57,30 @@ ROUTES = {
 
 def named(rule: Rule) -> str:
     """The rule for a test's name."""
-    return "-".join(filter(None, [rule.name, rule.labels.get("class"), rule.labels.get("severity")]))
+    labels = (rule.labels.get(label) for label in ("class", "severity", "action"))
+    return "-".join(filter(None, [rule.name, *labels]))
 
 
 every_rule = for_each("rule", RULES, ids=named)
 every_alert = for_each("rule", alerts(RULES), ids=named)
 
 
-def text_of(rule: Rule, annotation: str) -> str:
-    """An annotation without its templates."""
-    return TEMPLATE.sub("", rule.annotations[annotation])
-
-
 @every_rule
-def test_an_expression_talks_of_series_labels_and_words_that_exist(rule: Rule) -> None:
+def test_an_expression_is_sound(rule: Rule) -> None:
+    """It talks of series, labels and words that exist, a target that gets a label stops it for nobody else, and a join
+    carries what identifies the target, for two clusters may have hosts of one name."""
     assert faults(rule.expr, LABELS) == []
-
-
-@every_rule
-def test_a_target_that_gets_a_label_stops_no_rule(rule: Rule) -> None:
     assert windows_matched_as_one(rule.expr) == ()
+    joins = re.findall(r"\b(?:on|by) \(([^)]*)\)", rule.expr)
+    assert [labels for labels in joins if "instance" in labels and "cluster, job, instance" not in labels] == []
 
 
 @every_alert
 def test_annotations_talk_of_labels_that_the_alert_has(rule: Rule) -> None:
-    known = labels_of(rule.expr, LABELS) | frozenset(rule.labels)
+    # Of a GPU with a UUID, the number is looked up.
+    known = labels_of(rule.expr, LABELS) | frozenset(rule.labels) | {"gpu", "uuid"}
     used = {name for text in rule.annotations.values() for name in LABEL.findall(text)}
     assert used - known == set()
-
-
-@every_alert
-def test_queries_in_annotations_are_as_sound_as_rules(rule: Rule) -> None:
-    assert [fault for query in rule.queries() for fault in faults(query, LABELS)] == []
 
 
 @every_alert
@@ -77,53 +93,54 @@ def test_a_list_in_a_text_is_sorted(rule: Rule) -> None:
             assert query["sorted"], text[query.start() - 200 : query.end()]
 
 
-@every_alert
-def test_no_label_holds_a_value(rule: Rule) -> None:
-    """A label that changes with the value makes a new alert at every evaluation."""
-    assert [text for text in rule.labels.values() if "{{" in text] == []
+def test_an_alert_relays_findings_at_once_or_is_about_what_no_host_can_see() -> None:
+    relays = [rule for rule in alerts(RULES) if CONFIRMED.search(rule.expr)]
+    of_promql = {(rule.name, rule.labels["severity"], rule.hold or "0") for rule in alerts(RULES) if rule not in relays}
+    assert of_promql == OF_PROMQL
+    assert [rule.name for rule in relays if rule.hold or rule.keep or re.search(r"[<>]", rule.expr)] == []
 
 
-def test_the_alerts_are_those_of_the_playbook_with_its_severities_and_waits() -> None:
-    assert {(rule.name, rule.labels["severity"], rule.hold or "0") for rule in alerts(RULES)} == ALERTS
+def test_every_code_with_an_alert_is_relayed_with_its_severity_and_action() -> None:
+    told = {
+        (rule.name, code, rule.labels["severity"], rule.labels["action"])
+        for rule in alerts(RULES)
+        for pattern in CODE.findall(rule.expr)
+        for code in BY_CODE
+        if re.fullmatch(pattern, code)
+    }
+    assert told == {
+        (check.alert, check.code, check.severity.value, check.action.value)
+        for check in CHECKS
+        if check.alert and check.relayed
+    }
 
 
-@every_alert
-def test_an_alert_says_what_kind_of_action_it_asks_for(rule: Rule) -> None:
-    assert rule.labels["action"] in ACTIONS
-
-
-FLEET_WIDE = frozenset({"GpuTriageWatchdog", "GpuDriverVersionDrift", "GpuExportersDown", "GpuExporterAbsent"})
+FLEET_WIDE = frozenset(alert.name for source in shipped_sources() for alert in source.alerts if alert.fleet)
 """Alerts about no single host."""
 
 
 @every_alert
-def test_a_summary_names_the_host_and_the_gpu(rule: Rule) -> None:
-    summary = rule.annotations["summary"]
-    if rule.name not in FLEET_WIDE:
-        assert "{{ $labels.instance }}" in summary
-    if "uuid" in labels_of(rule.expr, LABELS):
-        assert "{{ $labels.gpu }}" in summary
-    assert not summary.endswith(".")
-
-
-@every_alert
-def test_a_description_says_where_what_and_what_to_do(rule: Rule) -> None:
-    description = rule.annotations["description"]
-    assert "$labels.instance" in description or rule.name in FLEET_WIDE
+def test_an_alert_says_where_what_and_what_to_do(rule: Rule) -> None:
+    """A label that held a value would make a new alert at every evaluation."""
+    assert rule.labels["action"] in ACTIONS
+    assert [text for text in rule.labels.values() if "{{" in text] == []
+    summary, description = rule.annotations["summary"], rule.annotations["description"]
+    assert rule.name in FLEET_WIDE or "{{ $labels.instance }}" in summary
+    assert rule.name in FLEET_WIDE or "$labels.instance" in description
     # Plain words, not the expression's arithmetic.
     assert re.search(r"\(?= \{\{ \$value", description) is None
     # The fact, and then the decision.
-    assert len(re.findall(r"[a-z0-9)}%][.:;] ", text_of(rule, "description") + " ")) >= 2
+    assert len(re.findall(r"[a-z0-9)}%][.:;] ", TEMPLATE.sub("", description) + " ")) >= 2
+    if "uuid" in labels_of(rule.expr, LABELS):
+        assert "instance_gpu_owner:gpu_alert:affected{" in description
 
 
 @every_alert
-def test_an_alert_about_a_gpu_names_its_address_and_who_is_hit(rule: Rule) -> None:
-    if "uuid" not in labels_of(rule.expr, LABELS):
-        return
-    description = rule.annotations["description"]
-    assert ".Labels.pci_bus_id" in description
-    if rule.labels["action"] != "fix_host":
-        assert "gpu_process_info" in description
+def test_a_text_asks_prometheus_for_what_was_recorded_once(rule: Rule) -> None:
+    """Hundreds of alerts at once must stay cheap."""
+    assert [fault for query in rule.queries() for fault in faults(query, LABELS)] == []
+    asked = {use.metric for query in rule.queries() for use in uses(query)}
+    assert asked <= {name for name in RECORDED if name.endswith((":affected", ":confirmed"))}
 
 
 @every_alert
@@ -137,16 +154,9 @@ def test_an_alert_links_its_runbook_on_the_exporter_and_its_dashboard(rule: Rule
     assert set(rule.annotations) == {"summary", "description", "runbook_url", "dashboard_uid"}
 
 
-@every_rule
-def test_a_join_carries_what_identifies_the_target(rule: Rule) -> None:
-    """Two clusters may have hosts of one name."""
-    joins = re.findall(r"\b(?:on|by) \(([^)]*)\)", rule.expr)
-    assert [labels for labels in joins if "instance" in labels and "cluster, job, instance" not in labels] == []
-
-
 def test_every_runbook_belongs_to_an_alert(repository: Path) -> None:
-    runbooks = repository / "exporter" / "gpu_triage" / "handbook" / "runbooks"
-    assert {path.stem for path in runbooks.glob("Gpu*.md")} - NAMES == set()
+    runbooks = {path.stem for path in (repository / RUNBOOKS).glob("Gpu*.md")}
+    assert runbooks == {alert.name for source in shipped_sources() for alert in source.alerts}
 
 
 def test_recorded_names_say_level_metric_and_operations() -> None:
@@ -160,14 +170,8 @@ def test_windows_of_a_day_are_evaluated_every_five_minutes_or_less_often() -> No
 
 
 def test_promtool_finds_nothing_to_object_to(requires_tool: RequiresTool) -> None:
-    command: list[str | Path] = [
-        requires_tool("promtool"),
-        "check",
-        "rules",
-        "--lint=all",
-        "--lint-fatal",
-        *rule_files(),
-    ]
+    tool = requires_tool("promtool")
+    command: list[str | Path] = [tool, "check", "rules", "--lint=all", "--lint-fatal", *rule_files()]
     result = subprocess.run(command, check=False, capture_output=True, text=True)
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -197,7 +201,7 @@ def _selected(matchers: list[str]) -> list[Rule]:
     """The alerts that these matchers may select, by name and fixed labels."""
     parsed = [match.groups() for matcher in matchers if (match := MATCHER.fullmatch(matcher))]
     assert len(parsed) == len(matchers), matchers
-    return [rule for rule in alerts(RULES) if all(_may_match(rule, *matcher) for matcher in parsed)]
+    return [rule for rule in alerts(EVERY) if all(_may_match(rule, *matcher) for matcher in parsed)]
 
 
 def _may_match(rule: Rule, label: str, operator: str, value: str) -> bool:

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 from tests.conftest import RequiresTool
+from tests.promql.promtool import ask
 from tests.recordings import DRILL
 from tests.rules.cases import load_any
 from tests.rules.examine import FIRING, UNDECIDED, run_of
-from tests.rules.promtool import ask
-from tests.rules.pruned import rules_of_alerts
+from tests.rules.rulefile import alert_files
 from tests.rules.verdict import WATCHDOG, named
 
 from gpu_triage.simulator import list_scenarios
@@ -50,10 +50,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def test_days_of_a_healthy_host_raise_no_alert(
     healthy: str, hours: int, requires_tool: RequiresTool, tmp_path: Path
 ) -> None:
-    rules = rules_of_alerts(tmp_path, (FIRING, UNDECIDED))
     scenario = load_any(healthy)
     history = record_history(scenario, seconds=hours * HOUR_SECONDS, step_seconds=60, target=DRILL)
-    run = run_of(history, scenario, rules)
+    run = run_of(history, scenario, alert_files())
     # Step by step: promtool loads at most ten thousand samples for one answer.
     minutes = [60.0 * minute for minute in range(0, hours * 60 + 1, EVALUATION_MINUTES)]
     questions = tuple((question, at) for question in (FIRING, UNDECIDED) for at in minutes)

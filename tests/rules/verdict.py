@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from tests.promql.promtool import Labels
 from tests.rules.examine import Examination
-from tests.rules.promtool import Labels
 
 from gpu_triage.simulator.scenario import Expectation
 

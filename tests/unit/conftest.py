@@ -9,6 +9,10 @@ import pynvml
 import pytest
 from tests.captured_cards import FOLDER
 from tests.conftest import in_continuous_integration
+from tests.finding_values import (  # noqa: F401 - fixtures, which pytest finds here by their names
+    findings_have_the_values_that_their_rows_measure,
+    wrong_values,
+)
 from tests.host_tree import HostTree
 from tests.nvml_bench import Bench, BenchMaker
 from tests.recorded import record

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.promql.expressions import uses
 from tests.rig import rig, scenario_with
-from tests.rules.expressions import uses
 from tests.rules.rulefile import read_rules, rule_files
 
+from gpu_triage.alerting.files import rule_files as rules_of
+from gpu_triage.alerting.previous import previous_sources
+from gpu_triage.alerting.settings import DEFAULTS
 from gpu_triage.config import Config
 from gpu_triage.errors import ConfigError
 from gpu_triage.gpu.gpm import GPU_TENSOR_ACTIVE_RATIO
@@ -71,15 +75,35 @@ def test_the_profile_of_the_rules_has_every_metric_that_a_rule_reads() -> None:
     assert read & names <= metrics_of_rules() & names < names
 
 
+def shown_by_the_profile_of_the_rules() -> set[str]:
+    selection = Selection(Config(metrics_profile="rules"))
+    return {spec.name for spec in METRICS if selection.shown(spec)}
+
+
+def test_the_profile_of_the_rules_has_every_series_of_a_finding() -> None:
+    findings = {spec.name for spec in METRICS if re.match("gpu_(host_)?finding(s|_|$)", spec.name)}
+    assert len(findings) == 9
+    assert findings < shown_by_the_profile_of_the_rules()
+
+
+def test_the_profile_of_the_rules_has_every_metric_that_a_rule_of_the_previous_release_reads(tmp_path: Path) -> None:
+    for name, text in rules_of(DEFAULTS, previous_sources()).items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    rules = read_rules(sorted(tmp_path.glob("*.yml")))
+    read = {use.metric for rule in rules for query in (rule.expr, *rule.queries()) for use in uses(query)}
+    assert "gpu_throttle_seconds_total" in read
+    assert read & {spec.name for spec in METRICS} < shown_by_the_profile_of_the_rules()
+
+
 def test_an_excluded_metric_that_an_alert_needs_is_named_in_log_and_metrics(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    config = Config(metrics_exclude=("gpu_tensor_*", "gpu_recovery_action"))
-    assert needed_but_excluded(config) == ("gpu_recovery_action",)
+    config = Config(metrics_exclude=("gpu_tensor_*", "gpu_finding"))
+    assert needed_but_excluded(config) == ("gpu_finding",)
     with rig(scenario_with(tmp_path, "dual-a10"), config) as running:
         running.run_to(5)
-        assert running.series("gpu_recovery_action") == []
-        assert running.value("gpu_exporter_degraded_info", feature="gpu_recovery_action", reason="excluded") == 1
+        assert running.series("gpu_finding") == []
+        assert running.value("gpu_exporter_degraded_info", feature="gpu_finding", reason="excluded") == 1
     assert "alerts that need this metric cannot fire" in str([record.__dict__ for record in caplog.records])
 
 

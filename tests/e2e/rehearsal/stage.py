@@ -14,6 +14,7 @@ from deploy.demo.paced_routes import paced_alertmanager
 from deploy.demo.pager import pager
 from deploy.demo.stack import Stack, find_programs, servers, write_rules
 from tests.e2e.notifications import Inbox
+from tests.e2e.rehearsal.late import RECEIVES, agent
 from tests.e2e.rehearsal.replay import record_all, replayed
 from tests.e2e.rehearsal.target import Host, Minutes, Script, serving
 
@@ -32,6 +33,7 @@ class Act:
         minutes: how long it lasts.
         hosts: all targets.
         restart_minute: when Prometheus is restarted; None for never.
+        late_minutes: how much later than scraped everything arrives by remote write; None where Prometheus scrapes.
         settings: of the rules.
     """
 
@@ -39,6 +41,7 @@ class Act:
     minutes: Minutes
     hosts: Sequence[Host]
     restart_minute: Minutes | None = None
+    late_minutes: Minutes | None = None
     settings: Settings = DEFAULTS
 
 
@@ -86,8 +89,16 @@ def rehearse(acts: Mapping[str, Act], directory: Path) -> dict[str, Inbox]:
 def _start(ending: ExitStack, act: Act, script: Script, inbox: Inbox, directory: Path) -> _Running:
     write_rules(directory, act.pace, act.settings)
     routes = paced_alertmanager(act.pace, ending.enter_context(pager(inbox.add)))
-    jobs = [script.job(ending.enter_context(serving(script.page)))]
-    return _Running(act, script, ending.enter_context(servers(directory, act.pace, jobs, routes, find_programs())))
+    job, programs = script.job(ending.enter_context(serving(script.page))), find_programs()
+    if act.late_minutes is None:
+        stack = ending.enter_context(servers(directory, act.pace, [job], routes, programs))
+    else:
+        stack = ending.enter_context(servers(directory, act.pace, [], routes, programs, flags=[RECEIVES]))
+        delay_seconds = act.late_minutes * 60 / act.pace
+        ending.enter_context(
+            agent(directory, act.pace, job, stack.prometheus, programs.prometheus, delay_seconds=delay_seconds)
+        )
+    return _Running(act, script, stack)
 
 
 def _rule_errors(prometheus: str) -> set[str]:

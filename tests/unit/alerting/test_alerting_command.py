@@ -74,9 +74,9 @@ def test_settings_reach_rules_and_inhibitions(tmp_path: Path, capsys: pytest.Cap
     config = "cluster_label: region\nalerts: {GpuLost: {enabled: false}, GpuMissing: {severity: warning}}"
     assert rules(tmp_path / "out", config=config) == 0
     files = written(tmp_path / "out")
-    assert "alert: GpuLost\n" not in files["rules/alerts-sick.yml"]
+    assert "alert: GpuLost\n" not in files["rules/alerts-findings.yml"]
     assert "equal: [region, job, instance" in files["alertmanager-inhibit.yml"]
-    assert "1 disabled" in capsys.readouterr().out
+    assert "3 disabled" in capsys.readouterr().out
 
 
 def test_dashboards_link_to_the_runbooks_of_the_settings(tmp_path: Path) -> None:
@@ -124,13 +124,13 @@ def test_a_second_run_replaces_its_files_and_removes_rules_that_are_gone(
 def test_a_file_without_any_rule_left_is_removed(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert rules(out) == 0
-    text = (out / "rules/alerts-starved.yml").read_text(encoding="utf-8")
+    text = (out / "rules/alerts-fleet.yml").read_text(encoding="utf-8")
     names = [rule["alert"] for group in yaml.safe_load(text)["groups"] for rule in group["rules"]]
     assert rules(out, config="alerts: {%s}" % ", ".join(f"{name}: {{enabled: false}}" for name in names)) == 0  # noqa: UP031
-    assert not (out / "rules/alerts-starved.yml").exists()
+    assert not (out / "rules/alerts-fleet.yml").exists()
 
 
-@pytest.mark.parametrize("name", ["rules/alerts-sick.yml", "alertmanager-inhibit.yml", "dashboards/fleet.json"])
+@pytest.mark.parametrize("name", ["rules/alerts-findings.yml", "alertmanager-inhibit.yml", "dashboards/fleet.json"])
 def test_a_file_of_somebody_else_is_left_alone_unless_forced(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -193,7 +193,9 @@ def test_wrong_usage_has_exit_code_2(flags: list[str], capsys: pytest.CaptureFix
 def test_the_printed_configuration_can_be_used_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_cli(group, ["rules", "--print-config"]) == 0
     assert rules(tmp_path / "out", "--no-dashboards", config=capsys.readouterr().out) == 0
-    assert (tmp_path / "out/rules/alerts-sick.yml").read_text(encoding="utf-8") == rule_files()["alerts-sick.yml"]
+    assert (tmp_path / "out/rules/alerts-findings.yml").read_text(encoding="utf-8") == rule_files()[
+        "alerts-findings.yml"
+    ]
 
 
 def test_the_program_that_make_rules_runs_writes_what_is_shipped(tmp_path: Path) -> None:
@@ -216,3 +218,30 @@ def test_every_dashboard_of_the_repository_is_one_of_the_packages(repository: Pa
         path.name for path in (repository / "dashboards").glob("*.json")
     }
     assert all(path.is_symlink() for path in package.iterdir())
+
+
+def test_the_previous_rules_can_be_written_with_their_own_settings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    config = "cluster_label: region\nalerts: {GpuHwThermalThrottling: {for: 15m, thresholds: {share: 0.2}}}\n"
+    assert rules(out, "--previous", "--no-dashboards", config=config) == 0
+    files = written(out)
+    throttling = next(
+        rule
+        for group in yaml.safe_load(files["rules/alerts-held-back.yml"])["groups"]
+        for rule in group["rules"]
+        if rule.get("alert") == "GpuHwThermalThrottling"
+    )
+    assert throttling["for"] == "15m"
+    assert "> 0.2" in throttling["expr"]
+    assert "on (region, job, instance" in throttling["expr"]
+    assert "GpuStarvedByStorage" in files["alertmanager-inhibit.yml"] + files["rules/alerts-starved.yml"]
+    # Of an alert that has another name now, the page is that of the other.
+    assert "/runbooks/GpuStarved" in files["rules/alerts-starved.yml"]
+    assert "/runbooks/GpuStarvedBy" not in files["rules/alerts-starved.yml"]
+    assert "rules/alerts-findings.yml" not in files
+    capsys.readouterr()
+    assert rules(out, "--no-dashboards") == 0
+    assert "alerts-held-back.yml: no rule of it is left" in capsys.readouterr().out
+    assert "rules/alerts-held-back.yml" not in written(out)

@@ -16,15 +16,17 @@ from hypothesis import strategies as st
 
 from gpu_triage.alerting.command import rules_command
 from gpu_triage.alerting.files import rule_files
-from gpu_triage.alerting.rule_source import shipped_sources
+from gpu_triage.alerting.renamed import RENAMED
 from gpu_triage.alerting.settings import DEFAULTS, Settings
 from gpu_triage.alerting.settings_document import default_settings, read_settings
+from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.errors import ConfigError
 
 pytestmark = pytest.mark.slow
 
 SOURCES = shipped_sources()
 ALERTS = {alert.key: alert for source in SOURCES for alert in source.alerts}
+OFF = {key for key, alert in ALERTS.items() if not alert.enabled}
 WITH_THRESHOLD = next(alert for alert in ALERTS.values() if alert.thresholds)
 THRESHOLD, LIMITS = next(iter(WITH_THRESHOLD.thresholds.items()))
 Read = Callable[[str], Settings]
@@ -44,15 +46,21 @@ def read(tmp_path: Path) -> Read:
 
 def rules_of(settings: Settings) -> Mapping[str, dict[str, Any]]:
     """Every alert's rule by its key."""
-    found: dict[str, dict[str, Any]] = {}
-    variants = {alert.key: alert for alert in ALERTS.values()}
-    for text in rule_files(settings).values():
-        for group in yaml.safe_load(text)["groups"]:
-            for rule in group["rules"]:
-                if "alert" in rule:
-                    keys = [key for key, alert in variants.items() if alert.name == rule["alert"] and key not in found]
-                    found[keys[0]] = rule
-    return found
+    return {
+        _key(rule): rule
+        for text in rule_files(settings).values()
+        for group in yaml.safe_load(text)["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    }
+
+
+def _key(rule: dict[str, Any]) -> str:
+    """Rules of one name differ in the codes that they select."""
+    alerts = [alert for alert in ALERTS.values() if alert.name == rule["alert"]]
+    expr = rule["expr"].replace("[.]", ".")
+    (key,) = [alert.key for alert in alerts if len(alerts) == 1 or re.search(rf"[\"|]{alert.codes[0]}[\"|]", expr)]
+    return key
 
 
 def test_the_printed_configuration_is_the_default(read: Read) -> None:
@@ -71,20 +79,34 @@ def test_nothing_set_is_the_default(text: str, read: Read) -> None:
 
 
 def test_an_alert_can_be_left_out_and_nothing_else_goes_with_it(read: Read) -> None:
-    left = rules_of(read("alerts: {GpuLost: {enabled: false}, GpuPcieWidthDowntrained.idle: {enabled: false}}"))
-    assert set(ALERTS) - set(left) == {"GpuLost", "GpuPcieWidthDowntrained.idle"}
+    left = rules_of(read("alerts: {GpuLost: {enabled: false}, GpuPcieWidthDowntrained.warning: {enabled: false}}"))
+    assert set(ALERTS) - set(left) == {"GpuLost", "GpuPcieWidthDowntrained.warning", *OFF}
+
+
+def test_an_alert_that_is_off_by_default_can_be_turned_on(read: Read) -> None:
+    assert {"GpuMemoryNearFull", "GpuPersistenceModeOff"} == OFF
+    assert set(rules_of(read("alerts: {GpuMemoryNearFull: {enabled: true}}"))) == set(ALERTS) - OFF | {
+        "GpuMemoryNearFull"
+    }
 
 
 def test_an_alert_takes_severity_wait_and_labels(read: Read) -> None:
-    text = "labels: {team: ml, tier: '1'}\nalerts: {GpuLost: {for: 1h30m, severity: info, labels: {team: hardware}}}"
+    text = (
+        "labels: {team: ml, tier: '1'}\nalerts: {GpuExporterDown: {for: 1h30m, severity: info, labels: {team: hosts}}}"
+    )
     rules = rules_of(read(text))
-    assert rules["GpuLost"]["for"] == "1h30m"
-    assert rules["GpuLost"]["labels"] == {"severity": "info", "action": "drain", "team": "hardware", "tier": "1"}
+    assert rules["GpuExporterDown"]["for"] == "1h30m"
+    assert rules["GpuExporterDown"]["labels"] == {
+        "severity": "info",
+        "action": "fix_host",
+        "team": "hosts",
+        "tier": "1",
+    }
     assert rules["GpuMissing"]["labels"].items() >= {"team": "ml", "tier": "1"}.items()
 
 
 def test_no_wait_leaves_it_out(read: Read) -> None:
-    assert "for" not in rules_of(read("alerts: {GpuLost: {for: 0s}}"))["GpuLost"]
+    assert "for" not in rules_of(read("alerts: {GpuExporterDown: {for: 0s}}"))["GpuExporterDown"]
 
 
 def test_the_text_names_the_wait_and_the_thresholds_that_were_set(read: Read) -> None:
@@ -143,20 +165,23 @@ WRONG = {
     "jobs: x": "line 1: jobs: unknown key; did you mean job?",
     "\nalerts: {GpuLots: {}}": "line 2: alerts.GpuLots: unknown alert; did you mean GpuLost?",
     "alerts: {Zzz: {}}": "unknown alert; gpu-triage rules --print-config lists them all",
-    "alerts: {GpuLost: {fro: 1m}}": "alerts.GpuLost.fro: unknown key; did you mean for?",
-    "alerts: {GpuLost: {zzz: 1m}}": "unknown key; known are enabled, for, severity, labels, thresholds",
-    "alerts: {GpuLost: {thresholds: {a: 1}}}": "alerts.GpuLost.thresholds.a: unknown threshold; known are none",
+    "alerts: {GpuLost: {sevrity: info}}": "alerts.GpuLost.sevrity: unknown key; did you mean severity?",
+    "alerts: {GpuLost: {zzz: 1m}}": "unknown key; known are enabled, severity, labels, thresholds",
+    "alerts: {GpuExporterDown: {thresholds: {a: 1}}}": "thresholds.a: unknown threshold; known are none",
     "alerts: {GpuLost: {severity: critcal}}": "is 'critcal'; did you mean critical?",
     "alerts: {GpuLost: {severity: page}}": "write one of critical, warning, info, none",
     "alerts: {GpuLost: {enabled: yes}}": "is 'yes'; write true or false",
-    "alerts: {GpuLost: {for: 15}}": "write a duration with its unit, such as 30s, 15m or 1h30m",
-    "alerts: {GpuLost: {for: 8d}}": "is '8d'; the longest is 7d",
-    "alerts: {GpuLost: {for: }}": "alerts.GpuLost.for: has no value; write one",
-    "alerts: {GpuLost: {for: [1m]}}": "alerts.GpuLost.for: is a list; write text",
+    "alerts: {GpuExporterDown: {for: 15}}": "write a duration with its unit, such as 30s, 15m or 1h30m",
+    "alerts: {GpuExporterDown: {for: 8d}}": "is '8d'; the longest is 7d",
+    "alerts: {GpuExporterDown: {for: }}": "alerts.GpuExporterDown.for: has no value; write one",
+    "alerts: {GpuExporterDown: {for: [1m]}}": "alerts.GpuExporterDown.for: is a list; write text",
     "alerts: {GpuLost: {}, GpuLost: {}}": "alerts.GpuLost: is written twice",
     "alerts: [GpuLost]": "alerts: is not a table",
     "- a": "line 1: is not a table",
     "labels: {severity: x}": "labels.severity: belongs to the rules",
+    "labels: {code: x}": "labels.code: belongs to the rules",
+    "routing_labels: [zone, gpu]": "routing_labels[1]: is 'gpu'; alerts have this label anyway",
+    "{cluster_label: region, routing_labels: [region]}": "routing_labels[0]: is 'region'; alerts have this label",
     "{cluster_label: region, labels: {region: x}}": "labels.region: belongs to the rules",
     "alerts: {GpuLost: {labels: {instance: x}}}": "alerts.GpuLost.labels.instance: belongs to the rules",
     "annotations: {summary: x}": "annotations.summary: belongs to the rules",
@@ -184,6 +209,41 @@ def test_a_wrong_setting_is_named_with_what_is_right(text: str, message: str, re
     assert message in problem
 
 
+MOVED = {
+    "alerts: {GpuHwThermalThrottling: {for: 15m}}": "option of the exporter now; set judge.thermal.hw.wait in",
+    "alerts: {GpuHwThermalThrottling: {thresholds: {share: 0.2}}}": "set it below judge.thermal.hw in its",
+    "alerts: {GpuStarvedByCpu: {enabled: false}}": "GpuStarvedByCpu: is part of GpuStarved.fix_job now; rename it",
+    "alerts: {GpuPcieWidthDowntrained.idle: {}}": "is part of GpuPcieWidthDowntrained.warning now; rename it",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), MOVED.items())
+def test_a_setting_that_has_moved_is_refused_with_its_new_place(text: str, message: str, read: Read) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(text)
+    (problem,) = refused.value.problems
+    assert message in problem
+
+
+def test_what_has_moved_has_gone_where_it_is_said_to_be() -> None:
+    for old, new in RENAMED.items():
+        assert old not in ALERTS
+        assert new.code in ALERTS[new.key].codes
+        assert new.key.split(".")[0] == new.alert
+
+
+def test_the_document_lists_every_alert_that_was_renamed(repository: Path) -> None:
+    page = (repository / "docs" / "alerts-renamed.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    told = [(row.split("`")[1], row.split("`")[3], row.split('"')[1]) for row in rows]
+    assert told == [(old.split(".")[0], new.alert, new.code) for old, new in RENAMED.items()]
+
+
+def test_labels_that_route_alerts_stay_on_those_about_gpus(read: Read) -> None:
+    text = "\n".join(rule_files(read("routing_labels: [zone, rack]")).values())
+    assert "max by (cluster, job, instance, drill, workload, zone, rack, uuid, code)" in text
+
+
 @pytest.mark.parametrize("value", [LIMITS.low - 1, LIMITS.high * 2 + 1])
 def test_a_threshold_out_of_range_is_refused_with_the_range(value: float, read: Read) -> None:
     with pytest.raises(ConfigError, match=f"write a number from {LIMITS.low:g} to {LIMITS.high:g}"):
@@ -198,7 +258,7 @@ def test_a_threshold_that_is_no_number_is_refused(value: str, read: Read) -> Non
 
 def test_every_mistake_is_told_at_once(read: Read) -> None:
     with pytest.raises(ConfigError) as refused:
-        read("jobs: x\nalerts:\n  GpuLots: {}\n  GpuLost: {for: 1, severity: x}\n")
+        read("jobs: x\nalerts:\n  GpuLots: {}\n  GpuExporterDown: {for: 1, severity: x}\n")
     assert len(refused.value.problems) == 4
 
 

@@ -117,7 +117,7 @@ def test_a_card_with_fewer_lanes_is_told_from_a_slot_with_fewer() -> None:
         width
     )
     (width,) = changes(HOST, _with(link=LinkFacts(4, 8, 4, 16, 4, 16)))
-    assert "Neither card nor slot says why. Drain the GPU" in meaning_of(width)
+    assert "Neither card nor slot says why. Drain the host now" in meaning_of(width)
     assert "reseat card and riser" in meaning_of(width)
 
 

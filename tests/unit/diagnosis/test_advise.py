@@ -77,10 +77,10 @@ CASES = """
 8 H100         | 70B     | inference | 16  |    | shard     | model-exceeds-gpu  | 0-3        |            | at least 3 GPUs; 2 replicas of 4 GPUs; 4 bits: 32.6 GiB on one GPU
 8 H100         | 405B    | inference | 16  |    | too_large | model-exceeds-host |            |            | 12 GPUs of 79.6 GiB; INT8: 377 GiB on 6 GPUs (fits
 8 H100         | 8B      | inference | 16  |    | one       | inference-fits     | 0          | 1-7        | GPU 1-7 can hold more replicas
-8 H100, 2 sick | 70B     | training  | 64  |    | too_large | model-exceeds-host |            |            | 661 GiB more than its 6 usable GPUs; GPU 3: to be drained: thermal.hw; GPU 5: to be drained: pcie.width
-8 H100, 2 sick | 30B     | training  | 64  |    | too_large | model-exceeds-host |            |            | this host has them once those to be drained are repaired
+8 H100, 2 sick | 70B     | training  | 64  |    | too_large | model-exceeds-host |            |            | 661 GiB more than its 6 usable GPUs; GPU 3: has a critical finding: thermal.hw; GPU 5: has a critical finding: pcie.width
+8 H100, 2 sick | 30B     | training  | 64  |    | too_large | model-exceeds-host |            |            | this host has them once its sick GPUs are repaired
 8 H100, 2 sick | 60M     | training  | 256 | 8  | several   | size-above-50M     | 0-2, 4, 6-7 |           | this host has 8 GPUs, 6 of them usable: the answer is for 6
-8 H100, 2 sick | 13B     | inference | 8   |    | one       | inference-fits     | 0          | 1-2, 4, 6-7 | GPU 3: to be drained
+8 H100, 2 sick | 13B     | inference | 8   |    | one       | inference-fits     | 0          | 1-2, 4, 6-7 | GPU 3: has a critical finding
 2 A10          | 13B     | inference | 8   |    | shard     | model-exceeds-gpu  | 0-1        |            | needed: 24.2 GiB; 18.0 GiB usable (80%) of 22.5 GiB
 2 A10          | 7B      | inference | 8   |    | one       | inference-fits     | 0          | 1          | needed: 13.0 GiB
 2 A10, 1 sick  | 60M     | training  | 128 | 2  | one       | one-usable-gpu     | 1          |            | the host cannot feed more; storage.saturated
@@ -178,7 +178,7 @@ def test_the_nearest_gpus_are_chosen_and_sick_ones_left_out(tmp_path: Path) -> N
     assert advice(judgement, Job(60e6, 128, None, TRAINING)).gpus == ("1", "2", "3")
 
 
-def test_a_host_whose_every_gpu_is_to_be_drained_gets_no_job(tmp_path: Path) -> None:
+def test_a_host_whose_every_gpu_has_a_critical_finding_gets_no_job(tmp_path: Path) -> None:
     narrow = 'at = 0\ngpu = 0\neffect = { kind = "link", width = 4 }'
     answer = advice(look(scenario_with(tmp_path, "a100-power-capped", narrow)), Job(60e6, 128, None, TRAINING))
     assert (answer.choice, answer.rule.name, answer.gpus) == (Choice.NO_GPU, "no-usable-gpu", ())

@@ -1,17 +1,18 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 import pytest
 from click import unstyle
-from tests.one_shot import look_at
+from tests.one_shot import look_at, with_life
 from tests.rig import scenario_with
 
 from gpu_triage.cli import group
-from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.diagnosis.findings.finding import Finding, State
 from gpu_triage.diagnosis.findings.table import BY_CODE, Severity
 from gpu_triage.diagnosis.report.headline import STATES
 from gpu_triage.diagnosis.report.lines import render_lines
@@ -40,7 +41,8 @@ def ailing() -> Report:
 @pytest.fixture
 def hostile(ailing: Report) -> Report:
     area = ailing.areas[0]
-    evil = replace(area, severity=Severity.CRITICAL, findings=(Finding(BY_CODE["gpu.lost"], HOSTILE, "0"),))
+    lost = Finding(BY_CODE["gpu.lost"], HOSTILE, "0", state=State.CONFIRMED)
+    evil = replace(area, severity=Severity.CRITICAL, findings=(lost,))
     verdict = replace(ailing.gpus[0], name=HOSTILE)
     return replace(ailing, host=HOSTILE, areas=(evil, *ailing.areas[1:]), gpus=(verdict,), not_read=(HOSTILE,))
 
@@ -60,11 +62,11 @@ def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
     assert (document["format"], document["version"], document["simulated"]) == ("gpu-triage-check", 3, True)
     assert set(document) == {
         *("format", "version", "host", "simulated", "recording", "measured_seconds", "driver_version", "blocked"),
-        *("verdict", "summary", "judged_at", "gpus", "areas", "findings", "not_read", "files"),
+        *("verdict", "summary", "judged_at", "gpus", "areas", "findings", "ended", "not_read", "files", "settings"),
     }
     assert document["gpus"][0]["bottleneck"] == "thermal"
-    assert document["gpus"][0]["verdict"] == "drain"
-    assert document["summary"].startswith("drain. 2 GPUs: ")
+    assert document["gpus"][0]["verdict"] == "watch"
+    assert document["summary"].startswith("watch. 2 GPUs: ")
     readings = document["gpus"][0]["readings"]
     assert [readings[key] for key in ("pcie_width", "pcie_expected_width", "power_limit_watts")] == [8, 16, 150]
     assert 0.9 < readings["busy_ratio"] <= 1
@@ -73,7 +75,14 @@ def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
         "code": "pcie.width",
         "topic": "pcie_link",
         "area": "PCIe links",
-        "severity": "critical",
+        "severity": "warning",
+        "confirmed_severity": "critical",
+        "state": "pending",
+        "lasted_seconds": None,
+        "wait_seconds": 600,
+        "holds": True,
+        "quiet_seconds": 0,
+        "hold_seconds": 1500,
         "action": "inspect_hardware",
         "alert": "GpuPcieWidthDowntrained",
         "runbook": "GpuPcieWidthDowntrained",
@@ -83,7 +92,10 @@ def test_json_has_a_version_and_a_documented_shape(ailing: Report) -> None:
         "pci_bus_id": None,
         "explained_by": None,
         "since": None,
+        "ended_at": None,
+        "end": None,
         "measured": "8 of 16 lanes under load, at 0000:65:00.0",
+        "value": width["value"],
         "meaning": BY_CODE["pcie.width"].advice.meaning,
         "decision": BY_CODE["pcie.width"].advice.decision,
     }
@@ -103,8 +115,11 @@ def test_every_key_of_the_json_is_documented(ailing: Report, request: pytest.Fix
 
 
 def test_junit_fails_the_cases_of_severe_findings_only(ailing: Report) -> None:
-    root = parsed(render_junit(ailing, Severity.CRITICAL))
+    root = parsed(render_junit(with_life(ailing, "pcie.width", state=State.CONFIRMED), Severity.CRITICAL))
     assert [failure.get("type") for failure in root.iter("failure")] == ["pcie.width"]
+    (pending,) = (each for each in ailing.findings if each.check.code == "pcie.width")
+    told = "".join(each.text or "" for each in parsed(render_junit(ailing, Severity.CRITICAL)).iter("system-out"))
+    assert f"warning pcie.width: {pending.measured} (must last 10 min; then critical: drain). " in told
     assert {suite.get("name") for suite in root} == {area.area.value for area in ailing.areas}
     assert sum(int(suite.get("failures", "0")) for suite in root) == 1
     for suite in root:
@@ -127,17 +142,23 @@ def test_lines_say_who_what_and_how_bad(ailing: Report) -> None:
     assert {gpu: record[3] for gpu, record in gpus.items()} == {gpu.gpu: gpu.verdict.value for gpu in ailing.gpus}
     findings = [record for record in records if record[0] == "finding"]
     assert [(record[3], record[4]) for record in findings] == [
-        (found.check.severity.value, found.check.code) for found in ailing.findings
+        (found.urgency.value, found.check.code) for found in ailing.findings
     ]
+    assert all(record[3] != "critical" for record in findings), "a script would drain the host for it"
+    (width,) = (record for record in findings if record[4] == "pcie.width")
+    assert width[7:] == ["pending", "-", "600"]
+    seen = with_life(ailing, "pcie.width", state=State.CONFIRMED, since=1.0, lasted_seconds=700.4)
+    (width,) = (line.split("\t") for line in render_lines(seen).splitlines() if "\tpcie.width\t" in line)
+    assert (width[3], *width[7:]) == ("critical", "confirmed", "700", "600")
     slots = {gpu.gpu: gpu.pci_bus_id for gpu in ailing.gpus}
     assert {record[2] for record in findings if record[1] != "-"} <= set(slots.values())
-    assert {len(record) for record in findings} == {7}
+    assert {len(record) for record in findings} == {10}
 
 
 def test_a_name_with_a_tab_or_a_line_break_makes_no_field_and_no_line(hostile: Report) -> None:
     lines = render_lines(hostile)
     assert {line.split("\t")[0] for line in lines.splitlines()} <= {"host", "gpu", "finding"}
-    assert {line.count("\t") for line in lines.splitlines()} <= {3, 5, 6}
+    assert {line.count("\t") for line in lines.splitlines()} <= {3, 5, 9}
     assert "\x1b" not in lines
 
 
@@ -180,9 +201,12 @@ def test_findings_are_told_with_what_was_measured_what_it_means_and_what_to_do(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     code, out, _ = run(capsys, "--simulate", "dual-a10", "--simulate-at", "60m", "--for", "5s")
-    assert code == 1
-    said, *width = out[out.index("critical pcie.width  GPU 0") :].splitlines()[:5]
-    assert said == "critical pcie.width  GPU 0: 8 of 16 lanes under load, at 0000:65:00.0"
+    assert code == 0
+    said, *width = out[out.index("warning pcie.width  GPU 0") :].splitlines()[:5]
+    assert said == (
+        "warning pcie.width  GPU 0: 8 of 16 lanes under load, at 0000:65:00.0 (must last 10 min; then critical: drain)"
+    )
+    assert re.search(r"\n\n\d+ findings pending: a look of 5 s confirms nothing that must last\. .*gpu-triage top", out)
     assert [line.split()[0] for line in width] == ["held", "means", "do", "runbook"]
     assert "SIMULATED" in out.splitlines()[0]
     assert "\x1b" not in out
@@ -202,11 +226,11 @@ def test_colours_are_for_terminals_that_want_them(
 @pytest.mark.parametrize(
     ("scenario", "at", "said"),
     [
-        ("dual-a10", 3600, "drain. 2 GPUs: 1 throttled by heat (GPU 0), 1 busy; critical: pcie.width"),
+        ("dual-a10", 3600, "watch. 2 GPUs: 1 throttled by heat (GPU 0), 1 busy; critical if it lasts: pcie.width"),
         ("sick-host", 1200, "drain. 2 GPUs: all busy; critical: storage.read_only"),
         ("a100-power-capped", 60, "keep. 1 GPU: held back by a lowered power limit"),
         ("lost-before-start", 60, "drain. 2 GPUs: 1 sick (GPU 1), 1 busy; critical: gpu.lost, xid.79"),
-        ("no-driver", 60, "drain. The GPUs could not be checked; critical: driver.unavailable"),
+        ("no-driver", 60, "watch. The GPUs could not be checked; critical if it lasts: driver.unavailable"),
     ],
 )
 def test_the_first_line_is_the_whole_verdict(scenario: str, at: float, said: str) -> None:

@@ -123,3 +123,24 @@ def slowed(*, heat: bool, counted: float) -> float:
 def test_slowdown_is_explained_by_the_bits_of_the_same_readings() -> None:
     assert slowed(heat=True, counted=0.05) == pytest.approx(0.0)
     assert slowed(heat=False, counted=0.0) == pytest.approx(0.2)
+
+
+def test_slowdown_that_was_counted_in_more_readings_is_explained_by_the_bits_of_these() -> None:
+    """A judge that looks every half minute at what is read every 15 seconds: on, on, off, on."""
+    rounds = [
+        (
+            30.0 * place,
+            [
+                GPU_UP.sample(1, *GPU),
+                *(GPU_THROTTLE_ACTIVE.sample(place % 2, *GPU, reason) for reason in ("hw_slowdown", "hw_thermal")),
+                *(
+                    GPU_THROTTLE_SECONDS_TOTAL.sample(22.5 * place, *GPU, each)
+                    for each in ("hw_slowdown", "hw_thermal")
+                ),
+            ],
+        )
+        for place in range(5)
+    ]
+    gpu = evidence_of(*rounds).gpus[0]
+    assert gpu.throttled("hw_slowdown") == pytest.approx(0.75)
+    assert gpu.unexplained_slowdown == 0.0

@@ -86,7 +86,7 @@ def test_a_fatal_nvlink_xid_drains(tmp_path: Path) -> None:
 
 def test_an_old_nonfatal_xid_is_not_told_as_a_critical_one_of_earlier(tmp_path: Path) -> None:
     effect = event('kind = "xid", code = 149, fatal = false')
-    assert codes(look_at(scenario_with(tmp_path, "rtx-4070-ti-super", effect), 3600), "GPU 0") == set()
+    assert codes(look_at(scenario_with(tmp_path, "rtx-4070-ti-super", effect), 3700), "GPU 0") == set()
 
 
 def test_a_few_xids_of_an_application_are_its_own_business(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 from tests.evidence import evidence_of
 
-from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.judge import HostJudge
 from gpu_triage.diagnosis.report.report import Report, Subject
 from gpu_triage.gpu.activity import GPU_SM_UTILIZATION_RATIO
@@ -36,25 +35,25 @@ def judged(*rounds: tuple[float, Iterator[Sample]]) -> Report:
     return HostJudge(Subject("host")).judge(evidence_of(*rounds)).report
 
 
-def found(report: Report) -> list[tuple[str, Severity, str]]:
-    return [(each.check.code, each.severity, each.measured) for each in report.findings]
+def found(report: Report) -> list[tuple[str, str]]:
+    return [(each.check.code, each.measured) for each in report.findings]
 
 
 @pytest.mark.parametrize("counted", [None, 7.0])
 def test_a_bit_that_was_read_once_is_a_warning_until_its_counter_is_read_again(counted: float | None) -> None:
     report = judged((0.0, sample(is_active=True, counted=counted)))
-    assert found(report) == [(CODE, Severity.WARNING, f"{REASON} at that moment, SM clock 345 of 1410 MHz")]
+    assert found(report) == [(CODE, f"{REASON} at that moment, SM clock 345 of 1410 MHz")]
     assert report.gpus[0].bottleneck.name == "power_brake"
 
 
 def test_a_counter_that_stands_still_hides_no_slowdown() -> None:
     report = judged(*((at, sample(is_active=True, counted=0.0)) for at in range(0, 65, 5)))
-    assert found(report) == [(CODE, Severity.WARNING, f"{REASON} for at least 60 s, SM clock 345 of 1410 MHz")]
+    assert found(report) == [(CODE, f"{REASON} for at least 60 s, SM clock 345 of 1410 MHz")]
 
 
 def test_a_counter_that_moves_is_believed() -> None:
     report = judged(*((at, sample(is_active=True, counted=float(at))) for at in range(0, 65, 5)))
-    assert found(report) == [(CODE, Severity.CRITICAL, f"{REASON} 100% of the time")]
+    assert found(report) == [(CODE, f"{REASON} 100% of the time")]
 
 
 def test_a_flash_that_its_counter_has_not_shown_yet_is_quiet() -> None:

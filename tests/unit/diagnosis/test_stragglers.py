@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 from tests.evidence import evidence_of
+from tests.fed import MINUTE, Fed, Total, loaded
 
-from gpu_triage.diagnosis.judges.clocks import judge_clocks
-from gpu_triage.gpu.activity import GPU_SM_UTILIZATION_RATIO
+from gpu_triage.diagnosis.judges.stragglers import judge_stragglers
+from gpu_triage.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_SM_UTILIZATION_RATIO
 from gpu_triage.gpu.clocks import GPU_CLOCK_HERTZ
 from gpu_triage.gpu.identity import GPU_INFO
 from gpu_triage.gpu.presence import GPU_UP
@@ -39,6 +40,27 @@ def test_a_straggler_is_slower_than_the_median_of_the_busy_gpus(
     clocks_mhz: tuple[int, ...], median_mhz: int, stragglers: list[str]
 ) -> None:
     host = evidence_of((0.0, tuple(busy_at(clocks_mhz))))
-    found = [each for each in judge_clocks(host, {}) if each.check.code == "clock.straggler"]
+    found = list(judge_stragglers(host, {}))
     assert [each.gpu for each in found] == stragglers
     assert all(f"median {median_mhz} MHz" in each.measured for each in found)
+
+
+@pytest.mark.parametrize("paused", [range(1), range(3)], ids=["the straggler", "all GPUs"])
+def test_the_pauses_of_a_job_do_not_restart_the_wait(paused: range) -> None:
+    """Of two minutes every ten, as for a checkpoint: at rest a clock cannot be compared."""
+    fed, cycle, working = Fed(), 10 * MINUTE, 8 * MINUTE
+    work = Total(lambda at: float(at % cycle < working))
+
+    def samples(at: float) -> Iterator[Sample]:
+        worked_seconds = work.at(at)
+        for index in range(3):
+            gpu, rests = (str(index), f"GPU-{index}"), index in paused and at % cycle >= working
+            yield from (each for each in loaded(at, float(not rests), gpu) if "busy" not in each.spec.name)
+            yield GPU_BUSY_SECONDS_TOTAL.sample(worked_seconds if index in paused else at, *gpu)
+            yield GPU_INFO.sample(1, *gpu, *MODEL)
+            yield GPU_CLOCK_HERTZ.sample(345e6 if rests else 1450e6 if index == 0 else 1770e6, *gpu, "sm")
+
+    fed.run(18 * MINUTE, samples)
+    assert fed.state("clock.straggler") == "pending"
+    fed.run(20 * MINUTE, samples)
+    assert fed.state("clock.straggler") == "confirmed"

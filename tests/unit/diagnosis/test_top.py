@@ -88,7 +88,44 @@ def test_a_frame_has_a_row_for_each_gpu_and_says_why(view: HostView) -> None:
     assert rows["5"][8:12] == ["GiB", "gen5", "x4/16", "pod"]
     assert rows["6"][1:] == ["sick", *"-------"]
     assert any(line.startswith("storage  GPU 0-4, 7: 31% of the CPU time is iowait") for line in lines)
-    assert [line.split()[0] for line in lines if line.startswith(("critical", "warning"))][:3] == ["critical"] * 3
+    found = [line for line in lines if line.startswith(("critical", "warning"))]
+    assert [line.split()[:2] for line in found[:2]] == [["critical", "gpu.lost"], ["critical", "xid.79"]]
+    said = (
+        "warning pcie.width  GPU 5: 4 of 16 lanes under load, at 0000:ab:00.0 (must last 10 min; then critical: drain)"
+    )
+    assert said in drawn(Frame(view, "this host"), 200)
+
+
+def test_pending_confirmed_and_ended_findings_are_told_apart(document: str) -> None:
+    told = json.loads(document)
+    (width,) = (each for each in told["findings"] if each["code"] == "pcie.width")
+    at = told["judged_at"]
+    pending = {**width, "since": at - 40, "lasted_seconds": 40}
+    warning = {**width, "code": "thermal.sw", "state": "confirmed", "confirmed_severity": "warning", "since": at - 600}
+    over = {**width, "state": "ended", "ended_at": at - 300, "end": "gone", "lasted_seconds": 1500}
+    told["findings"] = [pending, warning]
+    told["ended"] = [{**over, "gpu": str(gpu), "ended_at": at - 300 - gpu} for gpu in range(8)]
+    lines = drawn(Frame(view_of(json.dumps(told)), "here"), 200)
+    found = [line for line in lines if line.startswith("warning ")]
+    measured = "4 of 16 lanes under load, at 0000:ab:00.0"
+    assert found == [
+        f"warning thermal.sw  GPU 5: {measured}, for 10 min",
+        f"warning pcie.width  GPU 5: {measured} (has lasted 40 s of 10 min; then critical: drain)",
+    ]
+    assert lines[-8:-6] == [f"ended 5 min ago: pcie.width GPU {gpu}, lasted 25 min" for gpu in (0, 1)]
+    cut = drawn(Frame(view_of(json.dumps(told)), "here"), 200, 40)
+    assert cut[-2:] == ["ended 5 min ago: pcie.width GPU 2, lasted 25 min", "and 5 more that ended"]
+
+
+def test_an_exporter_that_tells_no_states_is_believed(document: str) -> None:
+    older = json.loads(document)
+    del older["ended"]
+    for finding in older["findings"]:
+        for key in ("state", "confirmed_severity", "lasted_seconds", "wait_seconds", "holds", "quiet_seconds"):
+            del finding[key]
+        finding.update(severity="critical", since=older["judged_at"] - 600)
+    lines = drawn(Frame(view_of(json.dumps(older)), "here"), 200)
+    assert "critical pcie.width  GPU 5: 4 of 16 lanes under load, at 0000:ab:00.0, for 10 min" in lines
 
 
 @pytest.mark.parametrize("lines", [24, 30, 40])

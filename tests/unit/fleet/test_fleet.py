@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from click import unstyle
 from click.testing import CliRunner, Result
 from tests.dashboards.store import Store
 
 from gpu_triage.cli import group
+from gpu_triage.diagnosis.findings.finding import State
+from gpu_triage.diagnosis.findings.table import Severity
 from gpu_triage.diagnosis.findings.verdicts import Verdict
 from gpu_triage.fleet.client import Series
 from gpu_triage.fleet.query import Answers, Selection, queries
-from gpu_triage.fleet.view import fleet_of
+from gpu_triage.fleet.render import Shown, render_json, render_text
+from gpu_triage.fleet.view import Fleet, fleet_of
 from gpu_triage.options import run_cli
 
 pytestmark = pytest.mark.slow
@@ -110,20 +115,70 @@ def test_the_limit_counts_what_it_leaves_out(store: Store) -> None:
     assert document(store, "--limit", "1")["hosts_total"] == 3
 
 
+LABELS = {"job": "gpu-triage", "instance": SICK}
+
+
+def series(value: float, **labels: str) -> Series:
+    return Series(defaultdict(str, LABELS | labels), ((100.0, value),))
+
+
+def fleet_with(**answers: list[Series]) -> Fleet:
+    nothing: dict[str, list[Series]] = {name: [] for name in queries(Selection())}
+    return fleet_of(Answers(at=1000.0, **{**nothing, **answers}))
+
+
+def test_a_finding_that_is_pending_is_told_apart_and_a_warning_until_it_is_confirmed() -> None:
+    width = {"severity": "critical", "code": "pcie.width", "action": "inspect_hardware", "gpu": "5", "uuid": "GPU-f"}
+    gone = width | {"gpu": "6", "uuid": "GPU-g"}
+    both = [series(940, **width), series(100, **gone)]
+    found = {"exporters": [series(1)], "host_verdicts": [series(1)], "findings": both}
+    pending = fleet_with(**found, states=[series(State.PENDING, **width), series(State.ENDED, **gone)])
+    (host,) = pending.hosts
+    assert host.worst == Severity.WARNING.rank
+    shown = Shown(pending, "http://prometheus:9090", (), 20)
+    assert (
+        "    warning pcie.width  GPU 5, pending for 60 s; critical if it lasts"
+        in unstyle(render_text(shown)).splitlines()
+    )
+    (told,) = json.loads(render_json(shown))["hosts"][0]["findings"]
+    assert (told["severity"], told["confirmed_severity"], told["state"]) == ("warning", "critical", "pending")
+
+    confirmed = fleet_with(**found, states=[series(State.CONFIRMED, **width), series(State.ENDED, **gone)])
+    assert confirmed.hosts[0].worst == Severity.CRITICAL.rank
+    assert (
+        "    critical pcie.width  GPU 5, for 60 s" in unstyle(render_text(replace(shown, fleet=confirmed))).splitlines()
+    )
+
+
+def test_all_findings_of_an_older_exporter_count_as_confirmed() -> None:
+    lost = {"severity": "critical", "code": "gpu.lost", "action": "drain", "gpu": "1", "uuid": "GPU-b"}
+    (host,) = fleet_with(exporters=[series(1)], host_verdicts=[series(2)], findings=[series(940, **lost)]).hosts
+    assert [(each.code, each.pending, each.urgency) for each in host.findings] == [("gpu.lost", False, "critical")]
+
+
+def test_a_failed_scrape_hides_no_host_to_drain(store: Store) -> None:
+    """After the end of what was recorded, no exporter answers. Blocks have no markers of staleness: 5 minutes pass."""
+    at = ("--at", f"{store.end + 480:.0f}")
+    (sick,) = document(store, *at)["hosts"]
+    assert (sick["cluster"], sick["instance"], sick["verdict"], sick["answers"]) == ("east", SICK, "drain", False)
+    assert {"gpu.lost", "xid.79"} <= {each["code"] for each in sick["findings"]}
+    assert [each["slurm_job_id"] for each in sick["held_by"]] == ["4711"]
+    assert (
+        "its exporter does not answer: Prometheus cannot scrape it; this is from the last 15 min"
+        in fleet(store, *at).output
+    )
+    assert fleet(store, *at).return_value == 1
+    code = run_cli(group, ["fleet", "--prometheus", f"http://{store.address}", "--at", f"{store.end + 1200:.0f}"])
+    assert code == 2
+
+
 def test_a_host_that_a_server_has_twice_is_one_host_with_its_worst_verdict() -> None:
-    labels = defaultdict(str, {"job": "gpu-triage", "instance": SICK})
     finding = {"severity": "critical", "code": "gpu.lost", "action": "drain", "gpu": "1", "uuid": "GPU-b"}
 
     def twice(*values: float, **more: str) -> list[Series]:
-        return [
-            Series(defaultdict(str, {**labels, **more, "replica": name}), ((100.0, value),))
-            for name, value in zip("ab", values, strict=True)
-        ]
+        return [series(value, **more, replica=name) for name, value in zip("ab", values, strict=True)]
 
-    nothing: dict[str, list[Series]] = {name: [] for name in queries(Selection())}
-    answers = Answers(
-        at=100.0, **{**nothing, "host_verdicts": twice(2, 0), "findings": twice(60, 40, **finding), "down": twice(0, 0)}
-    )
-    (host,) = fleet_of(answers).hosts
+    found = fleet_with(host_verdicts=twice(2, 0), findings=twice(60, 40, **finding), down=twice(0, 0))
+    (host,) = found.hosts
     assert host.verdict is Verdict.DRAIN
     assert [(each.code, each.since) for each in host.findings] == [("gpu.lost", 40)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
@@ -34,18 +34,27 @@ MISSING = 1
 
 @dataclass(frozen=True)
 class Recorded:
-    """A GPU of the test: what the rules recorded of each of its days."""
+    """A GPU of the test: what the rules recorded of each of its days.
+
+    Attributes:
+        busy: shares in the 5 minutes of the day, in turns.
+        idle: whether a job held it and did not use it, likewise.
+    """
 
     labels: Mapping[str, str]
-    busy: float
+    busy: Sequence[float]
     lost: Mapping[str, float]
-    idle_hours: float
+    idle: Sequence[bool]
 
 
 HOT = Recorded(
-    {"cluster": "east", "instance": "gpu-07", "gpu": "0", "uuid": "GPU-a"}, 0.5, {"thermal": 6.0, "storage": 1.0}, 0
+    {"cluster": "east", "instance": "gpu-07", "gpu": "0", "uuid": "GPU-a"},
+    (0.0, 1.0),
+    {"thermal": 6.0, "storage": 1.0},
+    (False,),
 )
-COOL = Recorded({"cluster": "west", "instance": "gpu-07", "gpu": "0", "uuid": "GPU-b"}, 0.25, {}, 12.0)
+COOL = Recorded({"cluster": "west", "instance": "gpu-07", "gpu": "0", "uuid": "GPU-b"}, (0.25,), {}, (True, False))
+JOULES_A_DAY = 3.6e6 * 10
 
 
 def _series(name: str, labels: Mapping[str, str]) -> str:
@@ -55,12 +64,6 @@ def _series(name: str, labels: Mapping[str, str]) -> str:
 def _of_a_day() -> Iterator[tuple[str, Mapping[str, str], float]]:
     for gpu in (HOT, COOL):
         host = {key: gpu.labels[key] for key in ("cluster", "instance")}
-        yield "instance_gpu:gpu_observed_seconds:increase1d", gpu.labels, DAY_SECONDS
-        yield "instance_gpu:gpu_busy:avg1d", gpu.labels, gpu.busy
-        yield "instance_gpu:gpu_allocated_idle_seconds:increase1d", gpu.labels, gpu.idle_hours * 3600
-        yield "instance_gpu:gpu_energy_joules:increase1d", gpu.labels, 3.6e6 * 10
-        yield "instance_gpu:gpu_utilization:p95_1d", gpu.labels, 0.75
-        yield "instance_gpu_name:gpu_info:last1d", {**gpu.labels, "name": "NVIDIA H100"}, 1
         for name, hours in gpu.lost.items():
             yield "instance_gpu_class:gpu_bottleneck_seconds:increase1d", {**gpu.labels, "class": name}, hours * 3600
             yield "instance_class:gpu_hours_lost:sum1d", {**host, "class": name}, hours
@@ -80,13 +83,30 @@ def _of_a_day() -> Iterator[tuple[str, Mapping[str, str], float]]:
     yield "gpu_info", {**HOT.labels, "serial": "1650123", "name": "NVIDIA H100"}, 1
 
 
+def _of_five_minutes(at: float) -> Iterator[tuple[str, Mapping[str, str], float]]:
+    place = int(at // 300)
+    for gpu in (HOT, COOL):
+        busy = gpu.busy[place % len(gpu.busy)]
+        yield "instance_gpu_name:gpu_busy:last5m", {**gpu.labels, "name": "NVIDIA H100"}, busy
+        yield "instance_gpu:gpu_allocated_idle:active", gpu.labels, gpu.idle[place % len(gpu.idle)]
+        yield "instance_gpu:gpu_energy_joules:last5m", gpu.labels, JOULES_A_DAY * at / DAY_SECONDS
+
+
 def _openmetrics() -> str:
     midnights = [END - place * DAY_SECONDS for place in reversed(range(DAYS)) if place != DAYS - 1 - MISSING]
     # The day before the first: a period that includes it would count too much.
     midnights.insert(0, END - DAYS * DAY_SECONDS)
     by_name: dict[str, list[str]] = {}
-    for name, labels, value in _of_a_day():
-        by_name.setdefault(name, []).extend(f"{_series(name, labels)} {value} {at}" for at in midnights)
+
+    def add(samples: Iterable[tuple[str, Mapping[str, str], float]], at: float) -> None:
+        for name, labels, value in samples:
+            by_name.setdefault(name, []).append(f"{_series(name, labels)} {float(value)} {at:.0f}")
+
+    for midnight in midnights:
+        add(_of_a_day(), midnight)
+        for evaluation in range(DAY_SECONDS // 300):
+            at = midnight - DAY_SECONDS + 300 * evaluation + 150
+            add(_of_five_minutes(at), at)
     return "".join(f"# TYPE {name} gauge\n" + "\n".join(lines) + "\n" for name, lines in by_name.items()) + "# EOF\n"
 
 
@@ -147,7 +167,7 @@ def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -
     assert found.observed == (48, None, 48, 48, 48)
     assert found.busy == (18, None, 18, 18, 18)
     assert found.idle == (12, None, 12, 12, 12)
-    assert found.energy == (20, None, 20, 20, 20)
+    assert found.energy == (pytest.approx(20), None, *[pytest.approx(20)] * 3)
     assert found.lost["thermal"] == (6, None, 6, 6, 6)
     assert found.lost_by_day == (7, None, 7, 7, 7)
     assert found.missing == (END - 4 * DAY_SECONDS,)
@@ -157,7 +177,7 @@ def test_each_day_counts_once_and_a_day_without_data_is_missing(found: Review) -
         ("namespace west/vision", 16, 12),
     ]
     assert [(each.name, each.observed, each.busy, each.lost, each.p95) for each in found.models] == [
-        ("NVIDIA H100", 192, 72, 28, 0.75)
+        ("NVIDIA H100", 192, 72, 28, 0.625)
     ]
     assert [(str(each.key), each.name, each.hours) for each in found.hosts] == [
         ("east/gpu-07", "thermal", 24),

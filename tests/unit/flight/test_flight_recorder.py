@@ -6,7 +6,7 @@ import json
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from tests.status_pages import FACTS
 
 from gpu_triage.cli import group
 from gpu_triage.config import Config
+from gpu_triage.diagnosis.findings.finding import State
 from gpu_triage.errors import FlightRecorderError
 from gpu_triage.flight.order import AGAIN_SECONDS, FlightRecording
 from gpu_triage.flight.process import WritingProcess
@@ -31,7 +32,8 @@ pytestmark = pytest.mark.slow
 
 XID = 'at = "30s"\ngpu = 1\neffect = { kind = "xid", code = 79 }'
 LOST = 'at = "30s"\ngpu = 1\neffect = { kind = "lost" }'
-FLAPS = 'at = "30s"\nuntil = "6h"\nevery = "2m"\nlasts = "60s"\ngpu = 1\neffect = { kind = "lost" }'
+ROUND_SECONDS = 5
+NARROW = 'at = "30s"\ngpu = 1\neffect = { kind = "link", width = 4 }'
 
 
 @dataclass
@@ -57,11 +59,11 @@ class Flight:
         self.recorder = recorder
 
     def run(self, seconds: int) -> None:
-        for second in range(seconds):
-            self.rig.run(1)
+        """Go on for so many seconds, a multiple of those between two judgements."""
+        for _ in range(0, seconds, ROUND_SECONDS):
+            self.rig.run(ROUND_SECONDS)
             self.recorder.observe(self.rig.judge.latest)
-            if second % 5 == 4:
-                self.recorder.round()
+            self.recorder.round()
         self.rig.run(0)
 
 
@@ -147,16 +149,35 @@ def test_a_healthy_host_is_not_recorded(tmp_path: Path) -> None:
 
 def test_a_finding_that_comes_and_goes_is_recorded_once_an_hour(tmp_path: Path) -> None:
     disk = Disk()
-    with flight(pair_with(tmp_path, "h100-8", FLAPS), tmp_path / "recordings", disk) as host:
-        host.run(120)
+    with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", disk) as host:
+        host.run(45)
         first = len(disk.asked)
         assert 1 <= first <= 3
-        host.run(120)
+        lost = host.rig.judge.latest
+        assert lost is not None
+
+        def comes_again() -> None:
+            for areas in ((), lost.report.areas):
+                host.recorder.observe(replace(lost, report=replace(lost.report, areas=areas)))
+                host.recorder.round()
+
+        comes_again()
         assert len(disk.asked) == first
         host.recorder._starts.clear()
         host.recorder._recorded_at.clear()
-        host.run(120)
+        comes_again()
         assert len(disk.asked) > first
+
+
+def test_a_critical_finding_is_recorded_while_it_is_pending(tmp_path: Path) -> None:
+    """When it is confirmed, the minutes in which it began are hardly there any more."""
+    disk = Disk()
+    with flight(pair_with(tmp_path, "h100-8", NARROW), tmp_path / "recordings", disk) as host:
+        host.run(90)
+        assert [name.partition("-")[2] for name in disk.asked] == ["gpu-1-pcie.width.tar.gz"]
+        latest = host.rig.judge.latest
+    assert latest is not None
+    assert {finding.state for finding in latest.report.findings} == {State.PENDING}
 
 
 def test_a_full_disk_is_told_and_costs_nothing_else(tmp_path: Path) -> None:
@@ -170,7 +191,8 @@ def test_a_full_disk_is_told_and_costs_nothing_else(tmp_path: Path) -> None:
         assert host.rig.value("gpu_up", gpu="0") == 1
         disk.full = False
         # The directory is looked at again by and by.
-        host.run(300)
+        host.rig.clock.advance(300)
+        host.run(5)
         assert host.rig.value("gpu_exporter_collector_success", collector="flight_recorder") == 1
 
 
@@ -213,10 +235,10 @@ def test_the_child_process_writes_what_this_one_would(tmp_path: Path) -> None:
 
 def test_the_child_process_tells_what_went_wrong(tmp_path: Path) -> None:
     with flight(pair_with(tmp_path, "h100-8", LOST), tmp_path / "recordings", WritingProcess()) as host:
-        host.run(29)
+        host.run(25)
         (tmp_path / "recordings").rmdir()
         (tmp_path / "recordings").touch()
-        host.run(16)
+        host.run(20)
         assert host.rig.value("gpu_exporter_errors_total", collector="flight_recorder", error="io_error") == 1
         assert host.rig.value("gpu_exporter_collector_success", collector="flight_recorder") == 0
 

@@ -9,7 +9,6 @@ from tests.gpu_rounds import rounds_of
 from tests.one_shot import look_at
 from tests.rig import pair_with, rig, scenario_with
 
-from gpu_triage.alerting.rule_source import read_macros
 from gpu_triage.errors import DocumentError
 from gpu_triage.gpu import fabric, recovery
 from gpu_triage.gpu.fabric import FABRIC_FAULTS, GPU_FABRIC_HEALTH, GPU_FABRIC_STATE, FabricReading, read_fabric
@@ -183,11 +182,6 @@ def test_a_check_calls_every_recovery_action_by_its_name(tmp_path: Path, action:
     report = look_at(scenario_with(tmp_path, "h100-mig", asked), 30)
     (measured,) = (each.measured for each in report.findings if each.check.code.startswith("recovery."))
     assert measured == f"the driver asks for: {GPU_RECOVERY_ACTION.states[action]}"
-
-
-def test_alerts_have_words_for_every_recovery_action() -> None:
-    words = read_macros()["recovery_words"]
-    assert [value for value in GPU_RECOVERY_ACTION.states if f"eq $asked {value}.0" not in words] == [0]
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from html import unescape
 
 import pytest
 from tests.gathered import for_each
 from tests.rules.rulefile import alerts, read_rules, rule_files
 
-from gpu_triage.diagnosis.findings.table import BY_CODE
+from gpu_triage.diagnosis.findings.table import BY_CODE, RENAMED_ALERTS
 from gpu_triage.handbook.markdown import render_html, served_address
 from gpu_triage.handbook.pages import (
     CONFIGURATION,
@@ -39,12 +40,18 @@ def test_every_alert_of_the_rules_is_found_whatever_its_case() -> None:
     assert {find(name.lower()).title for name in names} == names
 
 
+def test_an_alert_of_an_earlier_release_has_the_page_of_the_one_that_it_is_part_of() -> None:
+    assert {old: find(old).title for old in RENAMED_ALERTS} == dict(RENAMED_ALERTS)
+    assert set(RENAMED_ALERTS) & set(alert_names()) == set()
+
+
 @for_each("code", BY_CODE)
 def test_a_finding_comes_before_the_runbook_that_helps_with_it(code: str) -> None:
     head, _, runbook = find(code).text.partition("\n---\n")
     if not code.removeprefix("xid.").isdigit():
         assert BY_CODE[code].advice.meaning in head
         assert BY_CODE[code].advice.decision in head
+        assert f"- **By default:** {BY_CODE[code].life}" in head
     assert runbook.strip().partition("\n")[0].removeprefix("# ") == BY_CODE[code].runbook
 
 
@@ -110,7 +117,11 @@ def test_every_page_is_rendered_whole_and_well_formed(name: str) -> None:
     assert set(WORD.findall(prose)) - set(WORD.findall(shown)) == set()
 
 
-@pytest.mark.slow
+@cache
+def anchors_of(name: str) -> frozenset[str]:
+    return frozenset(ANCHOR.findall(render_html(find(name).text)))
+
+
 @for_each("name", [*OWN_PAGES, *alert_names()])
 def test_every_link_of_a_served_page_leads_to_a_page_and_an_anchor_that_exist(name: str) -> None:
     dead = []
@@ -119,7 +130,7 @@ def test_every_link_of_a_served_page_leads_to_a_page_and_an_anchor_that_exist(na
             continue
         word, _, anchor = href.partition("#")
         target = name if not word else INDEX if word == "./" else word
-        if anchor and anchor not in ANCHOR.findall(render_html(find(target).text)):
+        if anchor and anchor not in anchors_of(target):
             dead.append(href)
         find(target)
     assert dead == []

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.gathered import for_each
-from tests.rules.queries import faults
+from tests.promql.queries import faults
+from tests.promql.vocabulary import CLASSES, TARGET_LABELS, series_labels
 from tests.rules.rulefile import REPOSITORY, alerts, read_rules, rule_files
-from tests.rules.vocabulary import CLASSES, TARGET_LABELS, series_labels
+
+from gpu_triage.diagnosis.findings.table import CHECKS
 
 DOCS = REPOSITORY / "docs"
 HANDBOOK = REPOSITORY / "exporter" / "gpu_triage" / "handbook"
@@ -22,6 +24,11 @@ PAGES = (PLAYBOOK, XIDS, INDEX, *RUNBOOKS)
 RULES = read_rules(rule_files())
 ALERTS = {name: tuple(rule for rule in alerts(RULES) if rule.name == name) for name in {r.name for r in alerts(RULES)}}
 
+OF_FINDINGS = frozenset(check.alert for check in CHECKS if check.alert is not None)
+"""Alerts that relay findings; Prometheus itself judges the others."""
+OFF = frozenset(check.alert for check in CHECKS if not check.relayed)
+"""Alerts that are not in the rules by default."""
+
 SECTIONS = (
     "Meaning",
     "Impact",
@@ -30,15 +37,15 @@ SECTIONS = (
     "When it is a false alarm",
     "See also",
 )
-STEPS = {
-    "gpu-triage-exporter": "0. Can you trust what you see?",
-    "gpu-triage-sick": "1. Is it sick?",
-    "gpu-triage-held-back": "2. Is it held back?",
-    "gpu-triage-path": "3. Is the path to it broken?",
-    "gpu-triage-starved": "4. Is it starved?",
-    "gpu-triage-software": "5. Is the software in the way?",
-}
-"""The playbook's step by what the groups of rules that ask its question are called, or begin with."""
+STEPS = (
+    "0. Can you trust what you see?",
+    "1. Is it sick?",
+    "2. Is it held back?",
+    "3. Is the path to it broken?",
+    "4. Is it starved?",
+    "5. Is the software in the way?",
+)
+"""The playbook's steps. The alerts of the rules' group about the exporter ask the first."""
 
 ELSEWHERE = {
     "gpu_baseline_mismatch": {"field", "gpu", "uuid"},
@@ -51,6 +58,9 @@ ELSEWHERE = {
 NOT_METRICS = {"gpu_not_supported"}
 """Words in code that look like a metric and are a label's value."""
 
+COMMENTED = re.compile(r"^<!-- (facts|xids).*?^<!-- /\1 -->", re.MULTILINE | re.DOTALL)
+LENGTH = re.compile(r"\b(\d+)[- ](seconds?|s|minutes?|min|hours?|h)\b")
+SECONDS = {"s": 1, "m": 60, "h": 3600}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -60,6 +70,12 @@ OPTION = re.compile(r"--(?:no-)?((?:expect|sample|collector|web|path|log|process
 
 
 every_runbook = for_each("page", RUNBOOKS, ids=lambda page: page.stem)
+every_runbook_of_findings = for_each(
+    "page", [page for page in RUNBOOKS if page.stem in OF_FINDINGS], ids=lambda page: page.stem
+)
+every_runbook_of_prometheus = for_each(
+    "page", [page for page in RUNBOOKS if page.stem not in OF_FINDINGS], ids=lambda page: page.stem
+)
 every_page = for_each("page", PAGES, ids=lambda page: page.stem)
 
 
@@ -85,8 +101,8 @@ def _section(page: Path, title: str) -> str:
 
 
 def _facts(page: Path) -> dict[str, str]:
-    """The table under a runbook's title: column to cell."""
-    rows = [line for line in _text(page).split("\n## ")[0].splitlines() if line.startswith("|")]
+    """The first table under a runbook's title: column to cell."""
+    rows = [line for line in _text(page).split("\n## ")[0].splitlines() if line.startswith("|")][:3]
     names, _, cells = ([cell.strip() for cell in row.strip("|").split("|")] for row in rows)
     return dict(zip(names, cells, strict=True))
 
@@ -110,7 +126,7 @@ def labels() -> Callable[[str], frozenset[str]]:
 
 
 def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
-    assert {page.stem for page in RUNBOOKS} == set(ALERTS)
+    assert {page.stem for page in RUNBOOKS} == set(ALERTS) | OFF
 
 
 @every_runbook
@@ -134,34 +150,54 @@ def test_a_mitigation_is_a_numbered_list(page: Path) -> None:
 
 
 @every_runbook
-def test_a_runbook_agrees_with_its_rule_on_severity_wait_step_and_action(page: Path) -> None:
+def test_a_runbook_agrees_with_its_rule_on_severity_step_and_action(page: Path) -> None:
+    if page.stem in OFF:
+        return  # it has no rule; its facts are generated
     rules, facts = ALERTS[page.stem], _facts(page)
-    assert facts["severity"] == " or ".join(dict.fromkeys(rule.labels["severity"] for rule in rules))
-    assert facts["for"] == " or ".join(dict.fromkeys(rule.hold or "at once" for rule in rules))
-    assert {facts["action"]} == {rule.labels["action"] for rule in rules}
-    (step,) = {step for group, step in STEPS.items() for rule in rules if rule.group.startswith(group)}
-    assert facts["playbook step"] == f"[{step}](../playbook.md#{_slug(step)})"
+    assert set(facts["severity"].split(" or ")) == {rule.labels["severity"] for rule in rules}
+    assert set(facts["action"].split(" or ")) == {rule.labels["action"] for rule in rules}
+    of_exporter = any(rule.group == "gpu-triage-exporter" for rule in rules)
+    steps = STEPS[:1] if of_exporter else STEPS
+    assert facts["playbook step"] in {f"[{step}](../playbook.md#{_slug(step)})" for step in steps}
 
 
-@every_runbook
-def test_a_runbook_states_how_long_its_condition_has_to_hold(page: Path) -> None:
+UNITS = {"s": "s", "m": "min", "h": "h"}
+"""Of durations in rules, as runbooks write them."""
+
+
+@every_runbook_of_prometheus
+def test_a_runbook_agrees_with_its_rule_on_how_long_its_condition_has_to_hold(page: Path) -> None:
+    waits = dict.fromkeys(rule.hold or "at once" for rule in ALERTS[page.stem])
+    assert _facts(page)["for"] == " or ".join(waits)
     meaning = " ".join(_section(page, "Meaning").split())
-    waits = [rule.hold for rule in ALERTS[page.stem] if rule.hold]
-    spoken = [
-        f"for {wait.removesuffix('m')} min" if wait.endswith("m") else f"for {wait.removesuffix('h')} h"
-        for wait in waits
-    ]
+    spoken = [f"for {wait[:-1]} {UNITS[wait[-1]]}" for wait in waits if wait != "at once"]
     assert [wait for wait in spoken if wait not in meaning.lower()] == []
 
 
-@for_each("step", STEPS.values())
+@every_runbook_of_findings
+def test_a_runbook_of_findings_names_their_waits_and_holds_in_its_table_alone(page: Path) -> None:
+    prose = COMMENTED.sub("", _prose(page))
+    lengths = {
+        seconds
+        for check in CHECKS
+        if check.runbook == page.stem
+        for seconds in (check.wait_seconds, check.hold_seconds)
+    }
+    told = [found[0] for found in LENGTH.finditer(prose) if int(found[1]) * SECONDS[found[2][0]] in lengths]
+    assert told == []
+
+
+@for_each("step", STEPS)
 def test_a_step_of_the_playbook_lists_its_alerts_with_severity_wait_and_action(step: str) -> None:
     rows = re.findall(
-        r"^\| \[(\w+)\]\(runbooks/\w+\.md\) \| (.+?), (.+?) \| (\w+) \|", _section(PLAYBOOK, step), re.MULTILINE
+        r"^\| \[(\w+)\]\(runbooks/\w+\.md\) \| (.+?) \| (.+?) \| (.+?) \|", _section(PLAYBOOK, step), re.MULTILINE
     )
-    told = {name: (severity, hold, action) for name, severity, hold, action in rows}
+    told = {name: (severity, wait, action) for name, severity, wait, action in rows}
     facts = {page.stem: _facts(page) for page in RUNBOOKS if step in _facts(page)["playbook step"]}
-    assert told == {name: (fact["severity"], fact["for"], fact["action"]) for name, fact in facts.items()}
+    assert told == {
+        name: (fact["severity"], fact.get("confirmed after") or fact["for"], fact["action"])
+        for name, fact in facts.items()
+    }
 
 
 def test_the_index_lists_every_runbook_by_step_and_by_severity() -> None:
@@ -173,7 +209,7 @@ def test_the_index_lists_every_runbook_by_step_and_by_severity() -> None:
             _section(INDEX, next(h for h in HEADING.findall(_text(INDEX)) if h.lower().startswith(severity)))
         )
         assert {Path(name).stem for name in listed} == {
-            rule.name for rule in alerts(RULES) if rule.labels["severity"] == severity
+            page.stem for page in RUNBOOKS if severity in _facts(page)["severity"].split(" or ")
         }
 
 
@@ -187,7 +223,7 @@ def test_a_class_and_its_runbooks_link_each_other(name: str) -> None:
     section = _section(PLAYBOOK, name)
     assert "**Decide:**" in section
     from_class = {Path(target).stem for target in LINK.findall(section) if target.startswith("runbooks/")}
-    assert from_class == {page.stem for page in RUNBOOKS if _facts(page)["bottleneck class"].startswith(f"[{name}]")}
+    assert from_class == {page.stem for page in RUNBOOKS if f"[{name}](" in _facts(page)["bottleneck class"]}
 
 
 @every_page
@@ -233,7 +269,11 @@ def test_rules_that_are_quiet_for_serving_hosts_are_told_of() -> None:
 
 def test_alerts_that_fire_on_are_told_of() -> None:
     told = {page.stem: re.findall(r"keeps? firing for (\d+) min", _flowing(page)) for page in RUNBOOKS}
-    ruled = {name: {rule.keep.removesuffix("m") for rule in rules if rule.keep} for name, rules in ALERTS.items()}
+    ruled = {
+        name: {rule.keep.removesuffix("m") for rule in rules if rule.keep}
+        for name, rules in ALERTS.items()
+        if name not in OF_FINDINGS
+    }
     assert {name: set(minutes) for name, minutes in told.items() if minutes} == {n: k for n, k in ruled.items() if k}
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.job_files import TARGET_LABELS, errors, read, samples, write
-from tests.rules.vocabulary import TARGET_LABELS as TARGET_LABELS_OF_RULES
+from tests.promql.vocabulary import TARGET_LABELS as TARGET_LABELS_OF_RULES
 
 from gpu_triage.gpu.identity import GPU_INFO
 from gpu_triage.host.textfile_limits import MAX_LABELS, MAX_VALUE_BYTES, PREFIXES

@@ -14,20 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpu_triage.errors import DocumentError, StateError
-from gpu_triage.incidents.file import (
-    MOST_AHEAD_SECONDS,
-    MOST_BYTES,
-    VERSION,
-    Found,
-    copy_aside,
-    decode,
-    encode,
-    read_memory,
-    set_aside,
-    write_memory,
-)
+from gpu_triage.incidents.file import INCIDENT_HISTORY
 from gpu_triage.incidents.ledger import MOST_INCIDENTS, Board, Incident, Memory
 from gpu_triage.nvml.session import MAX_GPUS
+from gpu_triage.saved_state import MOST_AHEAD_SECONDS, MOST_BYTES, Found, copy_aside, set_aside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,26 +33,26 @@ LATEST = NOW + MOST_AHEAD_SECONDS
 
 def reason_of(content: bytes) -> str:
     with pytest.raises(DocumentError) as raised:
-        decode(content, "incidents.json", LATEST)
+        INCIDENT_HISTORY.decode(content, "incidents.json", LATEST)
     return raised.value.reason
 
 
 def read(path: Path) -> Memory | None:
-    found = read_memory(path, NOW)
+    found = INCIDENT_HISTORY.read(path, NOW)
     assert found is None or found.refused == ()
     return None if found is None else found.memory
 
 
 def changed(**fields: Any) -> bytes:
-    return json.dumps(json.loads(encode(MEMORY)) | fields).encode()
+    return json.dumps(json.loads(INCIDENT_HISTORY.encode(MEMORY)) | fields).encode()
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     path = tmp_path / "incidents.json"
     assert read(path) is None
-    write_memory(path, MEMORY)
+    INCIDENT_HISTORY.write(path, MEMORY)
     assert read(path) == MEMORY
-    write_memory(path, Memory())
+    INCIDENT_HISTORY.write(path, Memory())
     assert read(path) == Memory()
     assert [entry.name for entry in tmp_path.iterdir()] == ["incidents.json"]
 
@@ -70,12 +60,12 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_the_largest_ledger_fits() -> None:
     longest = Incident("lost", "G" * 45, "9" * 20, "0000:65:00.0", 1.7e9 + 0.123, 1.7e9 + 0.456, "b" * 36, 123456.789)
     boards = {f"GPU-{number:036}": Board(f"GPU-{number:036}", "9" * 20, "0" * 12) for number in range(256)}
-    assert len(encode(Memory("b" * 36, 8, boards, (longest,) * MOST_INCIDENTS))) < MOST_BYTES
+    assert len(INCIDENT_HISTORY.encode(Memory("b" * 36, 8, boards, (longest,) * MOST_INCIDENTS))) < MOST_BYTES
 
 
-@pytest.mark.parametrize("kept", range(0, len(encode(MEMORY)) - 2, 7))
+@pytest.mark.parametrize("kept", range(0, len(INCIDENT_HISTORY.encode(MEMORY)) - 2, 7))
 def test_a_truncated_file_is_malformed(kept: int) -> None:
-    assert reason_of(encode(MEMORY)[:kept]) == "malformed"
+    assert reason_of(INCIDENT_HISTORY.encode(MEMORY)[:kept]) == "malformed"
 
 
 @pytest.mark.parametrize(
@@ -90,8 +80,8 @@ def test_a_truncated_file_is_malformed(kept: int) -> None:
         b'{"version": 1}',
         b"[" * 100_000,
         b'{"version": 1, "boot": ' + b"9" * 10_000 + b"}",
-        encode(MEMORY).replace(b'"boot": "boot"', b'"boot": "boot", "boot": "boot"'),
-        encode(MEMORY).replace(b'"version": 1,', b""),
+        INCIDENT_HISTORY.encode(MEMORY).replace(b'"boot": "boot"', b'"boot": "boot", "boot": "boot"'),
+        INCIDENT_HISTORY.encode(MEMORY).replace(b'"version": 1,', b""),
         changed(boards={}),
         changed(boards="all"),
         changed(incidents="all"),
@@ -123,7 +113,7 @@ def test_nothing_of_a_wrong_file_is_believed(content: bytes) -> None:
 )
 def test_one_wrong_incident_is_refused_by_its_name_and_the_others_are_kept(fields: dict[str, Any], told: str) -> None:
     content = changed(incidents=[asdict(INCIDENT) | fields, asdict(INCIDENT)])
-    found = decode(content, "incidents.json", LATEST)
+    found = INCIDENT_HISTORY.decode(content, "incidents.json", LATEST)
     assert found.memory == MEMORY
     (refused,) = found.refused
     assert refused.startswith(f"incidents.json: incidents{told}")
@@ -134,14 +124,16 @@ def test_one_wrong_incident_is_refused_by_its_name_and_the_others_are_kept(field
     [("boot", 7), ("boot", "x" * 81), ("boot", "a b"), ("most_gpus", -1), ("most_gpus", 1e300), ("most_gpus", True)],
 )
 def test_what_is_wrong_beside_the_incidents_costs_none_of_them(key: str, value: Any) -> None:
-    found = decode(changed(**{key: value}), "incidents.json", LATEST)
+    found = INCIDENT_HISTORY.decode(changed(**{key: value}), "incidents.json", LATEST)
     assert found.memory == Memory("", 0, MEMORY.boards, MEMORY.incidents)
     (refused,) = found.refused
     assert refused.startswith(f"incidents.json: {key}: is ")
 
 
 def test_an_entry_that_is_no_table_is_refused_alone() -> None:
-    found = decode(changed(incidents=[7, asdict(INCIDENT)], boards=[[], asdict(MEMORY.boards["GPU-1"])]), "f", LATEST)
+    found = INCIDENT_HISTORY.decode(
+        changed(incidents=[7, asdict(INCIDENT)], boards=[[], asdict(MEMORY.boards["GPU-1"])]), "f", LATEST
+    )
     assert found.memory == MEMORY
     assert found.refused == tuple(
         f"f: {where}: is not a table; write keys and values below it" for where in ("boards[0]", "incidents[0]")
@@ -153,7 +145,9 @@ def test_an_entry_that_is_no_table_is_refused_alone() -> None:
 )
 def test_one_wrong_board_is_refused_and_the_others_are_kept(fields: dict[str, Any]) -> None:
     other = asdict(MEMORY.boards["GPU-1"])
-    found = decode(changed(boards=[other | {"uuid": "GPU-2"} | fields, other]), "incidents.json", LATEST)
+    found = INCIDENT_HISTORY.decode(
+        changed(boards=[other | {"uuid": "GPU-2"} | fields, other]), "incidents.json", LATEST
+    )
     assert found.memory == MEMORY
     (refused,) = found.refused
     assert refused.startswith(f"incidents.json: boards[0].{next(iter(fields))}: is ")
@@ -162,7 +156,7 @@ def test_one_wrong_board_is_refused_and_the_others_are_kept(fields: dict[str, An
 def test_of_too_many_entries_the_last_are_kept() -> None:
     boards = [asdict(Board(f"GPU-{number}")) for number in range(MAX_GPUS + 1)]
     incidents = [asdict(INCIDENT) | {"uptime_seconds": number} for number in range(MOST_INCIDENTS + 2)]
-    found = decode(changed(boards=boards, incidents=incidents), "f", LATEST)
+    found = INCIDENT_HISTORY.decode(changed(boards=boards, incidents=incidents), "f", LATEST)
     assert next(iter(found.memory.boards)) == "GPU-1"
     assert [each.uptime_seconds for each in found.memory.incidents] == list(range(2, MOST_INCIDENTS + 2))
     assert found.refused == (
@@ -173,17 +167,17 @@ def test_of_too_many_entries_the_last_are_kept() -> None:
 
 def test_a_clock_that_is_hours_ahead_or_years_behind_costs_no_incident(tmp_path: Path) -> None:
     path = tmp_path / "incidents.json"
-    write_memory(path, MEMORY)
+    INCIDENT_HISTORY.write(path, MEMORY)
     written_at = INCIDENT.last_at + 60
     os.utime(path, (written_at, written_at))
     # The hardware clock kept local time when the incident was noted; the battery is empty at this start.
     for now in (INCIDENT.last_at - 14 * 3600, 0.0, written_at):
-        found = read_memory(path, now)
+        found = INCIDENT_HISTORY.read(path, now)
         assert found is not None
         assert (found.memory, found.refused) == (MEMORY, ())
     # Restored with times from an image.
     os.utime(path, (0, 0))
-    found = read_memory(path, NOW)
+    found = INCIDENT_HISTORY.read(path, NOW)
     assert found is not None
     assert found.refused == ()
 
@@ -200,14 +194,14 @@ def test_of_a_damaged_file_every_whole_incident_is_kept_and_no_time_is_in_the_fu
     damaged = {number for number, _, _ in damages}
     for number, field, value in damages:
         rows[number][field] = value
-    found = decode(changed(incidents=rows), "incidents.json", LATEST)
+    found = INCIDENT_HISTORY.decode(changed(incidents=rows), "incidents.json", LATEST)
     kept = found.memory.incidents
     assert {f"GPU-{number}" for number in range(10) if number not in damaged} <= {each.uuid for each in kept}
     assert all(0 <= each.first_at <= each.last_at <= LATEST for each in kept)
     assert len(kept) + len(found.refused) >= len(rows)
 
 
-@pytest.mark.parametrize("version", [0, VERSION + 1, "1" * 1000, None, [1]])
+@pytest.mark.parametrize("version", [0, INCIDENT_HISTORY.version + 1, "1" * 1000, None, [1]])
 def test_a_file_of_another_version_is_named_as_such(version: object) -> None:
     assert reason_of(changed(version=version)) == "unknown_version"
 
@@ -215,7 +209,7 @@ def test_a_file_of_another_version_is_named_as_such(version: object) -> None:
 @given(st.binary(max_size=400))
 def test_no_bytes_are_too_strange(content: bytes) -> None:
     with pytest.raises(DocumentError):
-        decode(content, "incidents.json", LATEST)
+        INCIDENT_HISTORY.decode(content, "incidents.json", LATEST)
 
 
 NAMES = st.from_regex(r"[A-Za-z0-9_.:-]{0,80}", fullmatch=True)
@@ -237,7 +231,7 @@ TIMES = st.floats(0, LATEST)
 )
 def test_every_ledger_survives_the_file(incidents: list[Incident]) -> None:
     memory = Memory("boot", 8, {}, tuple(incidents))
-    assert decode(encode(memory), "incidents.json", LATEST) == Found(memory)
+    assert INCIDENT_HISTORY.decode(INCIDENT_HISTORY.encode(memory), "incidents.json", LATEST) == Found(memory)
 
 
 def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path) -> None:
@@ -245,7 +239,7 @@ def test_a_file_that_is_too_large_is_not_read_whole(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(StateError, match="larger than 1 MiB"):
-        read_memory(path, NOW)
+        INCIDENT_HISTORY.read(path, NOW)
 
 
 def test_a_pipe_or_a_folder_in_its_place_is_no_file(tmp_path: Path) -> None:
@@ -254,7 +248,7 @@ def test_a_pipe_or_a_folder_in_its_place_is_no_file(tmp_path: Path) -> None:
     folder.mkdir()
     for path in (pipe, folder):
         with pytest.raises(StateError) as raised:
-            read_memory(path, NOW)
+            INCIDENT_HISTORY.read(path, NOW)
         assert raised.value.reason == "not_a_file"
 
 
@@ -286,18 +280,18 @@ def largest_file(size: int) -> Iterator[None]:
 
 def test_a_disk_that_takes_no_more_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "incidents.json"
-    write_memory(path, MEMORY)
+    INCIDENT_HISTORY.write(path, MEMORY)
     with largest_file(100), pytest.raises(StateError) as raised:
-        write_memory(path, Memory(incidents=(INCIDENT,) * 100))
+        INCIDENT_HISTORY.write(path, Memory(incidents=(INCIDENT,) * 100))
     assert raised.value.reason == "io_error"
     assert read(path) == MEMORY
-    write_memory(path, Memory())
+    INCIDENT_HISTORY.write(path, Memory())
     assert [entry.name for entry in tmp_path.iterdir()] == ["incidents.json"]
 
 
 def test_a_folder_that_is_not_there_is_named_with_the_next_step(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="create the directory or mount the volume") as raised:
-        write_memory(tmp_path / "none" / "incidents.json", MEMORY)
+        INCIDENT_HISTORY.write(tmp_path / "none" / "incidents.json", MEMORY)
     assert raised.value.reason == "missing"
 
 
@@ -312,7 +306,7 @@ def test_nothing_in_the_place_of_the_new_file_is_written_to(tmp_path: Path, plan
     else:
         planted.write_text("mine")
         planted.chmod(0o666)
-    write_memory(tmp_path / "incidents.json", MEMORY)
+    INCIDENT_HISTORY.write(tmp_path / "incidents.json", MEMORY)
     assert victim.read_text() == "precious"
     assert read(tmp_path / "incidents.json") == MEMORY
     assert (tmp_path / "incidents.json").stat().st_mode & 0o022 == 0

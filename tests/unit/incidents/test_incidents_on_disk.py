@@ -50,7 +50,7 @@ def test_a_state_directory_that_cannot_be_written_costs_only_the_memory(
         assert incidents(running) == {("0", "48"): 1}
         assert errors(running)["missing"] >= 1
         assert running.value("gpu_exporter_collector_success", collector="incidents") == 0
-        assert sum("remembered in memory only" in record.message for record in caplog.records) == 1
+        assert sum("incidents are remembered in memory only" in record.message for record in caplog.records) == 1
         degraded = [labels["feature"] for labels, _ in running.series("gpu_exporter_degraded_info", reason="missing")]
         assert degraded == ["state_directory"]
         assert [value for _, value in running.series("gpu_up")] == [1.0, 1.0]
@@ -73,7 +73,7 @@ def test_of_two_exporters_with_one_state_directory_the_second_says_so_and_writes
         assert second.value("gpu_exporter_state_directory_in_use") == 1
         assert second.value("gpu_exporter_collector_success", collector="incidents") == 0
         assert errors(second)["in_use"] >= 1
-        (told,) = [record for record in caplog.records if "remembered in memory only" in record.message]
+        (told,) = [record for record in caplog.records if "incidents are remembered in memory only" in record.message]
         assert (
             f"{tmp_path}: another exporter writes here (its lock file names process {os.getpid()} on "
             in fields_of(told)["cause"]

@@ -10,7 +10,7 @@ from tests.rig import scenario_with
 from tests.status_pages import GPU, body_of, judged, read
 
 from gpu_triage.config import Config
-from gpu_triage.incidents.file import write_memory
+from gpu_triage.incidents.file import INCIDENT_HISTORY
 from gpu_triage.incidents.ledger import Incident, Memory
 from gpu_triage.incidents.metrics import GPU_INCIDENT_BOARDS_RECENT, GPU_INCIDENTS_RECENT
 from gpu_triage.simulator import START_OF_TIME, load_scenario
@@ -125,7 +125,7 @@ def test_check_reads_the_ledger_and_never_writes_it(tmp_path: Path) -> None:
     past = tuple(
         Incident("48", "GPU-9", "", slot, START_OF_TIME - n * days, START_OF_TIME - n * days, "", 0.0) for n in (9, 5)
     )
-    write_memory(ledger, Memory(incidents=past))
+    INCIDENT_HISTORY.write(ledger, Memory(incidents=past))
     content = ledger.read_bytes()
     report = look_at(scenario, 120, config=Config(state_directory=folder))
     assert "Xid 48, 3 times in 30 days in this slot" in finding(report, "gpu.repeat_offender").measured

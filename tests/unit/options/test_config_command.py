@@ -241,6 +241,7 @@ def test_help_is_grouped_by_subject(capsys: pytest.CaptureFixture[str]) -> None:
         "Web",
         "Sampling",
         "Expectations",
+        "Findings",
         "Metrics",
         "Collectors",
         "Schedulers",

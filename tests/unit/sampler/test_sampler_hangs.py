@@ -8,7 +8,7 @@ import pytest
 from tests.one_shot import finding, look_at
 from tests.rig import Rig, pair, rig, scenario_with, three_with
 
-from gpu_triage.config import Config
+from gpu_triage.config import Config, JudgeOption
 from gpu_triage.diagnosis.findings.table import Area, Severity
 from gpu_triage.diagnosis.findings.verdicts import EXIT_FINDINGS, Verdict
 from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
@@ -127,11 +127,15 @@ def test_a_driver_that_hangs_is_down_and_named_until_it_answers(tmp_path: Path, 
 
 
 def test_gpus_that_answer_past_a_driver_that_hangs_keep_their_values_and_their_verdict(tmp_path: Path) -> None:
-    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetCount_v2", at=20, gpu=0))) as running:
+    stuck = three_with(tmp_path, "h100-8", hang("nvmlDeviceGetCount_v2", at=20, gpu=0))
+    config = Config(judge=(JudgeOption("driver.unavailable", "wait", "30s"),))
+    with rig(stuck, config) as running:
         running.run_to(40)
+        assert running.judge.latest is not None
+        assert running.judge.latest.report.verdict is Verdict.WATCH
+        running.run_to(70)
         assert len(running.series("gpu_power_watts")) == 3
         assert [value for _, value in running.series("gpu_up")] == [1.0] * 3
-        assert running.judge.latest is not None
         report = running.judge.latest.report
         assert report.verdict is Verdict.DRAIN
         assert report.blocked is None
@@ -162,7 +166,8 @@ def test_check_measures_gpus_that_answer_past_a_driver_that_hangs(tmp_path: Path
     assert report.measured_seconds >= 20.0
     assert report.blocked is None
     assert "nvmlDeviceGetCount has not returned" in finding(report, "driver.unavailable").measured
-    assert report.exit_code(Severity.CRITICAL) == EXIT_FINDINGS
+    assert report.verdict is Verdict.WATCH
+    assert report.exit_code(Severity.WARNING) == EXIT_FINDINGS
 
 
 def test_a_question_about_two_gpus_that_hangs_keeps_both_up(tmp_path: Path) -> None:

@@ -263,3 +263,24 @@ def test_a_reader_never_sees_half_a_file(dual: SimulatedMachine, clock: VirtualC
     ended.set()
     thread.join()
     assert torn == []
+
+
+def test_the_kernel_log_begins_anew_with_a_boot_and_who_opened_it_before_reads_on(
+    clock: VirtualClock, tmp_path: Path
+) -> None:
+    xid, later = (
+        f'at = {at}\ngpu = 0\neffect = {{ kind = "xid", code = {code} }}' for at, code in ((10, 48), (30, 31))
+    )
+    replaced = 'at = 20\ngpu = 0\neffect = { kind = "replace_gpu", model = "a10" }'
+    down = 'at = 20\nuntil = 25\neffect = { kind = "exporter_down" }'
+    with simulated_machine(scenario_with(tmp_path, "dual-a10", xid, replaced, down, later), clock=clock) as simulated:
+        log = simulated.machine.kmsg
+        assert log is not None
+        with log.open() as opened_before:
+            clock.advance(15)
+            clock.advance(30)
+            followed, begun = opened_before.read(), log.read_text()
+    assert [re.findall(r"Xid \(.*\): (\d+)", text) for text in (followed, begun)] == [["48", "31"], ["31"]]
+    sequence = [int(line.split(",")[1]) for line in followed.splitlines()]
+    assert sequence == sorted(set(sequence))
+    assert set(begun.splitlines()) < set(followed.splitlines())

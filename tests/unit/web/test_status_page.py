@@ -8,7 +8,9 @@ import pytest
 from tests.status_pages import FACTS, GPU, WALL, body_of, headline, judged, page_of, read, seen, up
 
 from gpu_triage.diagnosis.evidence.host import length_of_time
-from gpu_triage.diagnosis.findings.verdicts import COLOURS, Verdict
+from gpu_triage.diagnosis.findings.finding import Finding, State
+from gpu_triage.diagnosis.findings.table import BY_CODE
+from gpu_triage.diagnosis.findings.verdicts import COLOURS, Verdict, verdict_on
 from gpu_triage.diagnosis.judge import HostJudge
 from gpu_triage.diagnosis.report.report import Subject
 from gpu_triage.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
@@ -165,13 +167,13 @@ def test_a_gpu_that_waits_for_its_reading_hides_no_other_that_is_lost() -> None:
     assert "Waiting for the first reading of GPU 1." in page
 
 
-def test_a_host_without_driver_is_red_and_what_was_not_read_is_grey() -> None:
+def test_a_host_without_driver_is_amber_until_that_has_lasted_and_what_was_not_read_is_grey() -> None:
     devices = ((GPU_DEVICES, 8.0, ("pci",)), (GPU_DRIVER_ERROR_INFO, 1.0, ("driver_not_loaded",)))
     page = body_of(judged(*devices, error="driver_not_loaded"))
-    assert headline(page) == ("sick", "blocked", "drain")
+    assert headline(page) == ("held", "blocked", "watch")
     states = dict(re.findall(r'<dt data-area="(\w+)" data-state="(\w+)">', page))
-    assert states["driver"] == "critical"
-    assert set(states.values()) == {"critical", "not_read"}
+    assert states["driver"] == "warning"
+    assert set(states.values()) == {"warning", "not_read"}
     assert states["health"] == states["pcie"] == "not_read"
     assert "chip well" not in page.partition('id="areas"')[2]
 
@@ -253,3 +255,56 @@ def test_durations_are_said_in_the_unit_that_fits() -> None:
         "the last minute",
         "the last 2 min",
     ]
+
+
+def with_findings(*findings: Finding, ended: tuple[Finding, ...] = ()) -> Judgement:
+    """A judgement of a GPU that is well but for these."""
+    latest = judged(*read())
+    areas = [replace(area, findings=()) for area in latest.report.areas]
+    areas[0] = replace(areas[0], findings=findings)
+    verdict = verdict_on((finding.urgency for finding in findings), was_read=True)
+    return replace(latest, report=replace(latest.report, areas=tuple(areas), verdict=verdict, ended=ended))
+
+
+NARROW = Finding(BY_CODE["pcie.width"], "4 of 16 lanes under load", *GPU, since=WALL - 40.0, lasted_seconds=40.0)
+
+
+def test_a_critical_finding_that_is_pending_says_how_long_it_must_last_and_asks_for_nothing() -> None:
+    page = body_of(with_findings(NARROW))
+    assert headline(page) == ("held", "watch", "watch")
+    assert 'data-code="pcie.width" data-subject="GPU 0" data-severity="warning" data-state="pending"' in page
+    assert '<span class="standing">has lasted 40 s of 10 min; then critical: drain</span>' in page
+    assert "1 pending" in page
+    first = page.partition('<ol class="first"')[2].partition("</ol>")[0]
+    assert first.endswith("GPU 0</a>: nothing yet; pcie.width becomes critical after 10 min.</li>")
+    assert "chip sick" not in page.partition('id="areas"')[0]
+
+
+def test_a_confirmed_finding_says_for_how_long_and_what_to_do_first() -> None:
+    confirmed = replace(NARROW, state=State.CONFIRMED, since=WALL - 7200.0, lasted_seconds=7000.0)
+    page = body_of(with_findings(confirmed, replace(NARROW, gpu="1")))
+    assert headline(page) == ("sick", "drain", "drain")
+    assert ">for 2 h</time></p>" in page
+    assert "1 critical, 1 pending" in page
+    first = page.partition('<ol class="first"')[2].partition("</ol>")[0]
+    assert first.count("<li>") == 1
+    assert confirmed.advice.decision.split(";")[0] in first
+    gone = body_of(with_findings(replace(confirmed, holds=False, quiet_seconds=240.0)))
+    assert "gone for 4 min, ends after 25 min" in gone
+
+
+def test_findings_that_ended_lately_are_listed_apart() -> None:
+    heat = Finding(BY_CODE["thermal.hw"], "hot", "3", "GPU-4", state=State.ENDED, lasted_seconds=1500.0)
+    over = (
+        replace(heat, ended_at=WALL - 300.0, end="gone"),
+        replace(heat, gpu="5", ended_at=WALL - 60.0, end="unseen"),
+    )
+    page = body_of(with_findings(ended=over))
+    assert headline(page) == ("well", "keep", "keep")
+    assert "No findings." in page
+    ended = page.partition('<ul class="ended soft">')[2].partition("</ul>")[0]
+    assert re.sub(r"<[^>]+>", "", ended).strip().splitlines() == [
+        "ended 60 s ago: thermal.hw GPU 5, lasted 25 min, could not be observed for a day",
+        "ended 5 min ago: thermal.hw GPU 3, lasted 25 min",
+    ]
+    assert "Ended in the last" not in body_of(with_findings(NARROW))

@@ -1,0 +1,145 @@
+"""The examples of the pages on own alerts and on thresholds can be used as they are."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from tests.command_line import config_from
+from tests.gathered import for_each
+from tests.promql.queries import faults
+from tests.promql.vocabulary import series_labels
+
+from gpu_triage.diagnosis.findings.settings import judge_settings
+
+if TYPE_CHECKING:
+    from tests.conftest import RequiresTool
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = re.compile(r"^```(yaml|promql|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+MEMORY = "gpu_temperature_celsius{job='gpu-triage', instance='a', gpu='0', uuid='GPU-0', sensor='memory', pod='x'}"
+FINDING = (
+    "gpu_finding{{job='gpu-triage', instance='a', gpu='0', uuid='GPU-0', code='{}', severity='warning', action='x'}}"
+)
+
+
+def blocks(page: str, kind: str) -> list[str]:
+    return [text for found, text in BLOCK.findall((DOCS / page).read_text(encoding="utf-8")) if found == kind]
+
+
+def rules() -> list[dict[str, Any]]:
+    documents = [yaml.safe_load(text) for text in blocks("own-alerts.md", "yaml")]
+    return [rule for document in documents for group in document["groups"] for rule in group["rules"]]
+
+
+RULES = blocks("own-alerts.md", "yaml")
+QUERIES = [rule["expr"] for rule in rules()] + blocks("own-alerts.md", "promql")
+
+
+def test_there_are_examples() -> None:
+    assert len(RULES) == 2
+    assert len(QUERIES) == 3
+
+
+@for_each("query", QUERIES)
+def test_a_query_answers(query: str) -> None:
+    assert faults(query, series_labels(())) == []
+
+
+def test_promtool_takes_the_rules(tmp_path: Path, requires_tool: RequiresTool) -> None:
+    promtool = requires_tool("promtool")
+    for number, text in enumerate(RULES):
+        file = tmp_path / f"{number}.yml"
+        file.write_text(text, encoding="utf-8")
+        checked = subprocess.run([promtool, "check", "rules", file], capture_output=True, text=True, check=False)
+        assert checked.returncode == 0, checked.stderr + checked.stdout
+
+
+def test_the_rules_fire_when_they_should_and_not_before(tmp_path: Path, requires_tool: RequiresTool) -> None:
+    promtool = requires_tool("promtool")
+    names = []
+    for number, text in enumerate(RULES):
+        (tmp_path / f"{number}.yml").write_text(text, encoding="utf-8")
+        names.append(f"{number}.yml")
+    labels = {"instance": "a", "job": "gpu-triage", "gpu": "0", "uuid": "GPU-0"}
+
+    def expected(at: str, alert: str, *, fires: bool) -> dict[str, Any]:
+        rule = next(each for each in rules() if each["alert"] == alert)
+        found = [{"exp_labels": {**labels, **rule["labels"]}, "exp_annotations": None}] if fires else []
+        # Only whether it fires counts here; its texts hold the labels and the value.
+        for each in found:
+            value = {"OurGpuMemoryHot": "95", "OurGpuHasManyFindings": "3"}[alert]
+            texts = {name: _filled(text, labels, value) for name, text in rule["annotations"].items()}
+            each["exp_annotations"] = texts
+        return {"eval_time": at, "alertname": alert, "exp_alerts": found}
+
+    document = {
+        "rule_files": names,
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                # Hot from minute 10 on, with a scrape that failed at minute 30.
+                "interval": "1m",
+                "input_series": [{"series": MEMORY, "values": "80x9 95x19 _ 95x60"}],
+                "alert_rule_test": [
+                    expected("35m", "OurGpuMemoryHot", fires=False),
+                    expected("41m", "OurGpuMemoryHot", fires=True),
+                ],
+            },
+            {
+                "interval": "1m",
+                "input_series": [
+                    {"series": FINDING.format("thermal.hw"), "values": "1x9 2x20"},
+                    {"series": FINDING.format("pcie.aer"), "values": "2x30"},
+                    {"series": FINDING.format("pcie.width"), "values": "2x30"},
+                ],
+                "alert_rule_test": [
+                    expected("5m", "OurGpuHasManyFindings", fires=False),
+                    expected("20m", "OurGpuHasManyFindings", fires=True),
+                ],
+            },
+        ],
+    }
+    file = tmp_path / "test.yml"
+    file.write_text(yaml.safe_dump(document), encoding="utf-8")
+    tested = subprocess.run(
+        [promtool, "test", "rules", file], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert tested.returncode == 0, tested.stderr + tested.stdout
+
+
+def _filled(text: str, labels: dict[str, str], value: str) -> str:
+    """An annotation as Prometheus would write it."""
+    filled = re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: labels[found[1]], text)
+    return re.sub(r"\{\{ \$value[^}]*\}\}", value, filled)
+
+
+def test_the_settings_of_the_page_on_thresholds_can_be_used(tmp_path: Path) -> None:
+    (text,) = blocks("thresholds.md", "yaml")
+    file = tmp_path / "config.yml"
+    file.write_text(text, encoding="utf-8")
+    changed = [each.words for each in judge_settings(config_from([f"--config.file={file}"]).judge).changed]
+    assert changed == [
+        "thermal.hw waits 5 minutes instead of 10 minutes",
+        "thermal.hw share 20% instead of 10%",
+        "pcie.replays is held for 1 hour instead of 15 minutes",
+        "pcie.replays count 100 instead of 30",
+    ]
+
+
+def test_the_flag_and_the_variable_of_the_page_can_be_used() -> None:
+    commands = "\n".join(blocks("thresholds.md", "console"))
+    flags = re.findall(r"--judge (\S+)", commands)
+    (variable,) = re.findall(r"GPU_TRIAGE_JUDGE=(\S+)", commands)
+    by_flag, by_variable = (
+        judge_settings(config.judge).changed
+        for config in (
+            config_from([f"--judge={each}" for each in flags]),
+            config_from([], {"GPU_TRIAGE_JUDGE": variable}),
+        )
+    )
+    assert by_flag == by_variable
+    assert len(by_flag) == 2

@@ -1,0 +1,99 @@
+"""An agent that scrapes and sends what it scraped, and a way on which that takes minutes."""
+
+from __future__ import annotations
+
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import yaml
+from deploy.demo.durations import paced_duration
+from deploy.demo.processes import Server, free_port
+from deploy.demo.stack import SHORTEST_SCRAPE_SECONDS
+
+RECEIVES = "--web.enable-remote-write-receiver"
+"""The flag of a Prometheus that takes what agents send."""
+
+_Request = tuple[float, bytes, Mapping[str, str]]
+
+
+@contextmanager
+def agent(
+    directory: Path, pace: int, job: Mapping[str, Any], server: str, program: str, *, delay_seconds: float
+) -> Iterator[None]:
+    """A Prometheus agent that scrapes the job and sends it to a server, for the length of a ``with`` block.
+
+    Args:
+        directory: for its configuration, data and log.
+        pace: how many times faster it scrapes.
+        job: the scrape job.
+        server: URL of the Prometheus that receives.
+        program: Prometheus.
+        delay_seconds: how much later than sent everything arrives.
+    """
+    interval = paced_duration("15s", pace, shortest_seconds=SHORTEST_SCRAPE_SECONDS)
+    with _delayed(f"{server}/api/v1/write", delay_seconds) as url:
+        config = {
+            "global": {"scrape_interval": interval, "scrape_timeout": interval},
+            "scrape_configs": [dict(job)],
+            "remote_write": [{"url": url, "queue_config": {"batch_send_deadline": "500ms"}}],
+        }
+        (directory / "agent.yml").write_text(yaml.safe_dump(config), encoding="utf-8")
+        address = f"127.0.0.1:{free_port()}"
+        command = [
+            program,
+            "--enable-feature=agent",
+            f"--config.file={directory / 'agent.yml'}",
+            f"--storage.agent.path={directory / 'agent'}",
+            f"--web.listen-address={address}",
+            "--scrape.discovery-reload-interval=1s",
+        ]
+        with Server("agent", command, directory, f"http://{address}/-/ready").running():
+            yield
+
+
+@contextmanager
+def _delayed(url: str, delay_seconds: float) -> Iterator[str]:
+    """An address whose requests arrive at `url` in their order, each so much later; the sender is not kept waiting."""
+    taken: Queue[_Request | None] = Queue()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            taken.put((time.monotonic() + delay_seconds, body, dict(self.headers)))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Keep no log."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threads = [threading.Thread(target=server.serve_forever), threading.Thread(target=_pass_on, args=(taken, url))]
+    for thread in threads:
+        thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/"
+    finally:
+        server.shutdown()
+        server.server_close()
+        taken.put(None)
+        for thread in threads:
+            thread.join()
+
+
+def _pass_on(taken: Queue[_Request | None], url: str) -> None:
+    """Send on what was taken, each when it is due, until there is None."""
+    while (request := taken.get()) is not None:
+        due, body, headers = request
+        time.sleep(max(0.0, due - time.monotonic()))
+        kept = {name: text for name, text in headers.items() if name.lower() not in {"host", "content-length"}}
+        urllib.request.urlopen(urllib.request.Request(url, body, kept), timeout=10).close()

@@ -1,0 +1,124 @@
+"""The judge, fed with made-up samples for minutes or days, on a virtual clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from gpu_triage.diagnosis.evidence.history import MetricHistory
+from gpu_triage.diagnosis.findings.finding import State
+from gpu_triage.diagnosis.findings.settings import DEFAULT_SETTINGS
+from gpu_triage.diagnosis.judge import HostJudge, Judgement
+from gpu_triage.diagnosis.report.report import Subject
+from gpu_triage.gpu.activity import GPU_BUSY_SECONDS_TOTAL, GPU_PERFORMANCE_STATE, GPU_SM_UTILIZATION_RATIO
+from gpu_triage.gpu.presence import GPU_UP
+from gpu_triage.machine import Moment
+from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
+
+if TYPE_CHECKING:
+    from gpu_triage.diagnosis.findings.finding import Finding
+    from gpu_triage.subjects.metric import Sample
+
+GPU = ("0", "GPU-a")
+WALL = 1_700_000_000.0
+MINUTE, HOUR = 60.0, 3600.0
+
+
+class Fed:
+    """A judge and its evidence.
+
+    Args:
+        step_seconds: between two judgements.
+        pace: how many times faster a scenario is played.
+
+    Attributes:
+        seconds: how long it has run.
+        latest: the last judgement; None before the first.
+    """
+
+    def __init__(self, step_seconds: float = 15.0, pace: int = 1) -> None:
+        self.seconds = 0.0
+        self.latest: Judgement | None = None
+        self._step_seconds = step_seconds
+        self._store = OutcomeStore(["some"])
+        window_seconds = max(60.0, 2 * step_seconds)
+        self._history = MetricHistory(window_seconds, pace)
+        self._judge = HostJudge(Subject("host", continuous=True), window_seconds, DEFAULT_SETTINGS.at_pace(pace))
+
+    def see(self, samples: Iterable[Sample]) -> None:
+        """Judge these samples, and go on by one step."""
+        now = Moment(self.seconds, WALL + self.seconds)
+        made = tuple(samples)
+        self._store.put(Outcome("some", "", made, success=True, errors=(), duration_seconds=0.0, finished_at=now))
+        self._history.note(self._store, now)
+        self.latest = self._judge.judge(self._history.evidence(now))
+        self.seconds += self._step_seconds
+
+    def run(self, seconds: float, samples: Callable[[float], Iterable[Sample]]) -> None:
+        """Judge what there is at each second, for so long."""
+        until = self.seconds + seconds
+        while self.seconds < until:
+            self.see(samples(self.seconds))
+
+    def states(
+        self, code: str, seconds: float, samples: Callable[[float], Iterable[Sample]]
+    ) -> list[tuple[float, str]]:
+        """As `run`; returns each state that a finding came into, with the second: ``absent``, ``pending``, …"""
+        changes: list[tuple[float, str]] = []
+        until = self.seconds + seconds
+        while self.seconds < until:
+            at = self.seconds
+            self.see(samples(at))
+            state = self.state(code)
+            if state != (changes[-1][1] if changes else "absent"):
+                changes.append((at, state))
+        return changes
+
+    def state(self, code: str) -> str:
+        """Where a finding is in its life."""
+        assert self.latest is not None
+        report = self.latest.report
+        every = (*report.findings, *report.ended)
+        return next((State(each.state).name.lower() for each in every if each.check.code == code), "absent")
+
+    def finding(self, code: str) -> Finding:
+        """The one finding of this code that is there now."""
+        assert self.latest is not None
+        (found,) = (each for each in self.latest.report.findings if each.check.code == code)
+        return found
+
+    def codes(self) -> set[str]:
+        """Codes of the findings that are there now."""
+        assert self.latest is not None
+        return {each.check.code for each in self.latest.report.findings}
+
+
+def loaded(at: float, busy: float = 1.0, gpu: tuple[str, str] = GPU, p_state: int = 0) -> Iterable[Sample]:
+    """A GPU that works for this share of the time, and has done so since the beginning."""
+    return (
+        GPU_UP.sample(1, *gpu),
+        GPU_PERFORMANCE_STATE.sample(p_state, *gpu),
+        GPU_SM_UTILIZATION_RATIO.sample(busy, *gpu),
+        GPU_BUSY_SECONDS_TOTAL.sample(at * busy, *gpu),
+    )
+
+
+class Total:
+    """A counter that a test raises.
+
+    Args:
+        rate: of seconds, what it gains a second.
+    """
+
+    def __init__(self, rate: Callable[[float], float]) -> None:
+        self._rate = rate
+        self._at = 0.0
+        self._value = 0.0
+
+    def at(self, seconds: float) -> float:
+        """Its value, second by second summed up."""
+        while self._at < seconds:
+            step = min(1.0, seconds - self._at)
+            self._value += self._rate(self._at) * step
+            self._at += step
+        return self._value

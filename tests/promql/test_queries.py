@@ -1,0 +1,71 @@
+"""A faulty query is found, and a sound one is left alone."""
+
+from __future__ import annotations
+
+import pytest
+from tests.promql.queries import faults
+from tests.promql.vocabulary import series_labels
+from tests.rules.rulefile import Rule
+
+BUSY = Rule(
+    group="g",
+    interval="",
+    name="instance_gpu:gpu_busy:ratio5m",
+    alert=False,
+    expr="sum by (instance, gpu) (rate(gpu_busy_seconds_total[5m]))",
+    hold="",
+    keep="",
+    labels={},
+    annotations={},
+)
+LABELS = series_labels((BUSY,))
+
+
+@pytest.mark.parametrize(
+    "expr",
+    [
+        "gpu_up == 0",
+        'rate(gpu_throttle_seconds_total{reason=~"hw_thermal|sw_thermal"}[5m]) > 0.1',
+        "instance_gpu:gpu_busy:ratio5m > 0.8",
+        'time() - gpu_xid_last_timestamp_seconds{xid=~"79|1[0-9]+"} < 600',
+        "absent(gpu_energy_joules_total)",
+        "last_over_time(gpu_energy_joules_total[5m])",
+        "max_over_time(gpu_energy_joules_total[5m] offset 5m)",
+        "count by (instance) (gpu_energy_joules_total)",
+        "max_over_time(gpu_power_watts[5m]) > 300",
+        'increase(gpu_host_swap_in_bytes_total[15m]) > 0 and on (instance) gpu_processes{type="compute"}',
+        'gpu_p2p_status{status!="ok", capability=~"read|write"}',
+        'gpu_info{name=~".+"}',
+        "histogram_quantile(0.9, sum by (le) (rate(gpu_job_step_seconds_bucket[5m])))",
+    ],
+)
+def test_a_sound_query_has_no_fault(expr: str) -> None:
+    assert faults(expr, LABELS) == []
+
+
+@pytest.mark.parametrize(
+    ("expr", "fault"),
+    [
+        ("gpu_ups", "nothing makes gpu_ups"),
+        ("instance:gpu_busy:sum", "nothing makes instance:gpu_busy:sum"),
+        ("gpu_up ==", "invalid promql query"),
+        ("gpu_energy_joules_total > 5", "gpu_energy_joules_total is a counter under nothing"),
+        ("sum(gpu_energy_joules_total)", "is a counter under sum"),
+        ("delta(gpu_energy_joules_total[5m])", "is a counter under delta"),
+        ("avg_over_time(gpu_energy_joules_total[5m])", "is a counter under avg_over_time"),
+        ("rate(gpu_power_watts[5m])", "gpu_power_watts is a gauge under rate"),
+        ("increase(instance_gpu:gpu_busy:ratio5m[1h])", "is a gauge under increase"),
+        ("rate(gpu_power_watts[5m:15s])", "is a gauge under subquery"),
+        ("last_over_time(gpu_energy_joules_total[5m]) > 5 or gpu_energy_joules_total", "is a counter under nothing"),
+        ("topk(3, gpu_power_watts)", "is under topk"),
+        ('gpu_throttle_active{reason="thermal"}', "gpu_throttle_active{reason} is never 'thermal'; it is one of"),
+        ('gpu_throttle_active{reason=~"hw_thermal|hot"}', "is never 'hot'"),
+        ('gpu_throttle_active{reason!="gpu_idle"}', "is never 'gpu_idle'"),
+        ('gpu_ecc_volatile_errors_total{severity="correctable"}', "is never 'correctable'"),
+        ('gpu_xid_last_timestamp_seconds{xid="Xid 79"}', "is never 'Xid 79'"),
+        ('gpu_up{link="0"}', "gpu_up is selected by link"),
+        ("sum by (xid) (gpu_up)", "sum groups by xid"),
+    ],
+)
+def test_a_faulty_query_is_told(expr: str, fault: str) -> None:
+    assert any(fault in line for line in faults(expr, LABELS)), faults(expr, LABELS)

@@ -1,0 +1,106 @@
+"""The words that labels can hold, as the code that makes them has them, and the labels of every series."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from tests.promql.expressions import recorded_labels
+from tests.rules.rulefile import Rule
+
+from gpu_triage.diagnosis.findings.table import CHECKS, Action, Severity
+from gpu_triage.nvml.errors import NAMES
+from gpu_triage.registry import METRICS, SUBJECTS
+from gpu_triage.sampler.driver import STALLED
+from gpu_triage.sampler.fleet import DRIVER_UNAVAILABLE, MISSING
+from gpu_triage.subjects.judgement import BOTTLENECK_CLASSES
+from gpu_triage.subjects.metric import Kind
+
+TARGET_LABELS: Final = frozenset({"cluster", "instance", "job", "workload", "drill"})
+"""Labels that a scrape configuration attaches to every series of a target."""
+
+CLASSES: Final = BOTTLENECK_CLASSES
+SEVERITIES_OF_ALERTS: Final = frozenset({"none", *(severity.value for severity in Severity)})
+ACTIONS: Final = frozenset(action.value for action in Action)
+
+ELSEWHERE: Final[Mapping[str, tuple[Kind, tuple[str, ...]]]] = {
+    "up": (Kind.GAUGE, ()),
+    "process_start_time_seconds": (Kind.GAUGE, ()),
+    "ALERTS": (Kind.GAUGE, ("alertname", "alertstate", "severity", "action", "gpu", "uuid")),
+    "gpu_job_steps_total": (Kind.COUNTER, ("job_name", "owner")),
+    "gpu_job_samples_total": (Kind.COUNTER, ("job_name", "owner")),
+    "gpu_job_step_seconds_bucket": (Kind.COUNTER, ("job_name", "owner", "le")),
+    "gpu_job_step_seconds_sum": (Kind.COUNTER, ("job_name", "owner")),
+    "gpu_job_step_seconds_count": (Kind.COUNTER, ("job_name", "owner")),
+    "kube_pod_labels": (Kind.INFO, ("namespace", "pod", "label_team")),
+}
+"""Series that are neither the exporter's nor recorded: of Prometheus, of jobs' files, of kube-state-metrics."""
+
+OF_OTHER_TARGETS: Final = frozenset({"kube_pod_labels"})
+"""Those whose job and instance are not the hosts'."""
+
+_ERRORS = frozenset({*NAMES.values(), STALLED, MISSING, DRIVER_UNAVAILABLE, "library_invalid"})
+_COLLECTORS = frozenset(subject.name for subject in SUBJECTS)
+_XIDS = frozenset(map(str, range(1, 300)))
+_ERROR_INFOS = ("gpu_error_info", "gpu_driver_error_info")
+_FINDINGS = tuple(spec for spec in METRICS if spec.name.startswith(("gpu_finding", "gpu_host_finding")))
+
+
+def _known_elsewhere() -> Iterator[tuple[str, str, frozenset[str]]]:
+    """Metrics, labels and words that the metric's subject cannot know."""
+    yield "ALERTS", "action", ACTIONS
+    yield "ALERTS", "severity", SEVERITIES_OF_ALERTS
+    known = {
+        "action": ACTIONS,
+        "severity": SEVERITIES_OF_ALERTS - {"none"},
+        "code": frozenset(check.code for check in CHECKS),
+    }
+    for spec in _FINDINGS:
+        yield from ((spec.name, label, known[label]) for label in known.keys() & set(spec.labels))
+    for metric in _ERROR_INFOS:
+        yield metric, "error", _ERRORS
+    for spec in METRICS:
+        if "xid" in spec.labels:
+            yield spec.name, "xid", _XIDS
+        if "collector" in spec.labels and "function" not in spec.labels:
+            yield spec.name, "collector", _COLLECTORS
+
+
+def _by_label() -> Mapping[str, Mapping[str, frozenset[str]]]:
+    declared = ((spec.name, label, frozenset(said)) for spec in METRICS for label, said in spec.words.items())
+    found: defaultdict[str, dict[str, frozenset[str]]] = defaultdict(dict)
+    for metric, label, said in (*declared, *_known_elsewhere()):
+        found[label][metric] = said
+    return found
+
+
+WORDS: Final = _by_label()
+"""By label, the words it can hold in each metric that has it; a label not listed holds names, not words."""
+
+
+def words(metric: str, label: str) -> frozenset[str] | None:
+    """What a label can hold: in this metric, or where that is recorded, in any; None where it can hold anything."""
+    by_metric = WORDS.get(label, {})
+    if ":" in metric and by_metric:
+        return frozenset().union(*by_metric.values())
+    return by_metric.get(metric)
+
+
+def kinds() -> dict[str, Kind]:
+    """Kind of every series that is not recorded."""
+    return {spec.name: spec.kind for spec in METRICS} | {name: kind for name, (kind, _) in ELSEWHERE.items()}
+
+
+def series_labels(rules: tuple[Rule, ...]) -> Callable[[str], frozenset[str]]:
+    """Labels that the series of a name can carry, recorded ones included.
+
+    The function raises KeyError for a name that nothing makes.
+    """
+    base = {spec.name: frozenset(spec.labels) | TARGET_LABELS for spec in METRICS}
+    base |= {name: frozenset(labels) | TARGET_LABELS for name, (_, labels) in ELSEWHERE.items()}
+    records: dict[str, tuple[tuple[str, Mapping[str, str]], ...]] = {}
+    for rule in rules:
+        if not rule.alert:
+            records[rule.name] = (*records.get(rule.name, ()), (rule.expr, rule.labels))
+    return recorded_labels(records, base.__getitem__)

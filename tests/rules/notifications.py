@@ -1,0 +1,258 @@
+"""Every alert as a notification, as it would arrive: a host for each text, written by hand, rendered by promtool.
+
+Those of alerts that relay findings are made from the table of findings.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from tests.promql.promtool import Alert
+from tests.rules.handwritten import Series, gpu, host, merged, over, play
+from tests.rules.rulefile import alert_files
+
+from gpu_triage.alerting.shipped import shipped_sources
+from gpu_triage.diagnosis.findings.check import Unit
+from gpu_triage.diagnosis.findings.table import BY_CODE
+
+NOW: Final = 84
+"""Minute at which every alert is rendered: the longest waits for an hour."""
+RECENTLY: Final = NOW - 30
+"""Minute at which what has a beginning begins."""
+EVALUATION_SECONDS: Final = 120
+
+INSTANCE: Final = "gpu-07:9836"
+UUID, ADDRESS, SERIAL = "GPU-f7f43461-7b25-6178-f8ca-e6d7745e22fb", "0000:5d:00.0", "1650924019158"
+"""Of GPU 3 of this host, the one that is at fault."""
+MODEL: Final = "NVIDIA H100 80GB HBM3"
+
+Owners = Mapping[str, Mapping[str, str]]
+"""Labels of processes that hold the GPU, by what the alert calls their owners."""
+
+POD: Final[Owners] = {"pod ml/train-0": {"workload_namespace": "ml", "workload_pod": "train-0", "user": "root"}}
+SLURM: Final[Owners] = {"Slurm job 4711 of alice": {"slurm_job_id": "4711", "user": "alice"}}
+USER: Final[Owners] = {"user bob": {"user": "bob"}}
+FIVE: Final[Owners] = {
+    "Slurm job 4711 of alice, pod inference/llm-0": {"slurm_job_id": "4711", "user": "alice"},
+    **{
+        text: {"workload_namespace": "inference", "workload_pod": f"llm-{number}", "user": "root"}
+        for number, text in enumerate(("pod inference/llm-0", "pod inference/llm-1", " and others"))
+    },
+    "others": {"user": "bob"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Exhibit:
+    """A host on which an alert fires.
+
+    Attributes:
+        alert: its key (see `gpu_triage.alerting.rule_source.Alert.key`).
+        series: what is scraped there.
+        what: tells exhibits of one alert apart; "" for the one that docs/alerts.md shows.
+        owners: what the text must call those who are hit.
+        alone: whether it is about no cluster, so that nothing else may be scraped.
+    """
+
+    alert: str
+    series: Series
+    what: str = ""
+    owners: tuple[str, ...] = ()
+    alone: bool = False
+
+    @property
+    def name(self) -> str:
+        """The heading of its notification."""
+        return f"{self.alert}.{self.what}" if self.what else self.alert
+
+    @property
+    def case(self) -> str:
+        """Of `tests.rules.handwritten.play`."""
+        return "" if self.alone else self.name
+
+
+def steady(value: float) -> list[float]:
+    """The same value all the time."""
+    return over((value, NOW + 1))
+
+
+def lately(value: float, before: float = 0) -> list[float]:
+    """A value that changed half an hour ago."""
+    return over((before, RECENTLY), (value, NOW + 1 - RECENTLY))
+
+
+def of_gpu(metric: str, values: Sequence[float], **labels: str) -> Series:
+    return gpu(metric, values, UUID, gpu="3", instance=INSTANCE, **labels)
+
+
+def of_host(metric: str, values: Sequence[float], **labels: str) -> Series:
+    return host(metric, values, INSTANCE, **labels)
+
+
+def held(alert: str, *series: Series, what: str = "", owners: Owners = MappingProxyType(POD)) -> Exhibit:
+    """An alert about a GPU or its host, which somebody holds."""
+    known = of_gpu("gpu_info", steady(1), name=MODEL, pci_bus_id=ADDRESS, serial=SERIAL)
+    processes = (
+        # Prometheus answers with the older series first, so it stands later, too.
+        of_gpu("gpu_process_info", over((math.nan, 5 * number), (1, NOW + 1)), pid=str(31337 + number), **labels)
+        for number, labels in enumerate(owners.values())
+    )
+    return Exhibit(alert, merged(*series, known, *processes), what, tuple(owners))
+
+
+def found(code: str, *, of_slot: bool = False) -> Series:
+    """A finding that was confirmed half an hour ago, with a value where it has one."""
+    check = BY_CODE[code]
+    facts = {"code": code, "severity": check.severity.value, "action": check.action.value}
+    series, about = (of_host, "gpu_host_finding") if check.of_host or of_slot else (of_gpu, "gpu_finding")
+    value = _VALUES.get(check.measure.unit, 3.0) if check.measure else math.nan
+    return merged(series(about, lately(2, 1), **facts), series(f"{about}_value", steady(value), code=code))
+
+
+_VALUES: Final[Mapping[Unit, float]] = {
+    Unit.RATIO: 0.34,
+    Unit.SECONDS: 420.0,
+    Unit.WATTS: 300.0,
+    Unit.HERTZ: 1.41e9,
+    Unit.LANES: 8.0,
+    Unit.BYTES: 2.0**34,
+    Unit.BYTES_PER_SECOND: 2.0**22,
+}
+
+
+def scraped(values: Sequence[float], instance: str = INSTANCE) -> Series:
+    """Whether a target could be scraped; what our exporter says of itself goes with it."""
+    said = [1.0 if value == 1 else math.nan for value in values]
+    findings = host("gpu_host_findings", [value - 1 for value in said], instance)
+    return merged(host("up", values, instance), host("gpu_exporter_build_info", said, instance), findings)
+
+
+def rack(hosts: int, down: int) -> Series:
+    """A rack of which some hosts are down."""
+    values = (steady(1) if number <= hosts - down else lately(0, 1) for number in range(1, hosts + 1))
+    return merged(*(scraped(each, f"gpu-rack7-{number:02}:9836") for number, each in enumerate(values, 1)))
+
+
+def collector(name: str, metric: str, values: Sequence[float]) -> Series:
+    return of_host(f"gpu_exporter_collector_{metric}", values, collector=name)
+
+
+def clock(seconds: float) -> Series:
+    """A host whose clock is off."""
+    return of_host("gpu_exporter_time_seconds", [60.0 * minute + seconds for minute in range(NOW + 1)])
+
+
+def drifting(number: int, version: str) -> Series:
+    """A host of a model that has this driver."""
+    instance = f"gpu-drift-{number}:9836"
+    driver = host("gpu_driver_info", steady(1), instance, driver_version=version)
+    return merged(driver, gpu("gpu_info", steady(1), f"GPU-drift-{number}", instance=instance, name=MODEL))
+
+
+BY_HAND: Final = (
+    held("GpuXidCritical", found("xid.79"), owners=SLURM),
+    held("GpuXidCritical", found("xid.64"), found("xid.48"), what="two codes"),
+    held("GpuXidCritical", found("xid.74"), what="nvlink", owners=FIVE),
+    held("GpuXidCritical", found("xid.79", of_slot=True), what="slot"),
+    held("GpuXidContained", found("xid.94")),
+    held("GpuXidContained", found("xid.nonfatal"), what="nonfatal", owners=USER),
+    held("GpuXidApplication", found("xid.13"), found("xid.31"), owners=USER),
+    held(
+        "GpuEccUncorrected",
+        found("ecc.uncorrected"),
+        of_gpu("gpu_flight_recording_timestamp_seconds", steady(1), file="20260314T031207Z-gpu-3-ecc.tar.gz"),
+        what="recorded",
+    ),
+    held(
+        "GpuBaselineDrift",
+        found("baseline.drift"),
+        of_gpu("gpu_baseline_mismatch", steady(1), field="vbios_version"),
+    ),
+    Exhibit("GpuExportersDown", rack(20, 5)),
+    Exhibit("GpuExporterDown", scraped(lately(0, 1))),
+    Exhibit(
+        "GpuExporterDown",
+        scraped([1.0 if minute < 20 or minute % 6 == 0 else 0.0 for minute in range(NOW + 1)]),
+        "restarting",
+    ),
+    Exhibit("GpuExporterJudgeFailing", of_host("gpu_exporter_collector_success", lately(0, 1), collector="judge")),
+    Exhibit("GpuExporterTooOld", of_host("gpu_exporter_build_info", steady(1))),
+    Exhibit("GpuExporterXidDeaf", of_host("gpu_exporter_xid_source_up", steady(0), source="kmsg")),
+    Exhibit("GpuExporterCollectorFailing", collector("host_nfs", "success", lately(0, 1))),
+    Exhibit(
+        "GpuExporterStale",
+        collector("ecc", "stale_seconds", [60.0 * max(0, minute - RECENTLY) for minute in range(NOW + 1)]),
+    ),
+    Exhibit("GpuHostClockWrong", clock(-4200.0)),
+    Exhibit("GpuHostClockWrong", clock(7200.0), "ahead"),
+    Exhibit("GpuExporterWebConfigReloadFailed", of_host("gpu_exporter_web_config_reload_success", lately(0, 1))),
+    Exhibit("GpuExporterJudgeReloadFailed", of_host("gpu_exporter_judge_settings_reload_success", lately(0, 1))),
+    Exhibit("GpuExporterSimulated", of_host("gpu_exporter_simulated", steady(1))),
+    Exhibit("GpuDriverVersionDrift", merged(drifting(1, "570.172.08"), drifting(2, "580.95.05"))),
+    Exhibit("GpuExporterAbsent", host("up", steady(1), "prometheus:9090", job="prometheus"), alone=True),
+    Exhibit("GpuTriageWatchdog", scraped(steady(1)), alone=True),
+)
+"""Of the alerts whose rule or text is written by hand."""
+
+
+def every_exhibit() -> tuple[Exhibit, ...]:
+    """Of every alert that is on by default, one for each text."""
+    by_hand = {exhibit.alert for exhibit in BY_HAND if not exhibit.what}
+    relays = (
+        held(alert.key, found(code), what="" if code == alert.codes[0] else code, owners=SLURM)
+        for source in shipped_sources()
+        for alert in source.alerts
+        if alert.enabled and alert.key not in by_hand
+        for code in alert.codes
+    )
+    return (*BY_HAND, *relays)
+
+
+_CLUSTER: Final = re.compile(r',cluster="[^"]*"')
+"""Of an exhibit, in a query for its hosts."""
+_LINKED: Final = re.compile(r"(?<=^http://)[^/]+")
+"""An alert about a fleet links to any of its exporters."""
+
+
+def text_of(alert: Alert) -> str:
+    """What Alertmanager receives: one line for each part, none of them wrapped."""
+    labels = (
+        f'{name}="{value}"' if " " in value else f"{name}={value}"
+        for name, value in sorted(alert.labels.items())
+        if name != "job"
+    )
+    shown = {name: _CLUSTER.sub("", text) for name, text in alert.annotations.items()}
+    parts = {
+        **{name: shown[name] for name in ("summary", "description")},
+        "labels": " ".join(labels),
+        "runbook_url": _LINKED.sub(INSTANCE, shown["runbook_url"]),
+        "dashboard_uid": shown["dashboard_uid"],
+    }
+    return "".join(f"{name}: {value}\n" for name, value in parts.items())
+
+
+def notifications(promtool: Path, directory: Path) -> Mapping[str, tuple[Alert, ...]]:
+    """What is sent for each exhibit, by its name: exactly one, where all is well."""
+    sources = {alert.key: alert for source in shipped_sources() for alert in source.alerts}
+    every, sent = every_exhibit(), {}
+    for exhibits in ([each for each in every if not each.alone], *([each] for each in every if each.alone)):
+        played = play(
+            promtool,
+            directory,
+            alert_files(),
+            {each.case: each.series for each in exhibits},
+            minutes=0,
+            shown={sources[each.alert].name: NOW for each in exhibits},
+            evaluation_seconds=EVALUATION_SECONDS,
+        )
+        for each in exhibits:
+            source = sources[each.alert]
+            shown = played[each.case].shown[source.name]
+            sent[each.name] = tuple(alert for alert in shown if alert.labels["severity"] == source.severity)
+    return sent

@@ -1,0 +1,45 @@
+"""What an alert says was measured: the recorded scenarios have it for every finding that they show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import nan
+
+import pytest
+from tests.finding_values import wrong_in
+from tests.parts import some
+from tests.recordings import recorded
+from tests.rules.cover import COVER, SCENARIOS
+from tests.rules.examine import seconds_of
+
+from gpu_triage.simulator.history import History, SeriesKey
+from gpu_triage.subjects.judgement import GPU_FINDING_SINCE_TIMESTAMP_SECONDS, GPU_FINDING_VALUE
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("name", some(sorted(SCENARIOS), COVER))
+def test_every_finding_of_a_scenario_has_a_value_exactly_where_its_row_measures_one(name: str) -> None:
+    scenario = SCENARIOS[name]
+    assert wrong_in(recorded(scenario, seconds=seconds_of(scenario))) == set()
+
+
+@pytest.mark.parametrize(
+    ("code", "values", "wrong"),
+    [
+        ("thermal.hw", (0.4, 0.5), set()),
+        ("thermal.hw", (0.4, nan), {"thermal.hw"}),
+        ("thermal.hw", None, {"thermal.hw"}),
+        ("gpu.lost", None, set()),
+        ("gpu.lost", (nan, 1.0), {"gpu.lost"}),
+    ],
+)
+def test_a_value_that_is_missing_or_one_too_many_is_noticed(
+    code: str, values: tuple[float, float] | None, wrong: set[str]
+) -> None:
+    whose = (("code", code), ("gpu", "0"), ("uuid", "GPU-a"))
+    series: dict[SeriesKey, Sequence[float]] = {
+        (GPU_FINDING_SINCE_TIMESTAMP_SECONDS.name, (*whose, ("severity", "critical"))): (1.0, 1.0)
+    }
+    if values is not None:
+        series[GPU_FINDING_VALUE.name, whose] = values
+    assert wrong_in(History(0.0, 30.0, 2, series, ())) == wrong

@@ -1,0 +1,186 @@
+"""The generic rule: an alert fires while its finding is confirmed, and says what was found. Series by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Final
+
+import pytest
+from tests.conftest import RequiresTool
+from tests.promql.promtool import Alert
+from tests.rules.handwritten import Played, Series, gpu, merged, over, play
+from tests.rules.handwritten import host as of_host
+from tests.rules.rulefile import alert_files, alerts, read_rules
+
+from gpu_triage.diagnosis.findings.table import BY_CODE
+
+NAN: Final = math.nan
+END: Final = 60
+SHOWN_AT: Final = 25
+HEAT, LOST, XIDS = "GpuHwThermalThrottling", "GpuLost", "GpuXidCritical"
+CONFIRMED = ((2, END),)
+
+
+def found(code: str, *spans: tuple[float, int], uuid: str = "GPU-1", **labels: str) -> Series:
+    """A finding over time: 1 pending, 2 confirmed, 0 ended, NaN where nobody could scrape."""
+    check = BY_CODE[code]
+    facts = {"code": code, "severity": check.severity.value, "action": check.action.value, **labels}
+    if check.of_host:
+        return of_host("gpu_host_finding", over(*spans), **facts)
+    return gpu("gpu_finding", over(*spans), uuid, **facts)
+
+
+def known(*spans: tuple[float, int], uuid: str = "GPU-1", serial: str = "", **labels: str) -> Series:
+    return gpu("gpu_info", over(*spans), uuid, pci_bus_id="0000:65:00.0", serial=serial, name="X", **labels)
+
+
+def process(*spans: tuple[float, int], uuid: str = "GPU-1", **labels: str) -> Series:
+    return gpu("gpu_process_info", over(*spans), uuid, **labels)
+
+
+HOT = found("thermal.hw", *CONFIRMED)
+VALUE = gpu("gpu_finding_value", over((0.34, END)), code="thermal.hw")
+CASES: Final[Mapping[str, Series]] = {
+    "a life": found("thermal.hw", (NAN, 5), (1, 10), (2, 20), (0, 20), (NAN, 5)),
+    "two silences": found("thermal.hw", (2, 5), (NAN, 14), (2, 11), (NAN, 20), (2, 10)),
+    "one of seven scrapes": found("thermal.hw", *((2, 3), (NAN, 1), (2, 3)) * 9),
+    "two pods": merged(
+        found("thermal.hw", (2, 30), (NAN, 30), pod="a"), found("thermal.hw", (NAN, 31), (2, 29), pod="b")
+    ),
+    "renumbered": merged(
+        found("thermal.hw", (2, 15), (NAN, 45), gpu="3"),
+        found("thermal.hw", (NAN, 20), (2, 40), gpu="2"),
+        known((1, 15), (NAN, 45), gpu="3", serial="1"),
+        known((NAN, 20), (1, 40), gpu="2", serial="1"),
+    ),
+    "without UUIDs": merged(*(found("gpu.lost", *CONFIRMED, uuid="", gpu=number) for number in "01")),
+    "routed": found("thermal.hw", *CONFIRMED, pod="a", drill="true"),
+    "measured": merged(HOT, VALUE),
+    "unmeasured": HOT,
+    "pending": merged(found("thermal.hw", (1, END)), VALUE),
+    "two codes": merged(found("storage.starved", *CONFIRMED), found("network.starved", *CONFIRMED)),
+    "Xids": merged(found("xid.48", *CONFIRMED), found("xid.79", *CONFIRMED)),
+    "Xid of an NVLink": found("xid.74", *CONFIRMED),
+    "serving and training": merged(
+        found("work.hung", *CONFIRMED, uuid="GPU-1", workload="serving"),
+        found("work.hung", *CONFIRMED, uuid="GPU-2", workload="training"),
+    ),
+    "job that died": merged(
+        found("thermal.hw", (NAN, 18), (2, 42)),
+        process((1, 18), (NAN, 42), pid="1", slurm_job_id="42", user="alice"),
+        known((1, END)),
+    ),
+    "jobs": merged(
+        HOT,
+        found("thermal.hw", *CONFIRMED, uuid="GPU-2"),
+        gpu("gpu_allocated", over((1, END)), slurm_job_id="42", user="alice", account="physics"),
+        process((1, END), pid="1", slurm_job_id="42", user="root"),
+        process((1, END), pid="2", pod_uid="x", user="root"),
+        process((1, END), uuid="GPU-2", pid="3", pod_uid="y", user="nobody"),
+        known((1, END)),
+        known((1, END), uuid="GPU-2"),
+    ),
+    "baseline": merged(
+        found("baseline.drift", (1, 5), (2, 25), (0, 30)),
+        gpu("gpu_baseline_mismatch", over((1, 30), (0, 30)), field="vbios_version"),
+        gpu("gpu_baseline_mismatch", over((0, END)), field="pcie_width"),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def played(requires_tool: RequiresTool, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Played]:
+    """What the rules say of all cases together: two clusters do not mix."""
+    shown = dict.fromkeys((HEAT, LOST, XIDS), SHOWN_AT)
+    directory = tmp_path_factory.mktemp("relay")
+    return play(requires_tool("promtool"), directory, alert_files(), CASES, minutes=END, shown=shown)
+
+
+@pytest.mark.parametrize(
+    ("name", "minutes"),
+    [
+        ("a life", {*range(15, 35)}),
+        ("two silences", {*range(45), *range(50, END)}),
+        ("one of seven scrapes", {*range(END)}),
+        ("two pods", {*range(END)}),
+        ("renumbered", {*range(END)}),
+        ("pending", set()),
+    ],
+)
+def test_an_alert_fires_while_its_finding_is_confirmed_and_only_silence_ends_it_else(
+    name: str, minutes: set[int], played: Mapping[str, Played]
+) -> None:
+    """From its first evaluation on, so that a server that starts goes on: silence of 14 minutes ends nothing."""
+    assert [*played[name].firing.get(HEAT, {}).values()] == ([frozenset(minutes)] if minutes else [])
+
+
+def heat(played: Played) -> Alert:
+    (alert,) = played.shown[HEAT]
+    return alert
+
+
+def test_a_gpu_is_called_by_the_number_that_it_has_now(played: Mapping[str, Played]) -> None:
+    alert = heat(played["renumbered"])
+    assert "gpu" not in alert.labels
+    assert alert.annotations["summary"].startswith("a GPU 2: ")
+    assert alert.annotations["description"].startswith("GPU 2 of a (PCI 0000:65:00.0, serial 1): ")
+
+
+def test_gpus_without_a_uuid_are_told_apart_by_their_number(played: Mapping[str, Played]) -> None:
+    found = played["without UUIDs"].shown[LOST]
+    assert [alert.labels["gpu"] for alert in found] == ["0", "1"]
+    assert [alert.annotations["summary"].split(":")[0] for alert in found] == ["a GPU 0", "a GPU 1"]
+
+
+def test_labels_that_route_an_alert_stay(played: Mapping[str, Played]) -> None:
+    labels = heat(played["routed"]).labels
+    assert labels.items() >= {"drill": "true", "code": "thermal.hw", "uuid": "GPU-1", "job": "gpu-triage"}.items()
+    assert not {"gpu", "pod"} & labels.keys()
+
+
+def test_the_measured_value_is_the_alerts_and_an_alert_does_without_it(played: Mapping[str, Played]) -> None:
+    assert "; throttled 34% of the time" in heat(played["measured"]).annotations["summary"]
+    assert heat(played["unmeasured"]).annotations["summary"]
+
+
+def test_two_codes_of_one_alert_are_told_apart_but_for_xids(played: Mapping[str, Played]) -> None:
+    codes = {dict(labels)["code"] for labels in played["two codes"].firing["GpuStarved"]}
+    assert codes == {"storage.starved", "network.starved"}
+    (alert,) = played["Xids"].shown[XIDS]
+    assert "Xid 48, 79, the GPU fell off the bus" in alert.annotations["summary"]
+
+
+def test_an_xid_about_an_nvlink_says_so_for_inhibitions(played: Mapping[str, Played]) -> None:
+    paths = [played[name].shown[XIDS][0].labels.get("path") for name in ("Xid of an NVLink", "Xids")]
+    assert paths == ["nvlink", None]
+
+
+def test_a_server_of_requests_may_rest(played: Mapping[str, Played]) -> None:
+    firing = played["serving and training"].firing["GpuHungProcess"]
+    assert [dict(labels)["uuid"] for labels in firing] == ["GPU-2"]
+
+
+def test_whose_job_is_hit_is_known_for_a_quarter_of_an_hour_after_it_died(played: Mapping[str, Played]) -> None:
+    description = heat(played["job that died"]).annotations["description"]
+    assert description.startswith("GPU 0 of a (PCI 0000:65:00.0), used by Slurm job 42 of alice: ")
+
+
+def test_the_job_of_a_scheduler_counts_more_than_its_processes_and_a_pod_without_a_name_last(
+    played: Mapping[str, Played],
+) -> None:
+    texts = {alert.labels["uuid"]: alert.annotations["description"] for alert in played["jobs"].shown[HEAT]}
+    assert "used by Slurm job 42 of alice: " in texts["GPU-1"]
+    assert "used by user nobody: " in texts["GPU-2"]
+
+
+def test_a_field_that_differs_from_the_baseline_is_told_by_name(played: Mapping[str, Played]) -> None:
+    ((labels, minutes),) = played["baseline"].firing["GpuBaselineDrift"].items()
+    assert dict(labels)["field"] == "vbios_version"
+    assert minutes == frozenset(range(5, 30))
+
+
+def test_every_alert_carries_its_cluster() -> None:
+    """Its inhibitions and its texts rely on it: an aggregation by fewer labels would lose it."""
+    lost = [r.name for r in alerts(read_rules(alert_files())) if "by (job" in r.expr or "on (job" in r.expr]
+    assert lost == []

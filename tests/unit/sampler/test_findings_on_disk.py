@@ -1,0 +1,333 @@
+"""The states of findings on disk, on a virtual clock: what they are after a restart, and when they are not used."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.incident_hosts import HangingLane, fields_of, restarted, stop
+from tests.rig import Rig, rig, scenario_with
+
+from gpu_triage.config import Config
+from gpu_triage.diagnosis.findings.finding import State
+from gpu_triage.diagnosis.findings.table import BY_CODE
+from gpu_triage.diagnosis.measure import measure
+from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
+from gpu_triage.sampler.lanes import InlineLane
+from gpu_triage.sampler.sampler import Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = pytest.mark.slow
+
+HOST = "rtx-4070-ti-super"
+FILE = "findings-simulated.json"
+CODE = "thermal.hw"
+WAIT = BY_CODE[CODE].wait_seconds
+HOLD = BY_CODE[CODE].hold_seconds
+ONSET, HOURS = 100, 3600
+PENDING, CONFIRMED, ENDED = 1.0, 2.0, 0.0
+STEP = 5.0
+
+
+def hot(until: int = 100 * HOURS) -> str:
+    effect = '{ kind = "thermal_throttle", source = "hw", sm_clock_mhz = 900 }'
+    return f"at = {ONSET}\nuntil = {until}\ngpu = 1\neffect = {effect}"
+
+
+def sleeps(at: int, seconds: int) -> str:
+    """The host is suspended for so long: the monotonic clock stands still, and the time of day is later by it."""
+    return f'at = {at}\neffect = {{ kind = "clock", offset_seconds = {seconds} }}'
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    """Of an exporter with a state directory."""
+    folder = tmp_path / "state"
+    folder.mkdir()
+    return Config(state_directory=folder, sample_fast_seconds=STEP)
+
+
+@pytest.fixture
+def running(tmp_path: Path, config: Config) -> Iterator[Rig]:
+    """An exporter on a host on which one GPU is too hot from ONSET on."""
+    with rig(scenario_with(tmp_path, HOST, hot()), config) as running:
+        yield running
+
+
+def path(config: Config) -> Path:
+    assert config.state_directory is not None
+    return config.state_directory / FILE
+
+
+def document(config: Config) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path(config).read_text())
+    return found
+
+
+def state(running: Rig) -> float | None:
+    return running.value("gpu_finding", code=CODE)
+
+
+def lasted(running: Rig) -> float:
+    seconds = running.value("gpu_finding_lasted_seconds", code=CODE)
+    assert seconds is not None
+    return seconds
+
+
+def began(running: Rig) -> float:
+    """Scenario second at which it began, as is published."""
+    since = running.value("gpu_finding_since_timestamp_seconds", code=CODE)
+    assert since is not None
+    return since - (running.clock.now().wall - running.elapsed)
+
+
+def killed(running: Rig) -> Rig:
+    """The exporter ended by SIGKILL and started again: it wrote nothing at its end, and the kernel freed its lock."""
+    assert running.sampler._state is not None
+    running.sampler._state.release()
+    again = Rig(running.simulated, running.clock, running.config)
+    again.elapsed = running.elapsed
+    return again
+
+
+def confirmed_at(running: Rig, latest: float) -> float:
+    while state(running) != CONFIRMED:
+        assert running.elapsed < latest
+        running.run(STEP)
+    return running.elapsed
+
+
+@pytest.mark.parametrize("end", [restarted, killed])
+def test_a_restart_in_the_middle_of_a_wait_does_not_begin_it_anew(running: Rig, end: Any) -> None:
+    running.run_to(400)
+    assert state(running) == PENDING
+    onset = began(running)
+    again = end(running)
+    again.run(STEP)
+    assert state(again) == PENDING
+    assert began(again) == pytest.approx(onset, abs=0.01)
+    again.run(4 * STEP)
+    assert state(again) == PENDING, "its share of the last minute is not known yet"
+    assert confirmed_at(again, onset + WAIT + 2 * STEP) >= onset + WAIT
+    assert lasted(again) == pytest.approx(WAIT, abs=60)
+
+
+def test_a_confirmed_finding_is_never_anything_else_over_a_restart(running: Rig) -> None:
+    running.run_to(ONSET + 120 + WAIT)
+    assert state(running) == CONFIRMED
+    again = restarted(running)
+    again.run(STEP)
+    for _ in range(60):
+        again.run(0)
+        assert state(again) == CONFIRMED
+        assert again.value("gpu_verdict", gpu="1") == 2
+        again.clock.advance(STEP)
+        again.elapsed += STEP
+
+
+def test_one_that_ended_while_the_exporter_was_down_is_held_and_then_published_as_ended(
+    tmp_path: Path, config: Config
+) -> None:
+    end = round(ONSET + 120 + WAIT)
+    with rig(scenario_with(tmp_path, HOST, hot(until=end + 10)), config) as running:
+        running.run_to(end)
+        assert state(running) == CONFIRMED
+        stop(running)
+        running.clock.advance(2 * HOURS)
+        running.elapsed += 2 * HOURS
+        again = Rig(running.simulated, running.clock, running.config)
+        again.run(HOLD)
+        assert state(again) == CONFIRMED, "the hold begins when it is seen to be gone"
+        again.run(120)
+        assert state(again) == ENDED
+
+
+def test_time_in_which_the_exporter_was_down_counts_if_it_is_still_hot(running: Rig) -> None:
+    running.run_to(400)
+    onset = began(running)
+    stop(running)
+    running.clock.advance(WAIT)
+    again = Rig(running.simulated, running.clock, running.config)
+    again.elapsed = running.elapsed + WAIT
+    again.run(90)
+    assert state(again) == CONFIRMED
+    assert lasted(again) == pytest.approx(again.elapsed - onset, abs=2 * STEP)
+
+
+def test_a_suspend_counts_for_nothing(tmp_path: Path, config: Config) -> None:
+    with rig(scenario_with(tmp_path, HOST, hot(), sleeps(300, 8 * HOURS)), config) as running:
+        running.run_to(290)
+        before = lasted(running)
+        running.run_to(310)
+        assert lasted(running) == pytest.approx(before + 20, abs=STEP)
+        again = restarted(running)
+        again.run(90)
+        assert state(again) == PENDING
+        assert lasted(again) == pytest.approx(before + 110, abs=2 * STEP)
+
+
+def test_another_boot_knows_nothing_of_it(running: Rig, config: Config, caplog: pytest.LogCaptureFixture) -> None:
+    running.run_to(ONSET + 120 + WAIT)
+    stop(running)
+    other = document(config) | {"boot": "00000000-0000-4000-8000-000000000000"}
+    path(config).write_text(json.dumps(other))
+    again = Rig(running.simulated, running.clock, running.config)
+    again.run(90)
+    assert state(again) == PENDING
+    assert lasted(again) < 90
+    assert (
+        document(config)["boot"]
+        == running.simulated.machine.procfs.joinpath("sys/kernel/random/boot_id").read_text().strip()
+    )
+    assert [record for record in caplog.records if "findings" in record.message] == []
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"), [(b"", "malformed"), (b"\x00", "malformed"), (b'{"version": 2}', "unknown_version")]
+)
+def test_a_file_of_no_use_is_set_aside_with_one_line_in_the_log(
+    running: Rig, config: Config, content: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path(config).write_bytes(content)
+    running.run_to(ONSET + 100)
+    assert state(running) == PENDING
+    assert path(config).with_name(f"{FILE}.corrupt").read_bytes() == content
+    assert [entry["code"] for entry in document(config)["findings"]] == [CODE]
+    (told,) = [record for record in caplog.records if "findings" in record.message]
+    assert told.message == "not all of the history of findings is usable"
+    assert (told.levelno, fields_of(told)["error"]) == (logging.WARNING, reason)
+    assert running.value("gpu_exporter_errors_total", collector="findings", error=reason) == 1
+    assert running.value("gpu_exporter_collector_success", collector="findings") == 1
+
+
+def test_a_wrong_entry_costs_no_other(running: Rig, config: Config) -> None:
+    running.run_to(400)
+    stop(running)
+    saved = document(config)
+    (entry,) = (entry for entry in saved["findings"] if entry["code"] == CODE)
+    path(config).write_text(json.dumps(saved | {"findings": [entry | {"lasted_seconds": 1e9, "uuid": "GPU-x"}, entry]}))
+    again = Rig(running.simulated, running.clock, running.config)
+    again.run(30)
+    assert state(again) == PENDING
+    assert lasted(again) == pytest.approx(entry["lasted_seconds"], abs=60)
+
+
+def test_of_two_exporters_the_second_says_so_and_writes_nothing_until_the_first_has_ended(
+    running: Rig, config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    running.run_to(400)
+    onset = began(running)
+    second = Rig(running.simulated, running.clock, running.config)
+    second.elapsed = running.elapsed
+    written = path(config).read_bytes()
+    second.run(200)
+    assert path(config).read_bytes() == written
+    assert second.value("gpu_exporter_state_saved") == 0
+    assert second.value("gpu_exporter_state_directory_in_use") == 1
+    assert [record.message for record in caplog.records if "findings" in record.message] == [
+        "findings are remembered in memory only"
+    ]
+    assert began(second) == pytest.approx(onset, abs=0.01), "what the first had saved is known"
+    stop(running)
+    second.run(30)
+    assert second.value("gpu_exporter_state_saved") == 1
+    assert path(config).read_bytes() != written
+    assert began(second) == pytest.approx(onset, abs=0.01)
+
+
+def test_a_disk_that_hangs_delays_the_first_judgement_by_seconds_and_nothing_else(running: Rig, config: Config) -> None:
+    running.run_to(400)
+    stop(running)
+    clock = running.clock
+    hanging = Rig(
+        running.simulated,
+        clock,
+        config,
+        make_lane=lambda name: (HangingLane if name in ("findings", "incidents") else InlineLane)(clock, name),
+    )
+    hanging.elapsed = running.elapsed
+    hanging.run(STEP)
+    assert hanging.judge.latest is None
+    assert len(hanging.series("gpu_power_watts")) == 2
+    hanging.run(2 * STEP)
+    assert hanging.judge.latest is not None
+    hanging.run(90)
+    assert state(hanging) == PENDING
+    assert lasted(hanging) < 120
+    assert hanging.value("gpu_exporter_state_saved") == 0
+    assert hanging.value("gpu_exporter_collector_success", collector="findings") == 0
+    assert lines_about_the_state_directory(hanging) == 0, "it is there, and its reader says what is wrong"
+
+
+def lines_about_the_state_directory(running: Rig) -> int:
+    assert running.judge.latest is not None
+    return sum("state directory" in line for line in running.judge.latest.report.not_read)
+
+
+def test_without_a_state_directory_it_says_so_and_a_wait_begins_anew(tmp_path: Path) -> None:
+    with rig(scenario_with(tmp_path, HOST, hot()), Config(sample_fast_seconds=STEP)) as running:
+        running.run_to(400)
+        assert running.value("gpu_exporter_state_saved") == 0
+        assert running.series("gpu_exporter_collector_success", collector="findings") == []
+        assert lines_about_the_state_directory(running) == 1
+        again = restarted(running)
+        again.run(90)
+        assert lasted(again) < 90
+
+
+def test_with_one_it_says_so_and_one_that_only_looks_says_nothing(running: Rig, config: Config) -> None:
+    running.run_to(30)
+    assert running.value("gpu_exporter_state_saved") == 1
+    running.run_to(400)
+    assert lines_about_the_state_directory(running) == 0
+    looking = Sampler(
+        running.simulated.machine,
+        config,
+        lambda name: InlineLane(running.clock, name),
+        GPU_COLLECTORS,
+        HOST_COLLECTORS,
+        judge=running.judge,
+    )
+    looking.step()
+    looking.publish()
+    outcome = looking.store.get("exporter", "")
+    assert outcome is not None
+    assert "gpu_exporter_state_saved" not in {sample.spec.name for sample in outcome.samples}
+
+
+def test_a_single_check_has_its_own_look_and_writes_nothing(running: Rig, config: Config) -> None:
+    running.run_to(ONSET + 120 + WAIT)
+    assert state(running) == CONFIRMED
+    stop(running)
+    written = path(config).read_bytes()
+    report = measure(running.simulated.machine, config, 30.0).report
+    (finding,) = (finding for finding in report.findings if finding.check.code == CODE)
+    assert finding.state is State.PENDING
+    assert finding.lasted_seconds == 0
+    assert path(config).read_bytes() == written
+
+
+def test_it_is_saved_once_a_minute_while_nothing_changes(running: Rig, config: Config) -> None:
+    running.run_to(300)
+    (before,) = document(config)["findings"]
+    running.run_to(370)
+    (after,) = document(config)["findings"]
+    assert 60 <= after["seen_at"] - before["seen_at"] <= 70
+    assert after["lasted_seconds"] > before["lasted_seconds"]
+
+
+def test_what_is_lost_at_the_end_is_logged(running: Rig, config: Config, caplog: pytest.LogCaptureFixture) -> None:
+    running.run_to(ONSET - 10)
+    path(config).with_name(f".{FILE}.new").mkdir()
+    running.run_to(ONSET + 100)
+    assert running.value("gpu_exporter_errors_total", collector="findings", error="not_a_file") == 2
+    assert running.value("gpu_exporter_state_saved") == 0
+    stop(running)
+    (told,) = [record for record in caplog.records if "not written before the end" in record.message]
+    assert told.message == "the history of findings was not written before the end"
+    assert fields_of(told)["last"] == f"{CODE} of GPU 1"
