@@ -45,6 +45,9 @@ ENV NVIDIA_VISIBLE_DEVICES=all \
     PYTHONUNBUFFERED=1 \
     PYTHONDONTWRITEBYTECODE=1
 
+# For --state.directory: a named volume that is mounted here takes over its owner.
+RUN install --directory --owner=65534 --group=65534 --mode=0750 /var/lib/gpu-triage
+
 # A number, so that Kubernetes can tell that it is not root. Nothing is written: any root file system may be read-only
 # (a simulated host, --simulate, writes to /tmp).
 USER 65534:65534

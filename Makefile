@@ -94,8 +94,7 @@ quick-documents: $(DEV)
 	$(QUICKLY) tests/golden tests/documents tests/chart/test_copies.py \
 	    $(addprefix tests/dashboards/test_,files.py words_and_colours.py) \
 	    $(addprefix tests/deploy/test_,alertmanager_examples.py inhibition_order.py kubernetes_manifests.py) \
-	    $(addprefix tests/rules/test_,alerts_page.py dependencies.py documents.py expressions.py queries.py \
-	        static.py vocabulary.py) $(PYTEST_ARGS)
+	    tests/promql $(addprefix tests/rules/test_,dependencies.py static.py) $(PYTEST_ARGS)
 
 .PHONY: lint
 lint: $(DEV) ## ruff, import-linter, hadolint and codespell
@@ -130,7 +129,7 @@ long: servers $(DEV) ## rules through a week of every healthy scenario, and ever
 .PHONY: regenerate
 regenerate: $(DEV) ## everything that is generated, after any change; read the diff before committing it
 	$(BIN)/python -m gpu_triage.alerting rules
-	$(REGENERATE) tests/rules/test_told.py
+	$(REGENERATE) tests/rules/test_notifications.py
 	$(MAKE) --no-print-directory docs dashboards chart examples
 	$(REGENERATE) --numprocesses=$(WORKERS) --dist=loadfile tests/golden tests/drivers tests/faults
 	@git status --short
@@ -143,8 +142,6 @@ golden: $(DEV) ## the golden /metrics alone
 docs: $(DEV) ## regenerate docs/METRICS.md, docs/configuration.md, docs/alerts.md, the tables of Xid codes and docs/man
 	$(BIN)/python -m docs.build
 	$(BIN)/python -m docs.man_pages
-	$(BIN)/python -m tests.rules.alerts_page docs
-	$(BIN)/python -m tests.rules.dcgm_page
 
 .PHONY: man
 man: $(DEV) ## write the manual pages docs/man/*.1 from the help of the commands

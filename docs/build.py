@@ -7,17 +7,19 @@ generated as a whole. Tests compare them with a fresh generation.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from click.testing import CliRunner
+from docs.alerts_page import alerts_page, read_notifications
 from docs.architecture import architecture
+from docs.dcgm_page import alerts_from_dcgm
+from docs.judged import class_words, facts, findings_table, first_table
 
+from gpu_triage.alerting.shipped import shipped_sources
 from gpu_triage.cli import group
-from gpu_triage.diagnosis.findings.table import CHECKS, Check, Severity
-from gpu_triage.diagnosis.findings.verdicts import COLOURS, OF_SEVERITY, exit_code
 from gpu_triage.handbook.pages import FATAL_IN_TEXT, HANDBOOK, first_sentence, meaning_of
 from gpu_triage.offline.readers import READERS
 from gpu_triage.reference import configuration_markdown, metrics_markdown
@@ -33,11 +35,7 @@ SEVERITIES = {
     "none": "None: always fires",
 }
 _STEP = re.compile(r"\[(?P<title>.+?)\]\(\.\./playbook\.md#(?P<anchor>[\w-]+)\)")
-_STEP_HEAD = "| alert | severity, for | action | class | it tells you |\n|---|---|---|---|---|\n"
-_FINDINGS_HEAD = (
-    "| Finding | GPU's verdict | Host's verdict | Exit code | Colour | Severity | Action | Alert |\n"
-    "|---|---|---|---|---|---|---|---|\n"
-)
+_STEP_HEAD = "| alert | severity | fires after | action | class | it tells you |\n|---|---|---|---|---|---|\n"
 _CARDS_HEAD = (
     "| Card | Margin | Memory temperature | Application clock, default | ECC as delivered | Memory repair | NVLinks "
     "| MIG | GPM | Fan | Part number | P-state idle, computing | Reserved memory |\n"
@@ -84,33 +82,47 @@ class Summary(NamedTuple):
 
 def pages() -> Iterator[tuple[Path, str]]:
     """Every page that is generated, or has a generated part, with its text."""
-    yield README, between(README, "architecture", lambda _: architecture())
+    yield README, _between(README, "architecture", lambda _: architecture())
     yield DOCS / "METRICS.md", metrics_markdown()
     yield DOCS / "configuration.md", configuration_markdown()
-    yield DOCS / "check.md", between(DOCS / "check.md", "findings", lambda _: _findings_table())
-    yield DOCS / "offline.md", between(DOCS / "offline.md", "readers", lambda _: _readers())
-    yield DOCS / "cards.md", between(DOCS / "cards.md", "cards", _cards)
+    yield DOCS / "check.md", _between(DOCS / "check.md", "findings", lambda _: findings_table())
+    yield DOCS / "offline.md", _between(DOCS / "offline.md", "readers", lambda _: _readers())
+    yield DOCS / "cards.md", _between(DOCS / "cards.md", "cards", _cards)
+    yield DOCS / "alerts.md", alerts_page(shipped_sources(), read_notifications())
+    yield DOCS / "dcgm.md", _between(DOCS / "dcgm.md", "alerts", lambda _: alerts_from_dcgm())
     yield HANDBOOK / "xids.md", _xids_page()
-    runbooks = HANDBOOK / "runbooks"
+    runbooks = {path: _runbook(path) for path in sorted((HANDBOOK / "runbooks").glob("Gpu*.md"))}
+    yield from runbooks.items()
     alerts = _summaries(runbooks)
-    yield HANDBOOK / "playbook.md", between(HANDBOOK / "playbook.md", "alerts", lambda step: _step_table(alerts, step))
-    yield runbooks / "README.md", between(runbooks / "README.md", "runbooks", lambda _: _lists(alerts))
-    for path in sorted(runbooks.glob("Gpu*.md")):
-        yield path, between(path, "xids", lambda kind: _xid_table(XidKind(kind)))
+    index, playbook = HANDBOOK / "runbooks" / "README.md", HANDBOOK / "playbook.md"
+    words = between(playbook.read_text(encoding="utf-8"), "words", lambda _: class_words())
+    yield playbook, between(words, "alerts", lambda step: _step_table(alerts, step))
+    yield index, between(index.read_text(encoding="utf-8"), "runbooks", lambda _: _lists(alerts))
+
+
+def _runbook(path: Path) -> str:
+    """The runbook with its facts, if findings have its alert, and the Xid codes that it is about."""
+    text = path.read_text(encoding="utf-8")
+    text = between(text, "facts", lambda _: facts(path.stem, text))
+    return between(text, "xids", lambda kind: _xid_table(XidKind(kind)))
 
 
 def page_of_top() -> tuple[Path, str]:
     """The page of `gpu-triage top` with a frame of it; apart from the others because it takes seconds."""
     command = ["top", "--once", "--simulate", "h100-8-bad-night", "--simulate-at", "70m"]
     shown = CliRunner(env={"COLUMNS": "110"}).invoke(group, command, catch_exceptions=False).output
-    return DOCS / "top.md", between(DOCS / "top.md", "frame", lambda _: f"```text\n{shown}```\n")
+    return DOCS / "top.md", _between(DOCS / "top.md", "frame", lambda _: f"```text\n{shown}```\n")
 
 
-def between(page: Path, name: str, generate: Callable[[str], str]) -> str:
+def _between(page: Path, name: str, generate: Callable[[str], str]) -> str:
+    return between(page.read_text(encoding="utf-8"), name, generate)
+
+
+def between(page: str, name: str, generate: Callable[[str], str]) -> str:
     """The page with what is generated between its markers of this name.
 
     Args:
-        page: its file.
+        page: its text.
         name: of the markers.
         generate: the lines for the word that the marker has behind its name.
     """
@@ -119,29 +131,7 @@ def between(page: Path, name: str, generate: Callable[[str], str]) -> str:
         return f"{marker[1]}\n{generate(marker[2] or '')}<!-- /{name} -->"
 
     markers = re.compile(rf"(<!-- {name}(?:: ([\w-]+))? -->)\n.*?<!-- /{name} -->", re.DOTALL)
-    return markers.sub(renewed, page.read_text(encoding="utf-8"))
-
-
-def _findings_table() -> str:
-    rows = "".join(_finding(tuple(checks)) for _, checks in groupby(CHECKS, key=_row_key))
-    return f"{_FINDINGS_HEAD}{rows}"
-
-
-def _row_key(check: Check) -> tuple[object, ...]:
-    """What the Xids of one kind have in common; they share a row."""
-    if check.code.removeprefix("xid.").isdecimal():
-        return (check.severity, check.action, check.alert)
-    return (check.code,)
-
-
-def _finding(checks: tuple[Check, ...]) -> str:
-    check = checks[0]
-    verdict = OF_SEVERITY[check.severity]
-    code = exit_code([check.severity], Severity.CRITICAL, blocked=False)
-    gpu = "" if check.of_host else verdict.words
-    codes = ", ".join(f"`{each.code}`" for each in checks)
-    cells = (codes, gpu, verdict.words, str(code), COLOURS[verdict].name, check.severity.value)
-    return f"| {' | '.join((*cells, check.action.value, check.alert or ''))} |\n"
+    return markers.sub(renewed, page)
 
 
 def _readers() -> str:
@@ -225,10 +215,10 @@ def _ranges(xids: Iterable[XidCode]) -> str:
     )
 
 
-def _summaries(runbooks: Path) -> tuple[Summary, ...]:
+def _summaries(runbooks: Mapping[Path, str]) -> tuple[Summary, ...]:
     """Those of all runbooks: by step, then the most severe first, then by name."""
     ranks = list(SEVERITIES)
-    found = (summary(path.stem, path.read_text(encoding="utf-8")) for path in runbooks.glob("Gpu*.md"))
+    found = (summary(path.stem, text) for path, text in runbooks.items())
     return tuple(sorted(found, key=lambda each: (each.step, ranks.index(each.severity.split(" or ")[0]), each.name)))
 
 
@@ -238,21 +228,19 @@ def summary(name: str, text: str) -> Summary:
     Raises:
         ValueError: its table of facts is not where it belongs.
     """
-    head = text.partition("\n## ")[0]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in head.splitlines() if line[:1] == "|"]
-    facts = dict(zip(cells[0], cells[2], strict=True))
-    step = _STEP.fullmatch(facts["playbook step"])
+    table = first_table(text.partition("\n## ")[0])
+    step = _STEP.fullmatch(table["playbook step"])
     if step is None:
         raise ValueError(f"{name}: the table has no link to a step of the playbook")
-    bottleneck = facts["bottleneck class"].replace("../playbook.md", "")
-    said = facts["severity"], facts["for"], facts["action"]
+    bottleneck = table["bottleneck class"].replace("../playbook.md", "")
+    said = table["severity"], table.get("confirmed after") or table["for"], table["action"]
     return Summary(name, first_sentence(text), *said, step["title"], step["anchor"], bottleneck)
 
 
 def _step_table(alerts: Iterable[Summary], anchor: str) -> str:
     """The alerts of a step of the playbook."""
     rows = "".join(
-        f"| [{each.name}](runbooks/{each.name}.md) | {each.severity}, {each.wait} | {each.action} "
+        f"| [{each.name}](runbooks/{each.name}.md) | {each.severity} | {each.wait} | {each.action} "
         f"| {each.bottleneck} | {each.told} |\n"
         for each in alerts
         if each.anchor == anchor

@@ -1,0 +1,40 @@
+"""The table of docs/dcgm.md: which alerts work on what `rules/compat/dcgm.yml` records, and which stay blind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from gpu_triage.alerting import dcgm
+from gpu_triage.alerting.shipped import shipped_sources
+
+_WORKING: Final = frozenset({"GpuDriverVersionDrift", "GpuExporterAbsent", "GpuTriageWatchdog"})
+"""Alerts that are about neither a finding nor an exporter that is there."""
+
+
+def alerts_from_dcgm() -> str:
+    """A row for each alert that is on by default, those that work first."""
+    codes: dict[str, tuple[str, ...]] = {}
+    for alert in (alert for source in shipped_sources() for alert in source.alerts if alert.enabled):
+        codes[alert.name] = (*codes.get(alert.name, ()), *alert.codes)
+    rows = sorted((not _works(name, codes), name, _lacks(name, codes)) for name in codes)
+    lines = (
+        f"| [{name}]({_runbook(name)}) | {'blind' if blind else 'works'} | {lacks} |" for blind, name, lacks in rows
+    )
+    return "\n".join(("| Alert | From DCGM alone | Lacks |", "|---|---|---|", *lines, ""))
+
+
+def _works(name: str, codes: Mapping[str, tuple[str, ...]]) -> bool:
+    return name in _WORKING or not dcgm.recorded_codes().isdisjoint(codes[name])
+
+
+def _lacks(name: str, codes: Mapping[str, tuple[str, ...]]) -> str:
+    if _works(name, codes):
+        return "nothing"
+    return ", ".join(f"`{code}`" for code in codes[name] if not code.startswith("xid.")) or (
+        "Xids of programs" if codes[name] else "an exporter"
+    )
+
+
+def _runbook(name: str) -> str:
+    return f"../exporter/gpu_triage/handbook/runbooks/{name}.md"

@@ -1,0 +1,224 @@
+"""Tables of the docs and the handbook that are made from the table of findings and its thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from textwrap import fill
+
+from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.findings.check import Check, Severity, Unit, length_in_words
+from gpu_triage.diagnosis.findings.limits import LIMITS
+from gpu_triage.diagnosis.findings.settings import shown
+from gpu_triage.diagnosis.findings.table import CHECKS
+from gpu_triage.diagnosis.findings.verdicts import OF_SEVERITY, exit_code
+
+_FINDINGS_INTRO = """\
+- **Verdict:** on the GPU, or on the host if the finding is about the host, once it is confirmed.
+- **One look** and **Exit code:** what one `gpu-triage check` makes of it. A critical finding with a wait stays pending,
+  and its verdict is `watch`.
+- **Value:** the unit of `gpu_finding_value` and `gpu_host_finding_value`; empty where nothing is measured.
+- **Alert:** what fires once it is confirmed; `(off)` if it has to be turned on.
+
+Waits and holds are the defaults; the section `judge` of the [configuration](configuration.md) changes them.
+
+"""
+_FINDINGS_HEAD = (
+    "| Finding | Severity | Action | Verdict | Wait | Hold | One look | Exit code | Value | Alert |\n"
+    "|---|---|---|---|---|---|---|---|---|---|\n"
+)
+_FACTS_HEAD = (
+    "| severity | confirmed after | ends after | playbook step | bottleneck class | action | finding |\n"
+    "|---|---|---|---|---|---|---|\n"
+)
+_THRESHOLDS_HEAD = "\n| threshold | default | meaning |\n|---|---|---|\n"
+_WORDS_HEAD = "| word | means |\n|---|---|\n"
+_AT_ONCE = "at once"
+
+
+def findings_table() -> str:
+    """Every finding with its times and what follows from it; the Xids of one kind share a row."""
+    drained = dict.fromkeys(_name(check) for check in CHECKS if _after_one_look(check) is Severity.CRITICAL)
+    listed = fill(f"One look drains for these: {', '.join(drained)}.", 120, break_on_hyphens=False)
+    rows = "".join(_finding(tuple(checks)) for _, checks in groupby(CHECKS, key=_row_key))
+    return f"{_FINDINGS_INTRO}{listed}\n\n{_FINDINGS_HEAD}{rows}"
+
+
+def _after_one_look(check: Check) -> Severity:
+    """How urgent it is after one look, which confirms only what has no wait."""
+    pending = check.wait_seconds > 0 and check.severity is Severity.CRITICAL
+    return Severity.WARNING if pending else check.severity
+
+
+def _name(check: Check) -> str:
+    return f"critical Xids (`{check.alert}`)" if _is_xid(check) else f"`{check.code}`"
+
+
+def _row_key(check: Check) -> tuple[object, ...]:
+    """What the Xids of one kind have in common."""
+    return (check.severity, check.action, check.alert) if _is_xid(check) else (check.code,)
+
+
+def _is_xid(check: Check) -> bool:
+    """Whether it is of one Xid code."""
+    return check.code.removeprefix("xid.").isdecimal()
+
+
+def _finding(checks: tuple[Check, ...]) -> str:
+    check = checks[0]
+    pending = _after_one_look(check)
+    cells = (
+        ", ".join(f"`{each.code}`" for each in checks),
+        check.severity.value,
+        check.action.value,
+        OF_SEVERITY[check.severity].words,
+        _length(check.wait_seconds),
+        _length(check.hold_seconds),
+        OF_SEVERITY[pending].words,
+        str(exit_code([pending], Severity.CRITICAL, blocked=check.code == "driver.unavailable")),
+        "" if check.measure is None else check.measure.unit.words,
+        f"{check.alert or ''}{'' if check.relayed else ' (off)'}",
+    )
+    return f"| {' | '.join(cells)} |\n"
+
+
+def facts(alert: str, current: str) -> str:
+    """What the runbook of an alert that relays findings says first: the table of facts, and that of thresholds.
+
+    Args:
+        alert: its name.
+        current: the table as it stands; the step and the class are written by hand and stay.
+
+    Raises:
+        ValueError: no finding has this alert.
+    """
+    own = [check for check in CHECKS if check.alert == alert]
+    if not own:
+        raise ValueError(f"no finding has the alert {alert}; the facts of its runbook are written by hand")
+    by_hand = first_table(current)
+    told = [check for check in CHECKS if check.runbook == alert]
+    cells = (
+        _either(check.severity.value for check in own),
+        _either(_length(check.wait_seconds) for check in own),
+        _either(_length(check.hold_seconds) for check in own),
+        by_hand["playbook step"],
+        by_hand["bottleneck class"],
+        _either(check.action.value for check in own),
+        ", ".join(dict.fromkeys("`xid.` and the code" if _is_xid(check) else f"`{check.code}`" for check in told)),
+    )
+    limits = "".join(dict.fromkeys(row for check in told for row in _thresholds(check)))
+    return f"{_FACTS_HEAD}| {' | '.join(cells)} |\n{_THRESHOLDS_HEAD if limits else ''}{limits}"
+
+
+def first_table(text: str) -> dict[str, str]:
+    """Column to cell of the first table, which has one row.
+
+    Raises:
+        ValueError: there is none.
+    """
+    lines = [line for line in text.splitlines() if line.startswith("|")][:3]
+    if len(lines) < 3:  # noqa: PLR2004 - head, rule and row
+        raise ValueError("the table of facts is missing")
+    names, _, cells = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return dict(zip(names, cells, strict=True))
+
+
+def _thresholds(check: Check) -> Iterator[str]:
+    code = "xid.CODE" if _is_xid(check) else check.code
+    for name, limit in LIMITS.get(check.code, {}).items():
+        value = f"{shown(limit.value, limit.unit)}{' °C' if limit.unit is Unit.CELSIUS else ''}"
+        yield f"| `{code}.{name}` | {value} | {limit.about} |\n"
+
+
+def _either(words: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(words))
+
+
+def _length(seconds: float) -> str:
+    return length_in_words(seconds) if seconds else _AT_ONCE
+
+
+def class_words() -> str:
+    """The words of the playbook's ladder of classes, with their numbers."""
+    t = thresholds
+    memory, storage, cpu = (
+        {name: shown(limit.value, limit.unit) for name, limit in LIMITS[f"{each}.starved"].items()}
+        for each in ("memory", "storage", "cpu")
+    )
+    line_rate = LIMITS["network.starved"]["line_rate"].value
+    heat, brake = (LIMITS[code]["share"].value for code in ("thermal.hw", "power.brake"))
+    lowered = LIMITS["power.limit"]["ratio"].value
+    held = f"{t.HELD_BYTES / 1024**3:.0f} GiB"
+    rows = (
+        (
+            "window",
+            f"the last {t.WINDOW_SECONDS:.0f} s, and for what the host is short of the last {t.RECENT_SECONDS:.0f} s",
+        ),
+        ("work", "kernels, encoding or decoding, whichever took more of the time"),
+        ("share of time", "of the seconds counter over the window"),
+        ("busy", f"busy share ≥ {t.BUSY_SHARE}"),
+        ("under load", f"busy share ≥ {t.LOADED_SHARE}, and P-state ≤ {t.LOADED_P_STATE} at times"),
+        (
+            "a job",
+            (
+                f"a compute process; a process that also draws, if the GPU works or it holds ≥ {held}; where the "
+                f"driver lists no processes, ≥ {held} held or work seen"
+            ),
+        ),
+        (
+            "waiting",
+            (
+                f"a job, busy share < {t.WAITING_BELOW_SHARE}, and some work (≥ {t.WORKING_SHARE}) within "
+                f"{length_in_words(t.WORKED_SECONDS)}"
+            ),
+        ),
+        ("sick by Xid", f"a page code seen within {length_in_words(t.XID_RECENT_SECONDS)}"),
+        ("thermal", f"`hw_thermal` or `sw_thermal` share > {heat}, while under load"),
+        (
+            "power brake",
+            f"`hw_power_brake` share, or `hw_slowdown` without either cause, > {brake}",
+        ),
+        ("link", f"the best of {t.RECENT_SECONDS:.0f} s is below expected"),
+        (
+            "power cap",
+            (
+                f"cap share ≥ {t.POWER_CAP_CLASS_SHARE} with an enforced limit < {lowered} of the "
+                f"default, and power ≥ {t.NEAR_LIMIT_SHARE} of the limit or the bit seen"
+            ),
+        ),
+        ("clock cap", "a target clock below its default, under load and not waiting"),
+        (
+            "hung",
+            (
+                f"utilization < {t.HUNG_BUSY_SHARE} and power < {t.HUNG_POWER_SHARE} of the limit for "
+                f"{t.HUNG_SECONDS / 60:g} minutes, ≥ {held} held, right after a busy share ≥ {t.WORKED_SHARE}, and "
+                "storage not scarce"
+            ),
+        ),
+        ("memory (of the host)", f"swap-in ≥ {memory['rate']}/s, or PSI memory some ≥ {memory['pressure']}"),
+        (
+            "storage (of the host)",
+            (
+                f"iowait ≥ {storage['iowait']} of the host's CPU time, or PSI io some ≥ {storage['pressure']}, or a "
+                f"disk busy ≥ {storage['disk']}, or NFS ≥ {storage['nfs']} per operation at ≥ "
+                f"{t.NFS_OPERATIONS_PER_SECOND:.0f}/s, or a file server (NFS, Lustre) that does not respond, by the "
+                "recent kernel log"
+            ),
+        ),
+        ("cpu", f"CPUs of the GPU's node ≥ {cpu['node']} busy, or the busiest ≥ {cpu['busiest']}"),
+        (
+            "network",
+            (
+                f"≥ {line_rate:.0%} of line rate; or the link of an InfiniBand or RoCE port went down, or RDMA "
+                "requests are not acknowledged"
+            ),
+        ),
+        (
+            "communication",
+            (
+                f"busy share ≥ {t.SPINNING_BUSY_SHARE}, power < {t.SPINNING_POWER_SHARE} of the limit, and SM activity "
+                f"< {t.SPINNING_SM_ACTIVITY} where there is GPM"
+            ),
+        ),
+    )
+    return _WORDS_HEAD + "".join(f"| {word} | {means} |\n" for word, means in rows)
