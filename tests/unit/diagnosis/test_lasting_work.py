@@ -31,7 +31,7 @@ from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 from gpu_triage.subjects.exporter import GPU_EXPORTER_GPUS_RELEASED
 
 if TYPE_CHECKING:
-    from gpu_triage.subjects.metric import Sample
+    from gpu_triage.subjects.metric import MetricSpec, Sample
 
 pytestmark = pytest.mark.slow
 
@@ -83,32 +83,35 @@ def test_a_gpu_that_a_job_hardly_uses_for_two_hours_could_be_somebody_elses(busy
     assert fed.state("work.allocated_idle") == state
 
 
-def spinning(at: float, gpus: int, bytes_per_second: float, *, counts: bool) -> Iterator[Sample]:
+def spinning(at: float, gpus: int, bytes_per_second: float, counters: tuple[MetricSpec, ...]) -> Iterator[Sample]:
     for index in range(gpus):
         gpu = (str(index), f"GPU-{index}")
         yield from loaded(at, gpu=gpu)
         yield GPU_POWER_WATTS.sample(200.0, *gpu)
         yield GPU_POWER_LIMIT_WATTS.sample(700.0, *gpu)
         yield GPU_PROCESSES.sample(1, *gpu, "compute")
-        if counts:
-            yield GPU_PCIE_TRANSMIT_BYTES_TOTAL.sample(at * bytes_per_second, *gpu)
-            yield GPU_NVLINK_TRANSMIT_BYTES_TOTAL.sample(at * bytes_per_second, *gpu)
+        for counter in counters:
+            yield counter.sample(at * bytes_per_second, *gpu)
+
+
+SENT = (GPU_PCIE_TRANSMIT_BYTES_TOTAL, GPU_NVLINK_TRANSMIT_BYTES_TOTAL)
 
 
 @pytest.mark.parametrize(
-    ("gpus", "bytes_per_second", "counts", "state"),
+    ("gpus", "bytes_per_second", "counters", "state"),
     [
-        pytest.param(2, 0.9e6, True, "confirmed", id="two are silent"),
-        pytest.param(2, 1.1e6, True, "absent", id="data moves"),
-        pytest.param(1, 0.0, True, "absent", id="one waits for other hosts"),
-        pytest.param(2, 0.0, False, "absent", id="nobody counts"),
+        pytest.param(2, 0.9e6, SENT, "confirmed", id="two are silent"),
+        pytest.param(2, 0.9e6, SENT[:1], "confirmed", id="two with one counter each"),
+        pytest.param(2, 1.1e6, SENT, "absent", id="data moves"),
+        pytest.param(1, 0.0, SENT, "absent", id="one waits for other hosts"),
+        pytest.param(2, 0.0, (), "absent", id="nobody counts"),
     ],
 )
 def test_gpus_that_spin_while_nothing_moves_are_stuck(
-    gpus: int, bytes_per_second: float, state: str, *, counts: bool
+    gpus: int, bytes_per_second: float, counters: tuple[MetricSpec, ...], state: str
 ) -> None:
     fed = Fed()
-    fed.run(40 * MINUTE, lambda at: spinning(at, gpus, bytes_per_second, counts=counts))
+    fed.run(40 * MINUTE, lambda at: spinning(at, gpus, bytes_per_second, counters))
     assert fed.state("work.collective_hang") == state
     assert fed.state("work.low_power") == "confirmed"
 

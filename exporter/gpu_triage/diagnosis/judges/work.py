@@ -12,7 +12,7 @@ from gpu_triage.diagnosis.evidence.faults import held_idle
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.diagnosis.evidence.holders import given_to, in_words
 from gpu_triage.diagnosis.evidence.host import HostEvidence, length_of_time
-from gpu_triage.diagnosis.evidence.remember import Count, Share, class_share, happened, is_held
+from gpu_triage.diagnosis.evidence.remember import Count, Share, class_share, is_held
 from gpu_triage.diagnosis.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.diagnosis.findings.table import BY_CODE
 from gpu_triage.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
@@ -86,10 +86,10 @@ def _stuck(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
 
 
 def _is_silent(gpu: GpuEvidence) -> bool:
-    """Whether it counts traffic, and there is none."""
+    """Whether traffic is counted and does not grow."""
     sent = [rate for spec in _SENT if (rate := gpu.rate(spec)) is not None]
     received = [rate for spec in _RECEIVED if (rate := gpu.rate(spec)) is not None]
-    return bool(sent) and max(*sent, *received) <= thresholds.SILENT_BYTES_PER_SECOND
+    return bool(sent) and max([*sent, *received]) <= thresholds.SILENT_BYTES_PER_SECOND
 
 
 def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
@@ -160,7 +160,7 @@ def _locality(gpu: GpuEvidence) -> Iterator[Finding]:
 
 def _memory_growth(gpu: GpuEvidence) -> Iterator[Finding]:
     full, total = gpu.memory_share, gpu.last(GPU_MEMORY_TOTAL_BYTES) or 0.0
-    grown = happened(gpu.memory, gpu.key, Count.MEMORY_GROWTH, thresholds.MEMORY_GROWTH_SECONDS).amount
+    grown = gpu.memory.over(gpu.key, Count.MEMORY_GROWTH, thresholds.MEMORY_GROWTH_SECONDS).amount
     most, growth = gpu.limit("work.memory_full", "full"), gpu.limit("work.memory_full", "growth")
     if full is None or full <= most or grown <= growth * total:
         return
