@@ -109,8 +109,7 @@ def _rule(rule: RecordingRule | Alert, settings: Settings) -> BuiltRule | None:
             **settings.annotations,
         },
     }
-    enabled = rule.enabled if chosen.enabled is None else chosen.enabled
-    return BuiltRule(rule.about, fields) if enabled else None
+    return BuiltRule(rule.about, fields) if chosen.enables(by_default=rule.enabled) else None
 
 
 def _links(rule: Alert, settings: Settings) -> dict[str, str]:

@@ -71,8 +71,7 @@ def rules_command(
     for name in write_files(output, files, force=force):
         click.echo(f"removed {output / name}: no rule of it is left")
     disabled = sum(
-        not (alert.enabled if (chosen := settings.alerts.get(key, AlertSettings()).enabled) is None else chosen)
-        for key, alert in alerts.items()
+        not settings.alerts.get(key, AlertSettings()).enables(by_default=alert.enabled) for key, alert in alerts.items()
     )
     click.echo(f"wrote {len(files)} files to {output}: {len(alerts) - disabled} alerts, {disabled} disabled")
     return 0

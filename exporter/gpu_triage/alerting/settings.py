@@ -46,6 +46,10 @@ class AlertSettings:
     labels: Mapping[str, str] = field(default_factory=dict)
     thresholds: Mapping[str, float] = field(default_factory=dict)
 
+    def enables(self, *, by_default: bool) -> bool:
+        """Whether the alert is in the rules."""
+        return by_default if self.enabled is None else self.enabled
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

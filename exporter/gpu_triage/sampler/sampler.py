@@ -198,8 +198,9 @@ class Sampler:
         self._put_own(exporter, exporter_reading, exporter.render, now)
         if self._judge is not None:
             # Last: it judges all that is published.
-            starting = self.waiting_for() is not None
-            self.status.count(judgement.NAME, self._judge.run(self.store, self._urgent, now, starting=starting))
+            waiting_for = self.waiting_for()
+            errors = self._judge.run(self.store, self._urgent(waiting_for), now, starting=waiting_for is not None)
+            self.status.count(judgement.NAME, errors)
         self.published_at = now.monotonic
 
     def waiting_for(self) -> str | None:
@@ -268,11 +269,10 @@ class Sampler:
         """Read the baseline again; from any thread or signal handler."""
         self._baseline.reload()
 
-    @property
-    def _urgent(self) -> object:
+    def _urgent(self, waiting_for: str | None) -> object:
         """What the judge cannot wait with: who answers, what was read for the first time, and every Xid."""
         heard = self.store.get(xid.NAME, HOST)
-        return self.presence, self.waiting_for(), None if heard is None else heard.samples
+        return self.presence, waiting_for, None if heard is None else heard.samples
 
     @property
     def _lanes(self) -> tuple[Lane, ...]:

@@ -176,7 +176,7 @@ class Memory:
         past.note(seconds, amount)
 
     def over(self, subject: str, name: Hashable, seconds: float) -> Amount:
-        """What happened to a subject in the last `seconds` in which somebody looked."""
+        """What happened to a GPU, by its key, or to the host (""), in the last `seconds` in which somebody looked."""
         past = self._pasts.get((subject, name))
         return Amount(0.0, 0.0) if past is None else past.over(seconds)
 

@@ -12,7 +12,7 @@ from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.diagnosis.evidence.heat import slowdown_margin
 from gpu_triage.diagnosis.evidence.holders import given_to
 from gpu_triage.diagnosis.evidence.host import HostEvidence, length_of_time
-from gpu_triage.diagnosis.evidence.past import DAY_SECONDS, MINUTES_SECONDS, Amount, Memory
+from gpu_triage.diagnosis.evidence.past import DAY_SECONDS, MINUTES_SECONDS
 from gpu_triage.diagnosis.evidence.series import Evidence
 from gpu_triage.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.gpu.memory import GPU_MEMORY_USED_BYTES
@@ -139,11 +139,6 @@ def lasting_share(gpu: GpuEvidence, share: str, now: float, most: float, seconds
 def lately(evidence: Evidence, seconds: float = thresholds.EVENTS_REMEMBERED_SECONDS) -> str:
     """The time over which events were counted, in words: the last `seconds`, or as much as was seen."""
     return f"in {length_of_time(min(evidence.memory.seconds, seconds))}"
-
-
-def happened(memory: Memory, subject: str, count: str, seconds: float) -> Amount:
-    """How often it happened to a GPU, by its key, or to the host (""), in the last `seconds`."""
-    return memory.over(subject, count, seconds)
 
 
 def _note_shares(gpu: GpuEvidence, seconds: float) -> None:

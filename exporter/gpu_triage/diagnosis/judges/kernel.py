@@ -10,7 +10,7 @@ from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.host import HostEvidence, length_of_time
 from gpu_triage.diagnosis.evidence.past import DAY_SECONDS, Amount
-from gpu_triage.diagnosis.evidence.remember import OWNER_LABELS, Count, happened
+from gpu_triage.diagnosis.evidence.remember import OWNER_LABELS, Count
 from gpu_triage.diagnosis.evidence.series import Series
 from gpu_triage.diagnosis.findings.finding import Finding, of_host, of_slot
 from gpu_triage.gpu.presence import GPU_DEVICES
@@ -125,7 +125,7 @@ def judge_kernel(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Find
             for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value)
             if host.age_seconds(each.last) <= told.seconds and not (told.until_reset and each.last < reset_at)
         ]
-        repeated = told.again and happened(host.memory, "", told.again, told.seconds).amount > 0
+        repeated = told.again and host.memory.over("", told.again, told.seconds).amount > 0
         least = host.limit(told.code, told.limit) if told.limit else 1
         if len(said) >= least or (said and repeated):
             yield of_host(told.code, first_of(said), len(said))

@@ -15,7 +15,7 @@ from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.faults import fabric_trouble, narrow_link, slow_link, works_awake
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.diagnosis.evidence.host import HostEvidence, length_of_time
-from gpu_triage.diagnosis.evidence.remember import Count, happened, lately
+from gpu_triage.diagnosis.evidence.remember import Count, lately
 from gpu_triage.diagnosis.evidence.series import many
 from gpu_triage.diagnosis.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
@@ -96,11 +96,11 @@ def _pcie(gpu: GpuEvidence) -> Iterator[Finding]:
 
 def _link_changes(gpu: GpuEvidence, slot: str) -> Iterator[Finding]:
     """A link that changes again and again, or its width at all under load."""
-    changes = happened(gpu.memory, gpu.key, Count.LINK_CHANGES, thresholds.EVENTS_REMEMBERED_SECONDS)
+    changes = gpu.memory.over(gpu.key, Count.LINK_CHANGES, thresholds.EVENTS_REMEMBERED_SECONDS)
     flaps = many(changes, gpu.limit("pcie.flapping", "transitions"))
     if flaps is not None and gpu.under_load:
         yield of_gpu("pcie.flapping", gpu, f"{flaps:.0f} changes {lately(gpu)}", value=flaps)
-    widths = happened(gpu.memory, gpu.key, Count.WIDTH_CHANGES, thresholds.WIDTH_CHANGES_SECONDS).amount
+    widths = gpu.memory.over(gpu.key, Count.WIDTH_CHANGES, thresholds.WIDTH_CHANGES_SECONDS).amount
     width, expected = gpu.last(GPU_PCIE_LINK_WIDTH), gpu.last(GPU_PCIE_LINK_EXPECTED_WIDTH)
     # A single change that left the link short of lanes is told as that, soon.
     is_narrow = width is not None and expected is not None and width < expected
@@ -203,7 +203,7 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
         due = gpu in linked and len(linked) > 1 and gpu.last(GPU_FABRIC_STATE) in (None, FABRIC_JOINED)
         if down and (in_use or due):
             yield of_gpu("nvlink.down", gpu, f"down: link {', '.join(down)}", value=len(down))
-        downs = happened(gpu.memory, gpu.key, Count.NVLINK_DOWNS, thresholds.NVLINK_FLAPS_SECONDS)
+        downs = gpu.memory.over(gpu.key, Count.NVLINK_DOWNS, thresholds.NVLINK_FLAPS_SECONDS)
         if downs.amount >= gpu.limit("nvlink.flapping", "downs"):
             measured = f"links went down {downs.amount:.0f} times in {length_of_time(downs.seconds)}"
             yield of_gpu("nvlink.flapping", gpu, measured, value=downs.amount)
