@@ -114,7 +114,7 @@ def first_table(text: str) -> dict[str, str]:
     """Column to cell of the first table, which has one row.
 
     Raises:
-        ValueError: there is none.
+        ValueError: the text has no such table.
     """
     lines = [line for line in text.splitlines() if line.startswith("|")][:3]
     if len(lines) < 3:  # noqa: PLR2004 - head, rule and row

@@ -37,12 +37,12 @@ LOOK_SECONDS = 15.0
 
 
 class HotPages:
-    """The pages of a fleet of which some hosts get too hot: their exporters say so of each of their GPUs.
+    """The pages of a fleet in which some hosts overheat, with a confirmed finding for each of their GPUs.
 
     Args:
         pages: of hosts that are well.
         series: of one host.
-        hosts: how many get hot, those with the lowest numbers.
+        hosts: how many overheat, those with the lowest numbers.
     """
 
     def __init__(self, pages: LinearPages, series: list[FleetSeries], hosts: int) -> None:

@@ -51,8 +51,8 @@ class Status:
 
     Attributes:
         scrapes: answered so far; the web server counts.
-        web_config: how its configuration file was loaded; the web server says. None where there is none.
-        judge_settings: how the judge's settings were read from the configuration file. None where there is none.
+        web_config: how its configuration file was loaded; the web server says. None without a configuration file.
+        judge_settings: how the judge's settings were read; None without a configuration file.
     """
 
     def __init__(

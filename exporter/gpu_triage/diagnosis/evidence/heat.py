@@ -25,7 +25,7 @@ class Margin(NamedTuple):
 
 
 def slowdown_margin(gpu: GpuEvidence) -> Margin | None:
-    """The margin in the last samples: one that is small, if there is one; None where nobody knows."""
+    """The margin in the last samples, a small one first; None if it is unknown."""
     margins = tuple(_margins(gpu))
     return next((margin for margin in margins if margin.near), margins[0] if margins else None)
 

@@ -94,7 +94,7 @@ KERNEL_OPEN_SECONDS: Final = 3600.0  # and what points to broken hardware for th
 
 # The window of counts of events; a shorter one is scaled to it, and needs SCALED_EVENTS at least.
 EVENTS_WINDOW_SECONDS: Final = 900.0
-# Five minutes less than their findings wait: a burst that takes less, as when a link trains, is none.
+# Five minutes less than their findings wait: a shorter burst, as when a link trains, does not count.
 EVENTS_REMEMBERED_SECONDS: Final = 600.0
 SCALED_EVENTS: Final = 2
 RESTING_SHARE: Final = 0.05  # at rest for longer, a link changes its generation in the rhythm of the work

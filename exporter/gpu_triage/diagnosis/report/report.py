@@ -44,7 +44,7 @@ class AreaVerdict:
     """One area of the playbook."""
 
     area: Area
-    severity: Severity | None  # how urgent its worst finding is; None when there is none
+    severity: Severity | None  # how urgent its worst finding is; None without findings
     summary: str | None  # what was read, in one line; None where nothing was
     findings: tuple[Finding, ...]
 

@@ -125,7 +125,7 @@ def _item(number: int, finding: Finding, now: float, recordings: Mapping[GpuLabe
 
 
 def _ended(report: Report, now: float) -> str:
-    """The findings that ended lately, the latest first; "" where there is none."""
+    """The findings that ended recently, latest first; "" without any."""
     if not report.ended:
         return ""
     ended = sorted(report.ended, key=lambda each: -(each.ended_at or 0.0))
