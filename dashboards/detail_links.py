@@ -18,7 +18,7 @@ def links() -> Row:
             _pcie_level("generation"),
             lines(
                 "PCIe bytes",
-                "From the GPU's counters, and from 20 ms samples if that collector is on.",
+                "From GPM on Hopper and later, and from 20 ms samples if that collector is on.",
                 [
                     Query(rate(gpu("gpu_pcie_receive_bytes_total")), legend("received")),
                     Query(rate(gpu("gpu_pcie_transmit_bytes_total")), legend("sent")),

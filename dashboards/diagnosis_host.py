@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dashboards.board import Row
+from dashboards.diagnosis_jobs import job_panels
 from dashboards.palette import GOOD, GREY, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines, timeline
 from dashboards.selectors import (
@@ -100,6 +101,7 @@ def starved() -> Row:
                 top=1,
                 line_at=(0.45, WATCH),
             ),
+            *job_panels(),
             _network(),
             lines(
                 "Swap-in",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dashboards.board import Row
-from dashboards.palette import BAD, GOOD, WATCH
+from dashboards.fleet_links import link_columns
+from dashboards.palette import BAD, WATCH
 from dashboards.panels import PanelBuilder, Query, Size, limits, lines, timeline
 from dashboards.selectors import (
     OF_HOST,
@@ -200,6 +201,12 @@ def path() -> Row:
                 size=Size(12, 8),
             ),
             lines(
+                "PCIe uplinks of switches below their bandwidth",
+                "What is left of the bandwidth that all GPUs and adapters behind the switch share. No data: all is.",
+                [Query(host("gpu_host_pcie_uplink_ratio"), host_legend("{{bridge}} below {{port}}"))],
+                unit="percentunit",
+            ),
+            lines(
                 "PCIe errors in 15 minutes",
                 "Replays counted by the GPU, and errors reported to the kernel at either end of the link (AER). Errors "
                 "that keep coming on a link that lost lanes: card or riser.",
@@ -281,10 +288,11 @@ def path() -> Row:
             lines(
                 "PCIe traffic",
                 "Traffic in both directions. A link at its ceiling (about 25 GB/s for generation 4, 16 lanes) is the "
-                "bottleneck. Hardly any traffic while the GPU waits: nothing feeds it.",
+                "bottleneck. Hardly any traffic while the GPU waits: nothing feeds it. Before Hopper, switch on the "
+                "collector pcie_throughput, which samples 20 ms.",
                 [
-                    Query(worst(rate(gpu("gpu_pcie_receive_bytes_total"))), _RECEIVED),
-                    Query(worst(rate(gpu("gpu_pcie_transmit_bytes_total"))), _SENT),
+                    Query(worst(_pcie_traffic("receive")), _RECEIVED),
+                    Query(worst(_pcie_traffic("transmit")), _SENT),
                 ],
                 unit="Bps",
             ),
@@ -302,30 +310,15 @@ def power_limit() -> str:
     return f"{gpu('gpu_power_limit_watts')} / ({gpu('gpu_power_default_limit_watts')} > 0)"
 
 
-def link_columns() -> tuple[Column, ...]:
-    """The PCIe link of each GPU, and what the card and slot allow."""
-    return (
-        HOST,
-        GPU,
-        Column(
-            "Share",
-            expr=by_gpu(link_of_expected()),
-            unit="percentunit",
-            steps=limits((0.99, GOOD), base=WATCH),
-        ),
-        Column("Width", expr=by_gpu(gpu("gpu_pcie_link_width"))),
-        Column("Expected width", expr=by_gpu(gpu("gpu_pcie_link_expected_width"))),
-        Column("Slot's width", expr=by_gpu(gpu("gpu_pcie_link_slot_max_width"))),
-        Column("Gen", expr=by_gpu(gpu("gpu_pcie_link_generation"))),
-        Column("Expected gen", expr=by_gpu(gpu("gpu_pcie_link_expected_generation"))),
-        Column("Slot's gen", expr=by_gpu(gpu("gpu_pcie_link_slot_max_generation"))),
-    )
-
-
 _CORRECTED = 'severity="corrected"'
 _REFUSED = 'capability=~"read|write", status!~"ok|unknown"'
 _RECEIVED = legend("received")
 _SENT = legend("sent")
+
+
+def _pcie_traffic(direction: str) -> str:
+    sampled = gpu("gpu_pcie_throughput_bytes_per_second", f'direction="{direction}"')  # of cards without a counter
+    return f"{rate(gpu(f'gpu_pcie_{direction}_bytes_total'))}\nor sum without (direction) ({sampled})"
 
 
 def _throttled(title: str, description: str, reasons: str, from_share: float) -> PanelBuilder:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dashboards.board import Row
-from dashboards.diagnosis_machine import link_columns
 from dashboards.palette import BAD, BETWEEN, GOOD, WATCH
-from dashboards.panels import PanelBuilder, Size
-from dashboards.selectors import TARGET, both_ways, by_gpu, gpu
+from dashboards.panels import PanelBuilder, Size, limits
+from dashboards.selectors import TARGET, both_ways, by_gpu, gpu, link_of_expected
 from dashboards.tables import GPU, HOST, Column, matrix, table_of
 from dashboards.words import ALLOWED, YES
 from gpu_triage.gpu.topology import GPU_TOPOLOGY_INFO
@@ -91,4 +90,24 @@ def _adapters() -> PanelBuilder:
             Column("Reported", expr=f"max by ({TARGET}, gpu, nic, level) ({gpu('gpu_nic_topology_info')})", words=YES),
         ),
         size=Size(12, 9),
+    )
+
+
+def link_columns() -> tuple[Column, ...]:
+    """The PCIe link of each GPU, and what the card and slot allow."""
+    return (
+        HOST,
+        GPU,
+        Column(
+            "Share",
+            expr=by_gpu(link_of_expected()),
+            unit="percentunit",
+            steps=limits((0.99, GOOD), base=WATCH),
+        ),
+        Column("Width", expr=by_gpu(gpu("gpu_pcie_link_width"))),
+        Column("Expected width", expr=by_gpu(gpu("gpu_pcie_link_expected_width"))),
+        Column("Slot's width", expr=by_gpu(gpu("gpu_pcie_link_slot_max_width"))),
+        Column("Gen", expr=by_gpu(gpu("gpu_pcie_link_generation"))),
+        Column("Expected gen", expr=by_gpu(gpu("gpu_pcie_link_expected_generation"))),
+        Column("Slot's gen", expr=by_gpu(gpu("gpu_pcie_link_slot_max_generation"))),
     )

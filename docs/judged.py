@@ -141,9 +141,9 @@ def _length(seconds: float) -> str:
 def class_words() -> str:
     """The words of the playbook's ladder of classes, with their numbers."""
     t = thresholds
-    memory, storage, cpu = (
-        {name: shown(limit.value, limit.unit) for name, limit in LIMITS[f"{each}.starved"].items()}
-        for each in ("memory", "storage", "cpu")
+    memory, storage, cpu, of_job, stopped = (
+        {name: shown(limit.value, limit.unit) for name, limit in LIMITS[each].items()}
+        for each in ("memory.starved", "storage.starved", "cpu.starved", "memory.limited", "cpu.limited")
     )
     line_rate = LIMITS["network.starved"]["line_rate"].value
     heat, brake = (LIMITS[code]["share"].value for code in ("thermal.hw", "power.brake"))
@@ -178,7 +178,13 @@ def class_words() -> str:
             "power brake",
             f"`hw_power_brake` share, or `hw_slowdown` without either cause, > {brake}",
         ),
-        ("link", f"the best of {t.RECENT_SECONDS:.0f} s is below expected"),
+        (
+            "link",
+            (
+                f"the best of {t.RECENT_SECONDS:.0f} s is below expected; or the link above the GPU's PCIe switch is, "
+                f"and the GPUs behind it move ≥ {t.FULL_UPLINK_SHARE} of what is left"
+            ),
+        ),
         (
             "power cap",
             (
@@ -195,17 +201,36 @@ def class_words() -> str:
                 "storage not scarce"
             ),
         ),
-        ("memory (of the host)", f"swap-in ≥ {memory['rate']}/s, or PSI memory some ≥ {memory['pressure']}"),
+        (
+            "memory (of the host)",
+            (
+                f"the job at its own memory limit and PSI memory some of its cgroup ≥ {of_job['pressure']}; or swap-in "
+                f"≥ {memory['rate']}/s, or PSI memory some of the job's cgroup, where unknown of the host, ≥ "
+                f"{memory['pressure']}"
+            ),
+        ),
         (
             "storage (of the host)",
             (
-                f"iowait ≥ {storage['iowait']} of the host's CPU time, or PSI io some ≥ {storage['pressure']}, or a "
-                f"disk busy ≥ {storage['disk']}, or NFS ≥ {storage['nfs']} per operation at ≥ "
-                f"{t.NFS_OPERATIONS_PER_SECOND:.0f}/s, or a file server (NFS, Lustre) that does not respond, by the "
-                "recent kernel log"
+                f"≥ {storage['blocked']} of the job's threads that do not sleep wait in the kernel (D) for storage, "
+                f"or PSI io some of the job's cgroup ≥ {storage['pressure']}, or reads of Lustre ≥ {storage['nfs']} "
+                f"with ≥ {t.OUTSTANDING_REQUESTS:g} under way, or reads of GPUDirect Storage do not end; where the "
+                f"job's own waits are unknown, iowait ≥ {storage['iowait']} of the host's CPU time, or PSI io some of "
+                f"the host ≥ {storage['pressure']}, or a disk busy ≥ {storage['disk']} with requests of ≥ "
+                f"{t.SLOW_REQUEST_SECONDS * 1000:g} ms, ≥ {t.LONG_QUEUE:g} of them under way, or PSI io some ≥ "
+                f"{t.STALLED_BY_DISK_SHARE:.0%}, or reads, writes or lookups of NFS ≥ {storage['nfs']} with ≥ "
+                f"{t.OUTSTANDING_REQUESTS:g} of them under way; or a file server (NFS, Lustre) that does not "
+                "respond, by the recent kernel log"
             ),
         ),
-        ("cpu", f"CPUs of the GPU's node ≥ {cpu['node']} busy, or the busiest ≥ {cpu['busiest']}"),
+        (
+            "cpu",
+            (
+                f"the job's own CPU limit stops it in ≥ {stopped['share']} of the periods, or CPUs of the GPU's node ≥ "
+                f"{cpu['node']} busy, or a thread of the job fills ≥ {cpu['busiest']} of one CPU; where its threads "
+                "are unknown, any CPU of the node is, other than isolated, nohz_full and always busy ones"
+            ),
+        ),
         (
             "network",
             (

@@ -60,6 +60,14 @@ class JudgeOption:
     place: str = field(default="--judge", compare=False)
 
 
+@dataclass(frozen=True, slots=True)
+class LineRate:
+    """How fast the devices are that a pattern matches, in each direction."""
+
+    device: str
+    bytes_per_second: int
+
+
 RULES, DEFAULT, FULL = PROFILES = ("rules", "default", "full")
 """What ``--metrics.profile`` may be."""
 
@@ -109,6 +117,9 @@ class Config:
     metrics_include: tuple[str, ...] = ()
     metrics_exclude: tuple[str, ...] = ()
     process_max: int = 32
+    network_device_include: tuple[str, ...] = ()
+    network_device_exclude: tuple[str, ...] = ()
+    network_line_rate: tuple[LineRate, ...] = ()
     collectors: Mapping[str, bool] = field(default_factory=dict, hash=False)
     collector_textfile_directory: Path | None = None
     kubernetes_pod_resources_socket: Path | None = None

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.gpu import presence
 from gpu_triage.gpu.activity import ACTIVITY
+from gpu_triage.gpu.c2c import C2C
 from gpu_triage.gpu.clock_targets import CLOCK_TARGETS
 from gpu_triage.gpu.clocks import CLOCKS
 from gpu_triage.gpu.ecc import ECC
@@ -20,12 +21,14 @@ from gpu_triage.gpu.mig import MIG
 from gpu_triage.gpu.modes import MODES
 from gpu_triage.gpu.nic_topology import NIC_TOPOLOGY
 from gpu_triage.gpu.nvlink import NVLINK
+from gpu_triage.gpu.nvlink_quality import NVLINK_QUALITY
 from gpu_triage.gpu.pcie import PCIE
 from gpu_triage.gpu.pcie_aer import PCIE_AER
 from gpu_triage.gpu.pcie_errors import PCIE_ERRORS
 from gpu_triage.gpu.pcie_limits import PCIE_LIMITS
 from gpu_triage.gpu.pcie_throughput import PCIE_THROUGHPUT
 from gpu_triage.gpu.power import POWER
+from gpu_triage.gpu.power_profiles import POWER_PROFILES
 from gpu_triage.gpu.recovery import RECOVERY
 from gpu_triage.gpu.thermal import THERMAL
 from gpu_triage.gpu.throttle import THROTTLE
@@ -36,12 +39,15 @@ from gpu_triage.host.cpu import HOST_CPU
 from gpu_triage.host.cpu_settings import HOST_CPU_SETTINGS
 from gpu_triage.host.disk import HOST_DISK
 from gpu_triage.host.edac import HOST_EDAC
+from gpu_triage.host.file_systems import HOST_FILE_SYSTEMS
 from gpu_triage.host.infiniband import HOST_INFINIBAND
 from gpu_triage.host.kernel_log import HOST_KERNEL_LOG
 from gpu_triage.host.memory import HOST_MEMORY
 from gpu_triage.host.modules import MODULES
 from gpu_triage.host.network import HOST_NETWORK
+from gpu_triage.host.network_link import HOST_NETWORK_LINK
 from gpu_triage.host.nfs import HOST_NFS
+from gpu_triage.host.pcie_uplinks import PCIE_UPLINKS
 from gpu_triage.host.platform import PLATFORM
 from gpu_triage.host.pressure import HOST_PRESSURE
 from gpu_triage.host.services import HOST_SERVICES
@@ -74,6 +80,8 @@ GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
     PCIE_ERRORS,
     PCIE_AER,
     NVLINK,
+    NVLINK_QUALITY,
+    C2C,
     ECC,
     RECOVERY,
     PROCESSES,
@@ -82,6 +90,7 @@ GPU_COLLECTORS: Final[tuple[AnyGpuCollector, ...]] = (
     MIG,
     IDENTITY,
     MODES,
+    POWER_PROFILES,
     VGPU_LICENSE,
     LIMITS,
     PCIE_LIMITS,
@@ -100,8 +109,11 @@ HOST_COLLECTORS: Final[tuple[AnyHostCollector, ...]] = (
     HOST_MEMORY,
     HOST_DISK,
     HOST_NFS,
+    HOST_FILE_SYSTEMS,
     HOST_NETWORK,
+    HOST_NETWORK_LINK,
     HOST_INFINIBAND,
+    PCIE_UPLINKS,
     HOST_SERVICES,
     HOST_KERNEL_LOG,
     HOST_EDAC,

@@ -37,7 +37,8 @@ UNREADABLE = ("missing", "unreadable", "a directory in its place", "empty", "eno
 _HOST = frozenset({HOST})
 _GPUS = frozenset({"0", "1"})
 
-_NODES = ("processes", "host_cpu", "nic_topology", "platform")
+_NODES = ("processes", "host_cpu", "host_cpu_settings", "nic_topology", "platform")
+_SPEEDS = "sys/devices/**/net/*/speed"
 
 SUBJECTS: tuple[tuple[str, str, tuple[str, ...], frozenset[str]], ...] = (
     ("`/proc/stat`", "proc/stat", ("host_cpu",), _HOST),
@@ -54,21 +55,28 @@ SUBJECTS: tuple[tuple[str, str, tuple[str, ...], frozenset[str]], ...] = (
     ("`/proc/PID/cgroup`", "proc/[0-9]*/cgroup", ("processes",), _GPUS),
     ("`cpulist` of the NUMA nodes", "sys/devices/system/node/node*/cpulist", _NODES, _GPUS | _HOST),
     ("`numa_node` of the PCI devices", "sys/devices/**/numa_node", ("topology", "host_network"), _GPUS | _HOST),
-    ("`max_link_speed` of the PCI devices", "sys/devices/**/max_link_speed", ("pcie_limits",), _GPUS),
-    ("`max_link_width` of the PCI devices", "sys/devices/**/max_link_width", ("pcie_limits",), _GPUS),
+    ("`max_link_speed` of the PCI devices", "sys/devices/**/max_link_speed", ("pcie_limits",), _GPUS | _HOST),
+    ("`max_link_width` of the PCI devices", "sys/devices/**/max_link_width", ("pcie_limits",), _GPUS | _HOST),
     ("`aer_dev_*` of the PCI devices", "sys/devices/**/aer_dev_*", ("pcie_aer",), _GPUS),
     ("`/proc/1/mountstats`", "proc/1/mountstats", ("host_nfs",), _HOST),
     ("`state` of InfiniBand", "sys/devices/**/ports/*/state", ("host_infiniband",), _HOST),
     ("`rate` of InfiniBand", "sys/devices/**/ports/*/rate", ("host_infiniband",), _HOST),
     ("`port_*_data` of InfiniBand", "sys/devices/**/counters/port_*_data", ("host_infiniband",), _HOST),
-    ("`vendor` of the PCI devices", "sys/devices/**/vendor", (), frozenset({DRIVER})),
-    ("`speed` of the network interfaces", "sys/devices/**/net/*/speed", ("host_network",), _HOST),
+    ("`vendor` of the PCI devices", "sys/devices/**/vendor", (), frozenset({DRIVER, HOST})),
+    ("`speed` of the network interfaces", _SPEEDS, ("host_network_link",), _HOST),
+    ("`carrier_changes` of the network interfaces", "sys/devices/**/carrier_changes", ("host_network_link",), _HOST),
+    ("`distance` of the NUMA nodes", "sys/devices/system/node/node*/distance", ("processes",), _GPUS),
+    ("`meminfo` of the NUMA nodes", "sys/devices/system/node/node*/meminfo", ("host_memory",), _HOST),
+    ("`numastat` of the NUMA nodes", "sys/devices/system/node/node*/numastat", ("host_memory",), _HOST),
+    ("`package_throttle_*` of the CPUs", "sys/devices/system/cpu/**/package_throttle_*", ("host_cpu_settings",), _HOST),
 )
 """What it is, the files, the collectors that read them, and whose series they make."""
 
 _OF_PROCESSES = "proc/[0-9]*/"
 _PROCESSES_READ_AGAIN_SECONDS = 30
 """How long what these files say of a process is kept."""
+_SPEED_READ_AGAIN_SECONDS = 61
+"""How long no speed is believed, where the driver knew none."""
 
 _ERRORS = frozenset({"malformed", "io_error", "too_large", "missing", "not_a_file"})
 _EVERY_READER = frozenset(collector.name for collector in ALL_COLLECTORS)
@@ -80,7 +88,9 @@ def rows() -> Iterator[Row]:
         for words, damage in DAMAGES.items():
             says = Within(frozenset(collectors), _ERRORS) if collectors else ALL_WELL
             row = _damaged(subject, words, Damaged(pattern, damage), says=says, reach=reach)
-            if not pattern.startswith(_OF_PROCESSES):
+            if pattern == _SPEEDS:
+                yield replace(_from_the_start(row), recovers_within=_SPEED_READ_AGAIN_SECONDS)
+            elif not pattern.startswith(_OF_PROCESSES):
                 yield row
             elif words not in (*UNREADABLE[1:], PIPE):
                 yield replace(_from_the_start(row), alike=UNREADABLE[1:] if words == UNREADABLE[0] else ())

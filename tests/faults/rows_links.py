@@ -22,7 +22,9 @@ _BOTH = frozenset({"0", "1"})
 def rows() -> Iterator[Row]:
     """All of them."""
     anywhere = {None, 0, 1}
-    yield _row(GPM, f"`{_GET}` answers UNKNOWN", answers(_UNKNOWN, _GET, gpus=anywhere), "gpm: unknown", reach=_BOTH)
+    yield _row(
+        GPM, f"`{_GET}` answers UNKNOWN", answers(_UNKNOWN, _GET, gpus=anywhere), *_by_gpm("unknown"), reach=_BOTH
+    )
     yield _from_start(f"`{_ALLOC}` answers MEMORY", answers(pynvml.NVML_ERROR_MEMORY, _ALLOC, gpus=anywhere), "memory")
     yield _from_start(f"`{_SUPPORT}` answers UNKNOWN", answers(_UNKNOWN, _SUPPORT, gpus=anywhere), "unknown")
     yield _row(GPM, f"`{_FREE}` answers UNKNOWN", answers(_UNKNOWN, _FREE, gpus=anywhere))
@@ -30,7 +32,7 @@ def rows() -> Iterator[Row]:
         GPM,
         "`nvmlGpmSampleGet` is refused, and so is giving its buffer back",
         answers(pynvml.NVML_ERROR_NO_PERMISSION, "nvmlGpmSampleGet", _FREE, gpus=anywhere),
-        "gpm: no_permission",
+        *_by_gpm("no_permission"),
         reach=_BOTH,
     )
     yield _row(LINKS, "each link's state answers UNKNOWN", failing_fields({_STATE}, _UNKNOWN), "nvlink: unknown")
@@ -51,6 +53,11 @@ def rows() -> Iterator[Row]:
     yield _row(LINKS, "the fabric's state is 77", filled(_FABRIC, state=77), "fabric: implausible")
     yield _row(LINKS, "the fabric's health is 77", filled(_FABRIC, healthSummary=77), "fabric: implausible")
     yield _row(LINKS, "the fabric is not supported after all", filled(_FABRIC, state=0))
+
+
+def _by_gpm(error: str) -> tuple[str, str]:
+    """An error of those who read GPM: it has the traffic of PCIe, too."""
+    return f"gpm: {error}", f"pcie: {error}"
 
 
 _IMPLAUSIBLE = ("nvlink: implausible",)
@@ -84,7 +91,7 @@ def _from_start(fault: str, begin: Begin, error: str) -> Row:
         group=GPM,
         fault=fault,
         moment="from the start",
-        says=Says(errors=frozenset({f"gpm: {error}"}), failing=frozenset({"gpm"})),
+        says=Says(errors=frozenset(_by_gpm(error)), failing=frozenset({"gpm"})),
         reach=_BOTH,
         begin=begin,
         config=GPUS_EVERY_SECOND,

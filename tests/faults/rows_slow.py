@@ -84,7 +84,7 @@ def rows() -> Iterator[Row]:
         fault="every call",
         moment="while it runs",
         says=Says(
-            gpus={"0": "stalled", "1": "stalled"},
+            gpus={"0": "stalled", "1": "blocked"},
             driver="stalled",
             failing=every_collector(),
             calls=frozenset({call_in_flight(DRIVER, _COUNT), _FIRST_OF_ALL, _FIRST_EVENT}),
@@ -115,14 +115,47 @@ def rows() -> Iterator[Row]:
         fault="reading `/proc/1/mountstats`",
         moment="for longer than the deadline",
         says=Says(
-            errors=frozenset(
-                f"{name}: {'deadline' if name == 'host_nfs' else 'blocked'}" for name in _READ_ONE_AFTER_THE_OTHER
-            ),
-            failing=_READ_ONE_AFTER_THE_OTHER,
+            errors=frozenset({"host_nfs: deadline"}),
+            failing=frozenset({"host_nfs"}),
             calls=frozenset({call_in_flight("host_nfs", "")}),
         ),
         reach=frozenset({HOST}),
         begin=partial(_stick, pattern=re.compile(r"/proc/1/mountstats$")),
+        config=EVERY_SECOND,
+        lasts=12,
+        recovers_within=2,
+        inflates=True,
+    )
+    yield Row(
+        group=HANG,
+        fault="reading `speed` of the network interfaces",
+        moment="from the start, for longer than the deadline",
+        says=Says(
+            errors=frozenset({"host_network_link: deadline"}),
+            failing=frozenset({"host_network_link"}),
+            calls=frozenset({call_in_flight("host_network_link", "")}),
+        ),
+        reach=frozenset({HOST}),
+        begin=partial(_stick, pattern=re.compile(r"/net/[^/]*/speed$")),
+        config=EVERY_SECOND,
+        at=0,
+        lasts=12,
+        recovers_within=2,
+        inflates=True,
+    )
+    yield Row(
+        group=HANG,
+        fault="reading `/proc/meminfo`",
+        moment="for longer than the deadline",
+        says=Says(
+            errors=frozenset(
+                f"{name}: {'deadline' if name == 'host_memory' else 'blocked'}" for name in _READ_ONE_AFTER_THE_OTHER
+            ),
+            failing=_READ_ONE_AFTER_THE_OTHER,
+            calls=frozenset({call_in_flight("host_memory", "")}),
+        ),
+        reach=frozenset({HOST}),
+        begin=partial(_stick, pattern=re.compile(r"/proc/meminfo$")),
         config=EVERY_SECOND,
         lasts=12,
         recovers_within=2,
@@ -239,7 +272,7 @@ def _slow() -> Iterator[Row]:
         fault="each call takes 3 s",
         moment="from the start",
         says=Says(
-            gpus={"0": "stalled", "1": "stalled"},
+            gpus={"0": "stalled", "1": "blocked"},
             errors=frozenset({"activity: deadline", "gpm: deadline"}),
             failing=every_collector(),
             calls=frozenset({call_in_flight("clocks", "nvmlDeviceGetClockInfo")}),

@@ -44,6 +44,7 @@ CASES = {
     "h100-8": 120,
     "h100-mig": 120,
     "h100-fabric": 120,
+    "gb200-fabric": 120,
     "h100-8-bad-night-at-30m": 30 * 60,
     "h100-8-bad-night-at-75m": 75 * 60,
     "moved-slot-at-40m": 40 * 60,
@@ -59,7 +60,7 @@ LONG_SECONDS = 300
 LONGEST = "h100-8-bad-night"
 """Takes as long as all others together: `make full` plays it."""
 
-IN_FULL = {"v100-old-driver", "h100-fabric"}
+IN_FULL = {"v100-old-driver", "h100-fabric", "gb200-fabric"}
 """Scenarios whose page shows every series, those about single links, pairs and collectors too."""
 
 HANGS = "-hangs"

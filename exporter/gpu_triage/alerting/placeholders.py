@@ -10,6 +10,7 @@ from typing import Final
 
 from gpu_triage.alerting.rule_source import SourceError, read_macros
 from gpu_triage.xid.codes import NONFATAL_ACTION, NONFATAL_MEANING, XID_CODES, XidCode, XidKind
+from gpu_triage.xid.events import NEVER_FROM_NVML
 
 PLACEHOLDER: Final = re.compile(r"\$\{([a-z][a-z0-9_]*(?::[a-z]+)?)\}")
 _FIRST_XIDS: Final = ("79", "95", "64", "140", "48", "94")
@@ -77,6 +78,8 @@ def xid_texts() -> Mapping[str, str]:
             codes.append(("nonfatal", NONFATAL_MEANING, NONFATAL_ACTION))
         texts[f"xid_words_{kind.value}"] = _template((code, meaning) for code, meaning, _ in codes)
         texts[f"xid_action_{kind.value}"] = _template((code, action) for code, _, action in codes)
+    *first, last = NEVER_FROM_NVML
+    texts["xids_never_from_nvml"] = f"{', '.join(map(str, first))} and {last}"
     return MappingProxyType(texts)
 
 

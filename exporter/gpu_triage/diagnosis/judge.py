@@ -31,6 +31,7 @@ from gpu_triage.diagnosis.judges.links import judge_links
 from gpu_triage.diagnosis.judges.network import judge_network
 from gpu_triage.diagnosis.judges.repeat_offenders import judge_repeat_offenders
 from gpu_triage.diagnosis.judges.stragglers import judge_stragglers
+from gpu_triage.diagnosis.judges.uplinks import judge_uplinks
 from gpu_triage.diagnosis.judges.work import judge_work
 from gpu_triage.diagnosis.report.report import Report, Subject, report_of
 from gpu_triage.gpu.identity import GPU_INFO
@@ -48,6 +49,7 @@ _JUDGES: Final = (
     judge_clocks,
     judge_stragglers,
     judge_links,
+    judge_uplinks,
     judge_network,
     judge_kernel,
     judge_cpu_settings,

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
-from gpu_triage.subjects.contract import GpuCollector
+from gpu_triage.subjects.contract import GpuCollector, GpuLabels
 from gpu_triage.subjects.integrals import Confirmed
-from gpu_triage.subjects.metric import Tier, gpu_counter
+from gpu_triage.subjects.metric import Sample, Tier, gpu_counter
 from gpu_triage.subjects.plausible import BoundedCounter, CounterLimit
+from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import GpuRound
 
 SEVERITIES: Final = {"corrected": 0, "uncorrected": 1}
 """Label to nvmlMemoryErrorType_t."""
+
+MEMORIES: Final = {"dram": 2, "sram": 7}
+"""Label to NVML_MEMORY_LOCATION_DRAM and _SRAM."""
 
 VOLATILE: Final = 0
 AGGREGATE: Final = 1
@@ -36,13 +40,27 @@ GPU_ECC_AGGREGATE_ERRORS_TOTAL = gpu_counter(
     source="nvmlDeviceGetTotalEccErrors(AGGREGATE)",
 )
 
+GPU_ECC_MEMORY_ERRORS_TOTAL = gpu_counter(
+    "gpu_ecc_memory_errors_total",
+    "Those of gpu_ecc_volatile_errors_total that happened in the device memory (dram), which the GPU repairs by "
+    "remapping rows, or in the chip (sram), which only another board mends. Absent while a GPU has no errors of that "
+    "severity.",
+    labels={"severity": SEVERITIES, "memory": MEMORIES},
+    source="nvmlDeviceGetMemoryErrorCounter(VOLATILE)",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class EccReading:
-    """Errors by severity (corrected, uncorrected); a severity not reported is not in the mapping."""
+    """Errors by severity (corrected, uncorrected); a severity not reported is not in the mapping.
+
+    Attributes:
+        memory_errors: volatile ones by severity and memory, of severities that have any.
+    """
 
     volatile_errors: Annotated[Mapping[str, float], GPU_ECC_VOLATILE_ERRORS_TOTAL]
     aggregate_errors: Annotated[Mapping[str, float], GPU_ECC_AGGREGATE_ERRORS_TOTAL]
+    memory_errors: Mapping[tuple[str, str], float] = field(default_factory=dict)
 
 
 class EccReader:
@@ -51,10 +69,24 @@ class EccReader:
     def __init__(self) -> None:
         keys = ((severity, kind) for severity in SEVERITIES for kind in (VOLATILE, AGGREGATE))
         self._counters = {key: BoundedCounter(_LIMIT, Confirmed()) for key in keys}
+        places = ((severity, memory) for severity in SEVERITIES for memory in MEMORIES)
+        self._by_memory = {place: BoundedCounter(_LIMIT, Confirmed()) for place in places}
 
     def read(self, gpu: GpuRound) -> EccReading:
-        """Errors now (nvmlDeviceGetTotalEccErrors)."""
-        return EccReading(self._totals(gpu, VOLATILE), self._totals(gpu, AGGREGATE))
+        """Errors now (nvmlDeviceGetTotalEccErrors, nvmlDeviceGetMemoryErrorCounter)."""
+        volatile = self._totals(gpu, VOLATILE)
+        return EccReading(volatile, self._totals(gpu, AGGREGATE), self._memory_errors(gpu, volatile))
+
+    def _memory_errors(self, gpu: GpuRound, volatile: Mapping[str, float]) -> dict[tuple[str, str], float]:
+        errors: dict[tuple[str, str], float] = {}
+        for (severity, memory), counter in self._by_memory.items():
+            if volatile.get(severity):
+                where = (SEVERITIES[severity], VOLATILE, MEMORIES[memory])
+                raw = gpu.inquiry.ask("nvmlDeviceGetMemoryErrorCounter", *where)
+                count = counter.add(gpu.inquiry, raw, gpu.at.monotonic)
+                if count is not None:
+                    errors[severity, memory] = count
+        return errors
 
     def _totals(self, gpu: GpuRound, kind: int) -> Mapping[str, float]:
         totals = {}
@@ -66,9 +98,17 @@ class EccReader:
         return totals
 
 
+def render(reading: EccReading, gpu: GpuLabels) -> Iterator[Sample]:
+    """Samples of one GPU's errors."""
+    yield from samples(reading, gpu)
+    for place, count in reading.memory_errors.items():
+        yield GPU_ECC_MEMORY_ERRORS_TOTAL.sample(count, *gpu, *place)
+
+
 ECC = GpuCollector(
     name="ecc",
     about="ECC error counters",
     tier=Tier.MEDIUM,
     reader=lambda _config: EccReader().read,
+    render=render,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Final
@@ -113,26 +114,50 @@ class GpmAccess:
         return True
 
 
-class GpmReader:
-    """Reads GPM; keeps the last sample from round to round."""
+class DeviceGpm:
+    """The GPM of one GPU as a whole; keeps the last sample from round to round.
 
-    def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
+    Args:
+        metrics: what to ask.
+        max_gap_seconds: the longest time between two samples whose average is still told.
+        retry_seconds: for how long a no, or a refusal, holds.
+    """
+
+    def __init__(self, metrics: GpmMetrics, max_gap_seconds: float, retry_seconds: float) -> None:
         self._access = GpmAccess(retry_seconds)
-        self._meter = GpmMeter(GpmMetrics(*_METRIC_IDS.values()), max_gap_seconds)
+        self._meter = GpmMeter(metrics, max_gap_seconds)
         self._device: Device | None = None
 
-    def read(self, gpu: GpuRound) -> GpmReading:
-        """Activity since the last round; nothing before Hopper, in the first round, and without permission."""
+    @property
+    def spanned_seconds(self) -> float:
+        """For how long the averages of the last round are; 0 for none, and for those told before."""
+        return self._meter.spanned_seconds
+
+    def read(self, gpu: GpuRound) -> Mapping[int, float] | None:
+        """Averages since the last round by metric id; None without GPM: before Hopper, and without permission."""
         if gpu.inquiry.device is not self._device:
             self._meter.close()
             self._device = gpu.inquiry.device
         try:
-            ratios = self._meter.read(gpu) if self._access.granted(gpu) else {}
+            averages = self._meter.read(gpu) if self._access.granted(gpu) else None
         except (GpuUnavailable, DriverUnavailable):
             self._meter.close()
             raise
         if self._access.lost(gpu, gpu.inquiry.failures):
             self._meter.close()
+            return None
+        return averages
+
+
+class GpmReader:
+    """Reads GPM; keeps the last sample from round to round."""
+
+    def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
+        self._gpm = DeviceGpm(GpmMetrics(*_METRIC_IDS.values()), max_gap_seconds, retry_seconds)
+
+    def read(self, gpu: GpuRound) -> GpmReading:
+        """Activity since the last round; nothing before Hopper, in the first round, and without permission."""
+        ratios = self._gpm.read(gpu) or {}
         return GpmReading(**{field: ratios.get(metric_id) for field, metric_id in _METRIC_IDS.items()})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from gpu_triage.gpu.clocks import APPLICATION_CLOCKS, CLOCK_TYPES, read_clock_table
@@ -16,9 +16,13 @@ from gpu_triage.subjects.rounds import GpuRound
 THRESHOLDS: Final = {"shutdown": 0, "slowdown": 1, "memory_max": 2, "gpu_max": 3}
 """Label to nvmlTemperatureThresholds_t."""
 
+MARGIN_FIELDS: Final = {"shutdown": 193, "slowdown": 194, "memory_max": 195, "gpu_max": 196}
+"""Label to NVML_FI_DEV_TEMPERATURE_*_TLIMIT."""
+
 _LEAST_THRESHOLD_CELSIUS: Final = 20
 """Lower answers are how drivers say that a threshold is not set, or offsets rather than temperatures."""
 _MOST_THRESHOLD_CELSIUS: Final = 200
+_MOST_MARGIN: Final = 100
 
 GPU_CLOCK_MAX_HERTZ = gpu_gauge(
     "gpu_clock_max_hertz",
@@ -50,9 +54,17 @@ GPU_POWER_MAX_LIMIT_WATTS = gpu_gauge(
 )
 GPU_TEMPERATURE_THRESHOLD_CELSIUS = gpu_gauge(
     "gpu_temperature_threshold_celsius",
-    "Temperature at which the GPU slows down, shuts down, or that its GPU or memory should not pass.",
+    "Temperature at which the GPU slows down, shuts down, or that its GPU or memory should not pass. Newer drivers no "
+    "longer tell it of Ada and later: gpu_temperature_margin_threshold_celsius is there instead.",
     labels={"threshold": THRESHOLDS},
     source="nvmlDeviceGetTemperatureThreshold",
+)
+GPU_TEMPERATURE_MARGIN_THRESHOLD_CELSIUS = gpu_gauge(
+    "gpu_temperature_margin_threshold_celsius",
+    "Value of gpu_temperature_margin_celsius at which the same happens: 0 or a little below. Absent where the driver "
+    "tells gpu_temperature_threshold_celsius, and on cards without a margin.",
+    labels={"threshold": MARGIN_FIELDS},
+    source="NVML fields 193-196",
 )
 
 
@@ -66,12 +78,16 @@ class LimitsReading:
     power_min_watts: Annotated[float | None, GPU_POWER_MIN_LIMIT_WATTS]
     power_max_watts: Annotated[float | None, GPU_POWER_MAX_LIMIT_WATTS]
     threshold_celsius: Annotated[Mapping[str, float], GPU_TEMPERATURE_THRESHOLD_CELSIUS]
+    margin_threshold_celsius: Annotated[Mapping[str, float], GPU_TEMPERATURE_MARGIN_THRESHOLD_CELSIUS] = field(
+        default_factory=dict
+    )
 
 
 def read_limits(gpu: GpuRound) -> LimitsReading:
     """Limits (nvmlDeviceGetMaxClockInfo, …DefaultApplicationsClock, …PowerManagement*Limit*, …TemperatureThreshold)."""
     inquiry = gpu.inquiry
     constraints = inquiry.ask("nvmlDeviceGetPowerManagementLimitConstraints")  # [least, most] in mW
+    thresholds = _thresholds(inquiry)
     return LimitsReading(
         clock_max_hertz=read_clock_table(inquiry, "nvmlDeviceGetMaxClockInfo", CLOCK_TYPES, least_mhz=1),
         clock_default_hertz=read_clock_table(
@@ -80,7 +96,8 @@ def read_limits(gpu: GpuRound) -> LimitsReading:
         power_default_watts=watts(inquiry, inquiry.ask("nvmlDeviceGetPowerManagementDefaultLimit")) or None,
         power_min_watts=watts(inquiry, constraints[0]) if constraints else None,
         power_max_watts=watts(inquiry, constraints[1]) or None if constraints else None,
-        threshold_celsius=_thresholds(inquiry),
+        threshold_celsius=thresholds,
+        margin_threshold_celsius={} if thresholds else _margin_thresholds(inquiry),
     )
 
 
@@ -91,6 +108,16 @@ def _thresholds(inquiry: Inquiry) -> Mapping[str, float]:
         for label, value in celsius.items()
         if value is not None and _LEAST_THRESHOLD_CELSIUS <= value <= _MOST_THRESHOLD_CELSIUS
     }
+
+
+def _margin_thresholds(inquiry: Inquiry) -> Mapping[str, float]:
+    """As the driver tells them: the margin is of several sensors, and not always as far from the GPU's temperature."""
+    answers = inquiry.fields(MARGIN_FIELDS.values())
+    margins = {
+        label: inquiry.within(answers.get(number), -_MOST_MARGIN, _MOST_MARGIN)
+        for label, number in MARGIN_FIELDS.items()
+    }
+    return {label: margin for label, margin in margins.items() if margin is not None}
 
 
 LIMITS = GpuCollector(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
+from gpu_triage.nvml.fields import FieldId
 from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.nvml.structs import sram_threshold_exceeded
 from gpu_triage.subjects.contract import GpuCollector
@@ -17,6 +18,11 @@ RETIREMENT_CAUSES: Final = {"single_bit": 0, "double_bit": 1}
 
 BANK_AVAILABILITIES: Final = ("max", "high", "partial", "low", "none")
 """Members of nvmlRowRemapperHistogramValues_t: spare rows left in a bank."""
+
+REMAPPED_BANK_FIELDS: Final = {"active": 303, "inactive": 304}
+BANK_GROUP_FIELDS: Final = {"max": 305, "none": 306}
+PENDING_BANK_FIELD: Final = 307
+"""NVML_FI_DEV_{ACTIVE,INACTIVE}_BANK_REMAPPINGS, …_BANK_REMAPPER_HISTOGRAM_{MAX,NONE}, …_PENDING_BANK_REMAPPING."""
 
 _MOST_ADDRESS: Final = 1 << 56
 _MOST_COUNT: Final = 1 << 24
@@ -68,6 +74,25 @@ GPU_ROW_REMAP_BANKS = gpu_gauge(
     source="nvmlDeviceGetRowRemapperHistogram",
 )
 
+GPU_REMAPPED_BANKS = gpu_gauge(
+    "gpu_remapped_banks",
+    "Whole memory banks replaced by spare ones, by whether the replacement is in use ({state}). Absent on cards and "
+    "drivers that remap rows alone.",
+    labels={"state": REMAPPED_BANK_FIELDS},
+    source="NVML fields 303 and 304",
+)
+GPU_BANK_REMAP_GROUPS = gpu_gauge(
+    "gpu_bank_remap_groups",
+    "Groups of memory banks that have all (max) or none of their spare banks left. Presence as gpu_remapped_banks.",
+    labels={"availability": BANK_GROUP_FIELDS},
+    source="NVML fields 305 and 306",
+)
+GPU_BANK_REMAP_PENDING = gpu_gauge(
+    "gpu_bank_remap_pending",
+    "1 when banks wait for a GPU reset to be remapped. Presence as gpu_remapped_banks.",
+    source="NVML field 307",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryRepairReading:
@@ -82,6 +107,9 @@ class MemoryRepairReading:
     row_remap_pending: Annotated[bool | None, GPU_ROW_REMAP_PENDING]
     row_remap_failure: Annotated[bool | None, GPU_ROW_REMAP_FAILURE]
     row_remap_banks: Annotated[Mapping[str, int], GPU_ROW_REMAP_BANKS]
+    remapped_banks: Annotated[Mapping[str, int], GPU_REMAPPED_BANKS] = field(default_factory=dict)
+    bank_groups: Annotated[Mapping[str, int], GPU_BANK_REMAP_GROUPS] = field(default_factory=dict)
+    bank_remap_pending: Annotated[bool | None, GPU_BANK_REMAP_PENDING] = None
 
 
 def read_memory_repair(gpu: GpuRound) -> MemoryRepairReading:
@@ -89,6 +117,8 @@ def read_memory_repair(gpu: GpuRound) -> MemoryRepairReading:
     inquiry = gpu.inquiry
     ecc_mode = inquiry.ask("nvmlDeviceGetEccMode")  # [now, after the next reboot]
     rows = inquiry.ask("nvmlDeviceGetRemappedRows")  # (correctable, uncorrectable, pending, failure)
+    banks = inquiry.fields((*REMAPPED_BANK_FIELDS.values(), *BANK_GROUP_FIELDS.values(), PENDING_BANK_FIELD))
+    pending = banks.get(PENDING_BANK_FIELD)
     return MemoryRepairReading(
         ecc_mode=inquiry.flag(ecc_mode[0]) if ecc_mode else None,
         ecc_mode_pending=inquiry.flag(ecc_mode[1]) if ecc_mode else None,
@@ -99,7 +129,14 @@ def read_memory_repair(gpu: GpuRound) -> MemoryRepairReading:
         row_remap_pending=inquiry.flag(rows[2]) if rows else None,
         row_remap_failure=inquiry.flag(rows[3]) if rows else None,
         row_remap_banks=_counts(inquiry, _banks(inquiry.ask("nvmlDeviceGetRowRemapperHistogram"))),
+        remapped_banks=_counts(inquiry, _told(banks, REMAPPED_BANK_FIELDS)),
+        bank_groups=_counts(inquiry, _told(banks, BANK_GROUP_FIELDS)),
+        bank_remap_pending=None if pending is None else inquiry.flag(int(pending)),
     )
+
+
+def _told(values: Mapping[FieldId, float], fields: Mapping[str, int]) -> dict[str, int]:
+    return {label: int(values[number]) for label, number in fields.items() if number in values}
 
 
 def _retired_pages(inquiry: Inquiry) -> Mapping[str, int]:

@@ -27,17 +27,19 @@ STATES: Final = MappingProxyType({0: False, 1: True, 2: True, 3: False})
 """NVML_NVLINK_STATE_* to whether data can pass: inactive, active, sleep (it wakes by itself), traffic disabled."""
 
 REPLAY, RECOVERY, CRC = "replay", "recovery", "crc"
+RECOVERY_FAILED: Final = "recovery_failed"
+ERROR_TYPES: Final = (REPLAY, RECOVERY, RECOVERY_FAILED, CRC)
 TRANSMIT, RECEIVE = "transmit", "receive"
 
 _TRAFFIC_LIMIT: Final = CounterLimit(per_second=200e9, most=1 << 62)
 """Bytes: a link of the fifth generation carries 50 GB/s each way."""
 
 _LIMITS: Final = MappingProxyType(
-    {REPLAY: ERRORS, RECOVERY: ERRORS, CRC: ERRORS, TRANSMIT: _TRAFFIC_LIMIT, RECEIVE: _TRAFFIC_LIMIT}
+    {**dict.fromkeys(ERROR_TYPES, ERRORS), TRANSMIT: _TRAFFIC_LIMIT, RECEIVE: _TRAFFIC_LIMIT}
 )
 
 _BYTES_PER_KIB: Final = 1024
-_MOST_LINKS: Final = 64
+MOST_LINKS: Final = 64
 _LINKS_WITH_OWN_FIELDS: Final = 12
 _LINKS_OF_FIRST_BLOCK: Final = 6
 
@@ -59,10 +61,11 @@ GPU_NVLINK_LINKS_UP = gpu_gauge(
 GPU_NVLINK_ERRORS_TOTAL = gpu_counter(
     "gpu_nvlink_errors_total",
     "Errors of all NVLink links of the GPU by type ({type}), as the driver counts them since it was loaded; absent for "
-    "what it does not count, such as replay and crc on Blackwell. Never decreases while the exporter runs: counters "
+    "what it does not count: replay and crc on Blackwell, recovery_failed (the link is down then) before it. "
+    "Never decreases while the exporter runs: counters "
     "that the driver resets continue, and a link that it no longer lists stays in the sum.",
-    labels={"type": (REPLAY, RECOVERY, CRC)},
-    source="NVML fields 161-163, else 215 for recoveries, else 32-59 and 96-119",
+    labels={"type": ERROR_TYPES},
+    source="NVML fields 161-163, else 214 and 215 for recoveries, else 32-59 and 96-119",
 )
 GPU_NVLINK_TRANSMIT_BYTES_TOTAL = gpu_counter(
     "gpu_nvlink_transmit_bytes_total",
@@ -88,7 +91,7 @@ GPU_NVLINK_LINK_ERRORS_TOTAL = gpu_counter(
     "gpu_nvlink_link_errors_total",
     "Errors of one NVLink link by type. Shown for links that have any; with --metrics.profile full for all. Alert on "
     "gpu_nvlink_errors_total: it is there before the first error.",
-    labels={"link": ANY, "type": (REPLAY, RECOVERY, CRC)},
+    labels={"link": ANY, "type": ERROR_TYPES},
     source="as gpu_nvlink_errors_total",
     brief=lambda sample: bool(sample.value),
 )
@@ -137,6 +140,8 @@ _SOURCES: Final[Mapping[str, tuple[_Source, ...]]] = MappingProxyType(
         # recoveries on Blackwell NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS (215).
         REPLAY: (_Source(161), _Source(46, 108)),
         RECOVERY: (_Source(162), _Source(215), _Source(53, 114)),
+        # NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS.
+        RECOVERY_FAILED: (_Source(214),),
         CRC: (_Source(163), _Source(32, 96)),
         # NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_* (138, 139), else NVML_FI_DEV_NVLINK_COUNT_{XMIT,RCV}_BYTES.
         TRANSMIT: (_Source(138, scale=_BYTES_PER_KIB), _Source(202)),
@@ -201,7 +206,7 @@ class NvlinkReader:
     def read(self, gpu: GpuRound) -> NvlinkReading:
         """Links now (fields 91, 165 else nvmlDeviceGetNvLinkState, and those of the counters), unless MIG is on."""
         inquiry = gpu.inquiry
-        count = inquiry.within(inquiry.fields((LINK_COUNT_FIELD,)).get(LINK_COUNT_FIELD), 0, _MOST_LINKS)
+        count = inquiry.within(inquiry.fields((LINK_COUNT_FIELD,)).get(LINK_COUNT_FIELD), 0, MOST_LINKS)
         # With MIG on, drivers answer no question about links, or that all are down: neither is news of a link.
         if count is None or (count and mig_mode(inquiry)):
             return UNKNOWN
@@ -220,7 +225,7 @@ class NvlinkReader:
         totals = {name: total for name in _SOURCES if (total := self._total(name, connected)) is not None}
         return NvlinkReading(
             links=connected,
-            errors={name: totals[name] for name in (REPLAY, RECOVERY, CRC) if name in totals},
+            errors={name: totals[name] for name in ERROR_TYPES if name in totals},
             transmit_bytes=totals.get(TRANSMIT),
             receive_bytes=totals.get(RECEIVE),
             reported=all(reading.is_up is not None for reading in readings.values()),
@@ -243,7 +248,7 @@ class NvlinkReader:
         counters = {name: self._counter(gpu, link, name, values) for name in _SOURCES}
         return LinkReading(
             is_up=_is_up(gpu.inquiry, link, values.get((STATE_FIELD, link))),
-            errors={name: count for name in (REPLAY, RECOVERY, CRC) if (count := counters[name]) is not None},
+            errors={name: count for name in ERROR_TYPES if (count := counters[name]) is not None},
             transmit_bytes=counters[TRANSMIT],
             receive_bytes=counters[RECEIVE],
         )

@@ -5,20 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+from gpu_triage.config import Config
+from gpu_triage.gpu.pcie_traffic import RECEIVE, TRANSMIT, PcieTraffic
 from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.pcie import MOST_GENERATION, WIDTHS
 from gpu_triage.subjects.contract import GpuCollector
-from gpu_triage.subjects.integrals import Continued, Unwrapped
+from gpu_triage.subjects.integrals import Continued
 from gpu_triage.subjects.metric import Tier, gpu_counter, gpu_gauge
-from gpu_triage.subjects.plausible import ERRORS, BoundedCounter, CounterLimit
+from gpu_triage.subjects.plausible import ERRORS, BoundedCounter
 from gpu_triage.subjects.rounds import GpuRound
-
-TRANSMIT_BYTES_FIELD: Final = 197
-RECEIVE_BYTES_FIELD: Final = 198
-"""NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES; may wrap."""
-
-_TRAFFIC_LIMIT: Final = CounterLimit(per_second=300e9, most=1 << 62)
-"""Bytes: sixteen lanes of generation 7 carry less than 256 GB/s each way."""
 
 _BUS_TYPE_PCIE: Final = 2
 
@@ -38,13 +33,15 @@ GPU_PCIE_LINK_TRANSITIONS_TOTAL = gpu_counter(
 )
 GPU_PCIE_TRANSMIT_BYTES_TOTAL = gpu_counter(
     "gpu_pcie_transmit_bytes_total",
-    "Bytes the GPU sent over PCIe since the exporter started, unwrapped; absent on drivers without the counter.",
-    source="field 197",
+    "Bytes the GPU sent over PCIe since the exporter started: by GPM on Hopper and later, elsewhere by the driver's "
+    "counter. The latter is absent until its value has exceeded 32 bits, because a narrower one wraps several times "
+    "between two readings. gpu_pcie_throughput_bytes_per_second shows samples, if that collector is on.",
+    source="GPM metric 20 (PCIE_TX_PER_SEC); field 197",
 )
 GPU_PCIE_RECEIVE_BYTES_TOTAL = gpu_counter(
     "gpu_pcie_receive_bytes_total",
-    "Bytes the GPU received over PCIe since the exporter started, unwrapped; absent on drivers without the counter.",
-    source="field 198",
+    "Bytes the GPU received over PCIe since the exporter started. Presence as gpu_pcie_transmit_bytes_total.",
+    source="GPM metric 21 (PCIE_RX_PER_SEC); field 198",
 )
 GPU_PCIE_REPLAYS_TOTAL = gpu_counter(
     "gpu_pcie_replays_total",
@@ -89,31 +86,30 @@ def plausible_width(inquiry: Inquiry, answer: int | None) -> int | None:
 
 
 class PcieReader:
-    """Reads the link, counts its changes, unwraps its byte counters."""
+    """Reads the link, and counts its changes and its traffic."""
 
-    def __init__(self) -> None:
-        self._transmit = BoundedCounter(_TRAFFIC_LIMIT, Unwrapped())
-        self._receive = BoundedCounter(_TRAFFIC_LIMIT, Unwrapped())
+    def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
+        self._traffic = PcieTraffic(max_gap_seconds, retry_seconds)
         self._replays = BoundedCounter(ERRORS, Continued())
         self._generation = _Transitions()
         self._width = _Transitions()
 
     def read(self, gpu: GpuRound) -> PcieReading:
-        """The link now (nvmlDeviceGetCurrPcieLink{Generation,Width}, fields 197 and 198, …PcieReplayCounter)."""
+        """The link now (nvmlDeviceGetCurrPcieLink{Generation,Width}, …PcieReplayCounter), and what went over it."""
         inquiry, at = gpu.inquiry, gpu.at.monotonic
         if not on_pcie(inquiry):
             return PcieReading(None, None, None, None, None, None, None)
         generation = plausible_generation(inquiry, inquiry.ask("nvmlDeviceGetCurrPcieLinkGeneration"))
         width = plausible_width(inquiry, inquiry.ask("nvmlDeviceGetCurrPcieLinkWidth"))
-        counters = inquiry.fields((TRANSMIT_BYTES_FIELD, RECEIVE_BYTES_FIELD))
+        traffic = self._traffic.read(gpu)
         replays = inquiry.ask("nvmlDeviceGetPcieReplayCounter")
         return PcieReading(
             generation=generation,
             width=width,
             generation_transitions=self._generation.see(generation),
             width_transitions=self._width.see(width),
-            transmit_bytes=self._transmit.add(inquiry, counters.get(TRANSMIT_BYTES_FIELD), at),
-            receive_bytes=self._receive.add(inquiry, counters.get(RECEIVE_BYTES_FIELD), at),
+            transmit_bytes=traffic.get(TRANSMIT),
+            receive_bytes=traffic.get(RECEIVE),
             replays=self._replays.add(inquiry, replays, at),
         )
 
@@ -136,9 +132,13 @@ class _Transitions:
         return self._count
 
 
+def _reader(config: Config) -> PcieReader:
+    return PcieReader(config.stale_after * config.sample_medium_seconds, config.sample_slow_seconds)
+
+
 PCIE = GpuCollector(
     name="pcie",
     about="PCIe generation, width, traffic and replays",
     tier=Tier.MEDIUM,
-    reader=lambda _config: PcieReader().read,
+    reader=lambda config: _reader(config).read,
 )

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.kernel.files import parse_count, read_text
 from gpu_triage.kernel.mounts import refuse_unmounted
-from gpu_triage.kernel.pci_bus import device_directory, port_above
+from gpu_triage.kernel.pci_bus import device_directory, handles_aer, port_above
 from gpu_triage.subjects.contract import GpuCollector
 from gpu_triage.subjects.integrals import Continued
 from gpu_triage.subjects.metric import Tier, gpu_counter
@@ -28,7 +28,8 @@ GPU_PCIE_AER_ERRORS_TOTAL = gpu_counter(
     "gpu_pcie_aer_errors_total",
     "PCIe errors reported to the kernel (AER), by reporter (gpu, or the port at the other end of its link) "
     "and severity ({severity}). An error may show at one end only. Read without the driver, so available while "
-    "the GPU does not respond. Absent where the kernel has no AER for the device, as in most virtual machines.",
+    "the GPU does not respond. Absent where the kernel has no AER for the device, as in most virtual machines; where "
+    "the firmware handles these errors, absent while it is 0, which would say nothing.",
     labels={"device": ("gpu", "port"), "severity": TOTALS},
     source="sysfs aer_dev_{correctable,nonfatal,fatal} of the GPU and of the port above it",
 )
@@ -47,6 +48,7 @@ class PcieAerReader:
 
     def __init__(self) -> None:
         self._counters: defaultdict[tuple[str, str], Continued] = defaultdict(Continued)
+        self._handled: dict[str, bool] = {}
 
     def read(self, gpu: GpuRound) -> PcieAerReading:
         """Errors now (``aer_dev_*`` under ``/sys/bus/pci/devices``, of the GPU and of the port above it).
@@ -61,9 +63,13 @@ class PcieAerReader:
         if bus_id is None:
             return PcieAerReading({}, {})
         port = port_above(gpu.machine.sysfs, bus_id)
+        if bus_id not in self._handled:
+            # It is decided when the host boots.
+            self._handled = {bus_id: handles_aer(gpu.machine.sysfs, bus_id) is not False}
+        handled = self._handled[bus_id]
         return PcieAerReading(
-            gpu=self._errors(gpu, "gpu", bus_id),
-            port={} if port is None else self._errors(gpu, "port", port),
+            gpu=_told(self._errors(gpu, "gpu", bus_id), handled=handled),
+            port={} if port is None else _told(self._errors(gpu, "port", port), handled=handled),
         )
 
     def _errors(self, gpu: GpuRound, end: str, bus_id: str) -> Mapping[str, float]:
@@ -87,6 +93,11 @@ class PcieAerReader:
         if count is None:
             gpu.inquiry.failures.append("malformed")
         return count
+
+
+def _told(counts: Mapping[str, float], *, handled: bool) -> Mapping[str, float]:
+    """The counts that say something: what the firmware handles may reach the kernel, and mostly does not."""
+    return counts if handled else {severity: count for severity, count in counts.items() if count}
 
 
 def parse_aer_total(text: str, severity: str) -> int | None:

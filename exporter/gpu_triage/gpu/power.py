@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Final
 
+from gpu_triage.nvml.fields import FieldId
 from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.subjects.contract import GpuCollector
 from gpu_triage.subjects.integrals import Continued
@@ -15,6 +17,17 @@ from gpu_triage.subjects.rounds import GpuRound
 AVERAGE_FIELD: Final = 185
 INSTANT_FIELD: Final = 186
 """NVML_FI_DEV_POWER_AVERAGE and _INSTANT, milliwatts, scope 0: the GPU's board."""
+
+_MODULE: Final = 1
+_MODULE_FIELDS: Final = ((INSTANT_FIELD, _MODULE), (AVERAGE_FIELD, _MODULE))
+_MODULE_LIMIT_FIELD: Final = (190, _MODULE)
+"""The same, and NVML_FI_DEV_POWER_CURRENT_LIMIT, of the module: the GPU with its Grace CPU."""
+
+_REQUESTED_LIMIT_FIELD: Final = 192
+"""NVML_FI_DEV_POWER_REQUESTED_LIMIT."""
+_SAME_LIMIT_WATTS: Final = 1.0
+
+_FIELDS: Final = (INSTANT_FIELD, AVERAGE_FIELD, _REQUESTED_LIMIT_FIELD, *_MODULE_FIELDS, _MODULE_LIMIT_FIELD)
 
 _MOST_WATTS: Final = 100_000.0
 
@@ -31,9 +44,28 @@ GPU_POWER_LIMIT_WATTS = gpu_gauge(
     "The power cap that applies now, out-of-band limits included.",
     source="nvmlDeviceGetEnforcedPowerLimit",
 )
+GPU_POWER_REQUESTED_LIMIT_WATTS = gpu_gauge(
+    "gpu_power_requested_limit_watts",
+    "The power cap that was asked of the driver, where another one applies, for example one that the BMC set; absent "
+    "where gpu_power_limit_watts is what was asked for.",
+    source="field 192",
+)
+GPU_MODULE_POWER_WATTS = gpu_gauge(
+    "gpu_module_power_watts",
+    "Power drawn by the GPU's whole module, its Grace CPU and memory included; gpu_power_watts is the GPU's part. "
+    "Every GPU of a module shows the same. GH200, GB200 and GB300 only.",
+    source="field 186 (instant), else 185 (average), of the module",
+)
+GPU_MODULE_POWER_LIMIT_WATTS = gpu_gauge(
+    "gpu_module_power_limit_watts",
+    "The power cap of the GPU's whole module that applies now. A GPU below its own cap may be held back by this one. "
+    "Presence as gpu_module_power_watts.",
+    source="field 190, of the module",
+)
 GPU_ENERGY_JOULES_TOTAL = gpu_counter(
     "gpu_energy_joules_total",
-    "Energy used, as the driver counts it since it was loaded. Volta and later.",
+    "Energy used, as the driver counts it since it was loaded. Volta and later. On modules with a Grace CPU drivers "
+    "count the whole module: compare its rate with gpu_module_power_watts and gpu_power_watts.",
     source="nvmlDeviceGetTotalEnergyConsumption",
 )
 
@@ -45,6 +77,9 @@ class PowerReading:
     power_watts: Annotated[float | None, GPU_POWER_WATTS]
     limit_watts: Annotated[float | None, GPU_POWER_LIMIT_WATTS]
     energy_joules: Annotated[float | None, GPU_ENERGY_JOULES_TOTAL]
+    requested_limit_watts: Annotated[float | None, GPU_POWER_REQUESTED_LIMIT_WATTS] = None
+    module_watts: Annotated[float | None, GPU_MODULE_POWER_WATTS] = None
+    module_limit_watts: Annotated[float | None, GPU_MODULE_POWER_LIMIT_WATTS] = None
 
 
 class PowerReader:
@@ -54,13 +89,19 @@ class PowerReader:
         self._energy = BoundedCounter(_ENERGY_LIMIT, Continued())
 
     def read(self, gpu: GpuRound) -> PowerReading:
-        """Power now (fields 185, 186, nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetTotalEnergyConsumption)."""
+        """Power now (fields 185-192, nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetTotalEnergyConsumption)."""
         inquiry = gpu.inquiry
         energy_mj = inquiry.ask("nvmlDeviceGetTotalEnergyConsumption")
+        values = inquiry.fields(_FIELDS)
+        # Boards whose power is not managed by the driver, as in laptops and under WSL, answer with no watts at all.
+        limit_watts = watts(inquiry, inquiry.ask("nvmlDeviceGetEnforcedPowerLimit")) or None
+        module_limit_watts = _module_limit(inquiry, values, limit_watts)
         return PowerReading(
-            power_watts=_power_watts(inquiry),
-            # Boards whose power is not managed by the driver, as in laptops and under WSL, answer with no watts at all.
-            limit_watts=watts(inquiry, inquiry.ask("nvmlDeviceGetEnforcedPowerLimit")) or None,
+            power_watts=watts(inquiry, _drawn(values) or inquiry.ask("nvmlDeviceGetPowerUsage")),
+            limit_watts=limit_watts,
+            requested_limit_watts=other_limit(watts(inquiry, values.get(_REQUESTED_LIMIT_FIELD)), limit_watts),
+            module_watts=None if module_limit_watts is None else watts(inquiry, _drawn(values, *_MODULE_FIELDS)),
+            module_limit_watts=module_limit_watts,
             energy_joules=self._energy.add(inquiry, None if energy_mj is None else energy_mj / 1000, gpu.at.monotonic),
         )
 
@@ -70,11 +111,27 @@ def watts(inquiry: Inquiry, milliwatts: float | None) -> float | None:
     return inquiry.within(None if milliwatts is None else milliwatts / 1000, 0, _MOST_WATTS)
 
 
-def _power_watts(inquiry: Inquiry) -> float | None:
-    values = inquiry.fields((INSTANT_FIELD, AVERAGE_FIELD))
-    # A powered board draws something: 0 in a field is how some drivers say they do not have it.
-    milliwatts = values.get(INSTANT_FIELD) or values.get(AVERAGE_FIELD)
-    return watts(inquiry, milliwatts or inquiry.ask("nvmlDeviceGetPowerUsage"))
+def _drawn(
+    values: Mapping[FieldId, float], instant: FieldId = INSTANT_FIELD, average: FieldId = AVERAGE_FIELD
+) -> float | None:
+    """Milliwatts; None where neither field has them.
+
+    What is powered draws something: 0 in a field is how some drivers say they do not have it.
+    """
+    return values.get(instant) or values.get(average) or None
+
+
+def _module_limit(inquiry: Inquiry, values: Mapping[FieldId, float], limit_watts: float | None) -> float | None:
+    """The module's limit; None for the GPU's own once more, as of a driver that looks at no scope."""
+    module_watts = watts(inquiry, values.get(_MODULE_LIMIT_FIELD))
+    return other_limit(module_watts, limit_watts)
+
+
+def other_limit(requested_watts: float | None, limit_watts: float | None) -> float | None:
+    """A limit that is not the one which applies to the GPU; None if it is, or if either is unknown."""
+    if not requested_watts or limit_watts is None or abs(requested_watts - limit_watts) <= _SAME_LIMIT_WATTS:
+        return None
+    return requested_watts
 
 
 POWER = GpuCollector(

@@ -23,7 +23,8 @@ GPU_UP = gpu_gauge(
 )
 GPU_ERROR_INFO = gpu_info(
     "gpu_error_info",
-    "Why gpu_up is 0, as a named error; absent while it is 1.",
+    "Why gpu_up is 0, as a named error; absent while it is 1. Of GPUs that stop answering together, the one whose call "
+    "hung first is stalled, and the others are blocked behind it: the driver has locks for the whole process.",
     labels=("error",),
     source="the sampler",
 )

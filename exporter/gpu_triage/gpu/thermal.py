@@ -31,8 +31,9 @@ GPU_TEMPERATURE_CELSIUS = gpu_gauge(
 )
 GPU_TEMPERATURE_MARGIN_CELSIUS = gpu_gauge(
     "gpu_temperature_margin_celsius",
-    "Degrees left until the GPU slows down. Absent on drivers older than r570, on cards before Ada and Hopper, and on "
-    "many GeForce cards; compare gpu_temperature_celsius with gpu_temperature_threshold_celsius there.",
+    "Degrees left until the highest operating temperature, beyond which the GPU slows down (T.Limit). Absent on "
+    "drivers older than r570, on cards before Ada and Hopper, and on many GeForce cards; compare "
+    "gpu_temperature_celsius with gpu_temperature_threshold_celsius there.",
     source="nvmlDeviceGetMarginTemperature",
 )
 GPU_FAN_SPEED_RATIO = gpu_gauge(

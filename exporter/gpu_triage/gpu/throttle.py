@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -11,6 +10,7 @@ from typing import Annotated, Final
 
 from gpu_triage.gpu.throttle_counter import FAULTS, ThrottleCounter
 from gpu_triage.log import fields
+from gpu_triage.nvml.driver_version import version_numbers
 from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.subjects.contract import GpuCollector, max_gap_seconds
 from gpu_triage.subjects.integrals import Integral
@@ -45,7 +45,11 @@ _NANOSECONDS: Final = 1e9
 _SUPPORTED_FOR_SECONDS: Final = 60.0
 _MOST_SECONDS: Final = 10 * 365 * 86_400.0
 
-_ALWAYS_FIELDS: Final = {"sw_power_cap": 74, "sync_boost": 76}
+_SELDOM: Final = frozenset({"board_limit", "reliability"})
+_ALWAYS_FIELDS: Final = {"sw_power_cap": 74, "sync_boost": 76, "board_limit": 77, "reliability": 79}
+"""NVML_FI_DEV_PERF_POLICY_*. DCGM reads them as nanoseconds, as it does those with names of their own."""
+_THERMAL_POLICY: Final = {"sw_thermal": 75}
+"""What counts the software slowdown where it has no counter of its own (nvmlDeviceGetViolationStatus, nvml.h)."""
 
 GPU_THROTTLE_ACTIVE = gpu_gauge(
     "gpu_throttle_active",
@@ -60,9 +64,12 @@ GPU_THROTTLE_SECONDS_TOTAL = gpu_counter(
     "Seconds for which this reason held the clocks: the driver's own counter where it has one, otherwise integrated "
     "from gpu_throttle_active since the exporter started. A counter that is wrong is replaced by the integral: see "
     "gpu_throttle_counter_rejected_info. Never decreases while the exporter runs: a counter that the driver resets "
-    "continues from its last value.",
+    "continues from its last value. board_limit and reliability grow at the highest clocks of many cards, and are "
+    "absent while they are 0 unless --metrics.profile is full.",
     labels={"reason": (*REASONS, UNKNOWN)},
-    source="fields 74, 76 and the slowdown counters of the driver at hand, else the integral of gpu_throttle_active",
+    brief=lambda sample: sample.value > 0 or sample.labels[-1] not in _SELDOM,
+    source="fields 74 to 77, 79 and the slowdown counters of the driver at hand, else the integral of "
+    "gpu_throttle_active",
 )
 GPU_THROTTLE_COUNTER_REJECTED_INFO = gpu_info(
     "gpu_throttle_counter_rejected_info",
@@ -92,14 +99,15 @@ def counter_fields(driver_version: str | None) -> Mapping[str, int]:
 
     >>> counter_fields("575.57.08")["hw_thermal"], counter_fields("580.95.05")["hw_thermal"]
     (252, 270)
+    >>> counter_fields("550.54.14")["sw_thermal"]
+    75
     """
-    match = re.match(r"(\d+)\.(\d+)", driver_version or "")
-    version = (int(match[1]), int(match[2])) if match else (0, 0)
+    version = version_numbers(driver_version)
     if version >= (580, 82):
         return {**_ALWAYS_FIELDS, "sw_thermal": 269, "hw_thermal": 270, "hw_power_brake": 271}
     if version >= (575, 51):
         return {**_ALWAYS_FIELDS, "sw_thermal": 251, "hw_thermal": 252, "hw_power_brake": 253}
-    return _ALWAYS_FIELDS
+    return {**_ALWAYS_FIELDS, **_THERMAL_POLICY}
 
 
 class ThrottleReader:

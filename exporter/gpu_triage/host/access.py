@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections.abc import Callable, Collection, Iterator
@@ -12,14 +11,28 @@ from typing import Final
 
 from gpu_triage.config import Config, collector_enabled
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.gpu.pcie_aer import PCIE_AER
+from gpu_triage.host.file_systems import HOST_FILE_SYSTEMS, hides_lustre
 from gpu_triage.host.kernel_log import HOST_KERNEL_LOG
+from gpu_triage.host.lacks import (
+    NO_PERMISSION,
+    Lack,
+    Wanted,
+    errors_kept_by_firmware,
+    links_out_of_sight,
+    reason_of,
+    refusal,
+)
 from gpu_triage.host.network import HOST_NETWORK
+from gpu_triage.host.network_link import HOST_NETWORK_LINK
 from gpu_triage.host.nfs import HOST_NFS
+from gpu_triage.host.pressure import HOST_PRESSURE
 from gpu_triage.host.services import FABRIC_MANAGER, HOST_SERVICES, has_switches, in_cgroup, sees_processes
 from gpu_triage.host.textfile import TEXTFILE
 from gpu_triage.kernel.files import read_names, read_text
 from gpu_triage.kernel.mounts import MISSING, PROCFS, SHOWS, SYSFS, is_mounted
 from gpu_triage.machine import Machine
+from gpu_triage.processes.cgroups import hides_cgroups
 from gpu_triage.processes.container_names import CONTAINER_NAMES
 from gpu_triage.processes.locality import PROCESS_MEMORY_LOCALITY
 from gpu_triage.processes.on_gpu import PROCESSES
@@ -31,23 +44,15 @@ from gpu_triage.subjects.contract import HostCollector, runs
 from gpu_triage.subjects.metric import Sample, Tier, host_info
 from gpu_triage.subjects.rounds import HostRound
 from gpu_triage.xid import metrics as xid
+from gpu_triage.xid.events import NEVER_FROM_NVML
 
 log = logging.getLogger(__name__)
 
 OTHER_PID_NAMESPACE: Final = "other_pid_namespace"
-_NO_PERMISSION: Final = "no_permission"
-_REASONS: Final = {
-    errno.EACCES: _NO_PERMISSION,
-    errno.EPERM: _NO_PERMISSION,
-    errno.ENOENT: MISSING,
-    errno.ENOTDIR: MISSING,
-    errno.ENXIO: MISSING,
-    errno.ENODEV: MISSING,
-}
-
 GPU_EXPORTER_DEGRADED_INFO = host_info(
     "gpu_exporter_degraded_info",
-    "A feature that is limited because a permission, a mount or a namespace is missing; absent otherwise. The log "
+    "A feature that is limited because a permission, a mount, a namespace or a right of the kernel's over the "
+    "firmware is missing; absent otherwise. The log "
     "says once how to fix it.",
     labels=("feature", "reason"),
     source="/proc/1, /proc/self, /dev/kmsg and what options name",
@@ -55,45 +60,6 @@ GPU_EXPORTER_DEGRADED_INFO = host_info(
 
 
 _EXCLUDED_REMEDY: Final = "alerts that need this metric cannot fire: take it out of --metrics.exclude"
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What this exporter was asked to do.
-
-    Attributes:
-        features: names of those that run; a feature that does not run lacks nothing.
-        textfile: the folder of jobs' files; None where none is republished.
-        pod_resources: the kubelet's socket; None where no kubelet is asked.
-        state: the state directory; None where nothing is kept.
-        slurm_jobs: the folder of Slurm's jobs; None where none is read.
-        container_logs: the folder of links to containers' logs; None where none is listed.
-        excluded: metrics that alerts need and that are not to be published.
-    """
-
-    features: frozenset[str]
-    textfile: Path | None
-    pod_resources: Path | None
-    state: Path | None = None
-    excluded: tuple[str, ...] = ()
-    slurm_jobs: Path | None = None
-    container_logs: Path | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Lack:
-    """A feature that has less than it could have.
-
-    Attributes:
-        feature: its name.
-        reason: ``no_permission``, ``missing``, ``hidden`` (hidepid), ``other_pid_namespace``, ``io_error``, or
-            ``excluded`` of a metric.
-        remedy: what it costs and what would help, for the log.
-    """
-
-    feature: str
-    reason: str
-    remedy: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +86,15 @@ class AccessReader:
             ("kernel_log", lambda: _kernel_log(machine)),
             ("pci_bus", lambda: _pci_bus(machine)),
             ("processes", lambda: _processes(pids)),
+            ("host_pressure", lambda: _host_pressure(machine, pids)),
+            ("cgroups", lambda: _cgroups(machine, pids)),
             ("process_memory_locality", lambda: _memory_locality(machine.procfs)),
             ("host_network", lambda: _host_network(pids)),
+            ("host_network_link", lambda: None if pids.foreign else links_out_of_sight(machine)),
             ("host_nfs", lambda: _host_nfs(pids)),
+            ("host_file_systems", lambda: _file_systems(machine)),
             ("host_services", lambda: _services(machine, pids)),
+            ("pcie_aer", lambda: errors_kept_by_firmware(machine)),
             ("textfile", lambda: _textfile(wanted.textfile)),
             ("pod_names", lambda: _pod_names(wanted.pod_resources)),
             ("container_names", lambda: _container_names(wanted.container_logs)),
@@ -168,10 +139,10 @@ def _mount(feature: str, root: Path) -> Lack | None:
 
 
 def _kernel_log(machine: Machine) -> Lack | None:
-    reason = None if machine.kmsg is None else _refusal(machine.kmsg)
+    reason = None if machine.kmsg is None else refusal(machine.kmsg)
     remedy = (
-        "Xids from before startup or while the driver hangs, SXids of NVSwitches and kernel messages about the host "
-        "are not read: grant CAP_SYSLOG or run a privileged container"
+        f"Xids from before startup or while the driver hangs, Xids {', '.join(map(str, NEVER_FROM_NVML))}, SXids of "
+        "NVSwitches and kernel messages about the host are not read: grant CAP_SYSLOG or run a privileged container"
     )
     return Lack("kernel_log", reason, remedy) if reason else None
 
@@ -198,11 +169,33 @@ def _processes(pids: _Pids) -> Lack | None:
     return None
 
 
+def _host_pressure(machine: Machine, pids: _Pids) -> Lack | None:
+    # Kernels up to 5.0 have the files and answer that PSI is off; later ones leave them out (psi_proc_init).
+    if not pids.live or machine.simulated or _text(machine.procfs / "pressure" / "io") is not None:
+        return None
+    remedy = (
+        "the kernel does not count for what tasks wait (PSI), so only tasks that are blocked are seen to wait for "
+        "storage: boot it with psi=1, as RHEL 8 and early Amazon Linux 2023 need"
+    )
+    return Lack("host_pressure", refusal(machine.procfs / "pressure" / "io") or MISSING, remedy)
+
+
+def _cgroups(machine: Machine, pids: _Pids) -> Lack | None:
+    # Without the host's processes, or without their names, their cgroups are not looked for.
+    if not pids.live or pids.foreign or pids.nested or machine.simulated:
+        return None
+    reason = hides_cgroups(machine.procfs, machine.sysfs)
+    remedy = (
+        "CPU and memory limits of jobs are not visible: mount the host's /sys with its cgroups and set --path.sysfs"
+    )
+    return Lack("cgroups", reason, remedy) if reason else None
+
+
 def _memory_locality(procfs: Path) -> Lack | None:
     # OpenedMachine, not read: opening is what asks for the right, reading would walk the page tables.
-    if _refusal(procfs / "1" / "numa_maps") == _NO_PERMISSION:
+    if refusal(procfs / "1" / "numa_maps") == NO_PERMISSION:
         remedy = "the memory locality of other users' processes is unknown: grant CAP_SYS_PTRACE"
-        return Lack("process_memory_locality", _NO_PERMISSION, remedy)
+        return Lack("process_memory_locality", NO_PERMISSION, remedy)
     return None
 
 
@@ -218,11 +211,17 @@ def _host_nfs(pids: _Pids) -> Lack | None:
     # A mount's number is the kernel's own: two namespaces never share the first.
     hosts, own = (_text(pids.procfs / pid / "mountinfo") for pid in ("1", "self"))
     apart = hosts and own and hosts.split(" ", 1)[0] != own.split(" ", 1)[0]
-    if apart and _refusal(pids.procfs / "1" / "mountstats") == _NO_PERMISSION:
+    if apart and refusal(pids.procfs / "1" / "mountstats") == NO_PERMISSION:
         return Lack(
-            "host_nfs", _NO_PERMISSION, "NFS mounts made on the host after startup may be missing: run as user 0"
+            "host_nfs", NO_PERMISSION, "NFS mounts made on the host after startup may be missing: run as user 0"
         )
     return None
+
+
+def _file_systems(machine: Machine) -> Lack | None:
+    remedy = "only user 0 can read Lustre's statistics: run as user 0, with the host's debugfs mounted"
+    hidden = hides_lustre(machine.procfs, machine.sysfs)
+    return Lack("host_file_systems", NO_PERMISSION, remedy) if hidden else None
 
 
 def _services(machine: Machine, pids: _Pids) -> Lack | None:
@@ -236,7 +235,7 @@ def _services(machine: Machine, pids: _Pids) -> Lack | None:
 
 
 def _textfile(folder: Path | None) -> Lack | None:
-    reason = None if folder is None else _refusal(folder)
+    reason = None if folder is None else refusal(folder)
     return (
         Lack("textfile", reason, f"metrics of jobs are not exposed: allow this user to read {folder}")
         if reason
@@ -250,20 +249,20 @@ def _pod_names(socket: Path | None) -> Lack | None:
     try:
         socket.stat()
     except OSError as error:
-        reason: str | None = _reason(error)
+        reason: str | None = reason_of(error)
     else:
-        reason = None if os.access(socket, os.W_OK, effective_ids=True) else _NO_PERMISSION
+        reason = None if os.access(socket, os.W_OK, effective_ids=True) else NO_PERMISSION
     return Lack("pod_names", reason, f"pods are not named: run as user 0 and mount {socket}") if reason else None
 
 
 def _container_names(folder: Path | None) -> Lack | None:
-    reason = None if folder is None else _refusal(folder)
+    reason = None if folder is None else refusal(folder)
     remedy = f"pods that share a GPU cannot be distinguished by process: allow this user to list {folder}"
     return Lack("container_names", reason, remedy) if reason else None
 
 
 def _slurm_jobs(folder: Path | None) -> Lack | None:
-    reason = None if folder is None else _refusal(folder)
+    reason = None if folder is None else refusal(folder)
     remedy = f"GPUs allocated by Slurm are unknown: let its prolog create {folder}, and allow this user to read it"
     return Lack("slurm_jobs", reason, remedy) if reason else None
 
@@ -271,25 +270,12 @@ def _slurm_jobs(folder: Path | None) -> Lack | None:
 def _state_directory(folder: Path | None) -> Lack | None:
     if folder is None:
         return None
-    reason = None if os.access(folder, os.W_OK | os.X_OK, effective_ids=True) else _refusal(folder) or _NO_PERMISSION
+    reason = None if os.access(folder, os.W_OK | os.X_OK, effective_ids=True) else refusal(folder) or NO_PERMISSION
     remedy = (
         "findings start anew and incident history is lost when the exporter stops: "
         f"allow this user to write to {folder}"
     )
     return Lack("state_directory", reason, remedy) if reason else None
-
-
-def _refusal(path: Path) -> str | None:
-    """Why a file cannot be opened to be read; None when it can."""
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
-    except OSError as error:
-        return _reason(error)
-    return None
-
-
-def _reason(error: OSError) -> str:
-    return _REASONS.get(error.errno or 0, "io_error")
 
 
 def _text(path: Path) -> str | None:
@@ -300,9 +286,13 @@ def _text(path: Path) -> str | None:
 
 
 _OF_COLLECTORS: Final = (
+    HOST_FILE_SYSTEMS,
+    HOST_PRESSURE,
     PROCESSES,
     PROCESS_MEMORY_LOCALITY,
+    PCIE_AER,
     HOST_NETWORK,
+    HOST_NETWORK_LINK,
     HOST_NFS,
     HOST_SERVICES,
     TEXTFILE,
@@ -319,6 +309,8 @@ def wanted(config: Config) -> Wanted:
         features.add("kernel_log")
     if config.state_directory is not None:
         features.add("state_directory")
+    if runs(PROCESSES, config):
+        features.add("cgroups")
     return Wanted(
         frozenset(features),
         config.collector_textfile_directory,
@@ -342,4 +334,6 @@ ACCESS = HostCollector(
     tier=Tier.SLOW,
     reader=lambda config: AccessReader(wanted(config)).read,
     render=render,
+    # It looks at mounts, and at folders whose disk may not answer.
+    own_lane=True,
 )

@@ -6,6 +6,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import sub
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Annotated, NamedTuple
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.host.cpu_frequency import CpuFrequencies
 from gpu_triage.host.numa import read_numa_nodes
-from gpu_triage.kernel.files import parse_count
+from gpu_triage.kernel.files import parse_count, parse_cpu_list, text_of
 from gpu_triage.kernel.inquiry import HostInquiry
 from gpu_triage.subjects.contract import HostCollector
 from gpu_triage.subjects.metric import ANY, Sample, Tier, host_counter, host_gauge
@@ -32,6 +33,11 @@ _CPU = re.compile(r"cpu([0-9]{1,5})((?: +[0-9]{1,20}){4,}) *")
 
 _LOAD = re.compile(r"([0-9]{1,9}\.[0-9]{1,9}) ")
 _NODE_WITHOUT_NUMA = 0
+_ALWAYS_BUSY_RATIO = 0.9
+"""Of an hour and more since boot, from which on a CPU tells nothing of the job."""
+_ALWAYS_SECONDS = 3600
+_SET_APART = ("isolated", "nohz_full")
+_NO_CPUS = "(null)"
 _BUSY_RATIO = 0.5
 """From which on a CPU's clock tells something: at rest it is low."""
 
@@ -45,9 +51,17 @@ GPU_HOST_CPU_SECONDS_TOTAL = host_counter(
 GPU_HOST_CPU_BUSIEST_RATIO = host_gauge(
     "gpu_host_cpu_busiest_ratio",
     "Share of the last interval that the busiest single CPU of the NUMA node was neither idle nor in iowait, 0-1: 1 "
-    "when one thread feeds the GPU and can do no more.",
+    "when one thread feeds the GPU and can do no more. CPUs do not count that are set apart (isolated, nohz_full), or "
+    "that were busy for nine tenths of the time since boot: storage clients and packet processing poll on them.",
     labels=("numa_node",),
-    source="/proc/stat",
+    source="/proc/stat; /sys/devices/system/cpu/{isolated,nohz_full}",
+)
+GPU_HOST_CPU_SHARED_BUSY_RATIO = host_gauge(
+    "gpu_host_cpu_shared_busy_ratio",
+    "Share of the last interval that the other CPUs of the NUMA node, which jobs share, were busy, 0-1; absent where "
+    "none is set apart or always busy.",
+    labels=("numa_node",),
+    source="as gpu_host_cpu_busiest_ratio",
 )
 GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO = host_gauge(
     "gpu_host_cpu_busiest_frequency_ratio",
@@ -86,6 +100,7 @@ class NodeCpu:
     busiest_ratio: Annotated[float | None, GPU_HOST_CPU_BUSIEST_RATIO]
     cpus: Annotated[int, GPU_HOST_CPUS]
     busiest_frequency_ratio: Annotated[float | None, GPU_HOST_CPU_BUSIEST_FREQUENCY_RATIO] = None
+    shared_busy_ratio: Annotated[float | None, GPU_HOST_CPU_SHARED_BUSY_RATIO] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +163,17 @@ class HostCpuReader:
     ) -> tuple[NodeCpu, ...]:
         self._place(ticks, cpus_by_node)
         online = {cpu: self._count(cpu, values) for cpu, values in ticks.items() if cpu in self._node_of}
+        ratios = {
+            cpu: ratio
+            for cpu, now in online.items()
+            if cpu in self._last and (ratio := busy_ratio(self._last[cpu], now)) is not None
+        }
+        telling = self._telling(online, ratios, _cpus_set_apart(sysfs))
         busiest: dict[int, tuple[float, int]] = {}
-        for cpu, now in online.items():
-            ratio = busy_ratio(self._last[cpu], now) if cpu in self._last else None
-            if ratio is not None:
-                node = self._node_of[cpu]
-                busiest[node] = max((ratio, -cpu), busiest.get(node, (0.0, -cpu)))
+        for cpu in telling:
+            node = self._node_of[cpu]
+            busiest[node] = max((ratios[cpu], -cpu), busiest.get(node, (0.0, -cpu)))
+        shared = self._shared_ratios(ratios, telling)
         self._last = online
         self._counted.update(online)
         cpus = Counter(self._node_of[cpu] for cpu in online)
@@ -164,9 +184,31 @@ class HostCpuReader:
                 seconds=seconds,
                 busiest_ratio=busiest[node][0] if node in busiest else None,
                 busiest_frequency_ratio=self._frequency(sysfs, *busiest.get(node, (0.0, 0))),
+                shared_busy_ratio=shared.get(node),
             )
             for node, seconds in sorted(self._seconds().items())
         )
+
+    def _telling(
+        self, online: Mapping[int, tuple[int, ...]], ratios: Mapping[int, float], set_apart: frozenset[int]
+    ) -> frozenset[int]:
+        """The CPUs that jobs share: others poll for packets or storage, busy or idle whatever the jobs do.
+
+        Where most CPUs of a node are always busy, that is the jobs' doing.
+        """
+        candidates = frozenset(ratios) - set_apart
+        always = frozenset(c for c in candidates if ratios[c] >= _ALWAYS_BUSY_RATIO and _always_busy(online[c]))
+        cpus, polling = (Counter(self._node_of[cpu] for cpu in each) for each in (candidates, always))
+        return candidates - {cpu for cpu in always if polling[self._node_of[cpu]] * 2 <= cpus[self._node_of[cpu]]}
+
+    def _shared_ratios(self, ratios: Mapping[int, float], telling: frozenset[int]) -> Mapping[int, float]:
+        """Mean of the CPUs that jobs share, of the nodes that have others as well."""
+        mixed = {self._node_of[cpu] for cpu in ratios if cpu not in telling}
+        shared: dict[int, list[float]] = {}
+        for cpu in telling:
+            if self._node_of[cpu] in mixed:
+                shared.setdefault(self._node_of[cpu], []).append(ratios[cpu])
+        return {node: sum(each) / len(each) for node, each in shared.items()}
 
     def _frequency(self, sysfs: Path, busy: float, negative_cpu: int) -> float | None:
         return self._frequencies.ratio(sysfs, -negative_cpu) if busy >= _BUSY_RATIO else None
@@ -209,6 +251,27 @@ def busy_ratio(before: tuple[int, ...], now: tuple[int, ...]) -> float | None:
     passed = tuple(map(sub, now, before))
     total = sum(passed)
     return (total - sum(passed[_AT_REST])) / total if total > 0 else None
+
+
+def _always_busy(ticks: tuple[int, ...]) -> bool:
+    """Whether a CPU was busy nearly all the time since boot, as one is that polls for network packets or storage."""
+    total = sum(ticks)
+    return total >= _ALWAYS_SECONDS * os.sysconf("SC_CLK_TCK") and total - sum(ticks[_AT_REST]) >= (
+        _ALWAYS_BUSY_RATIO * total
+    )
+
+
+def _cpus_set_apart(sysfs: Path) -> frozenset[int]:
+    """CPUs on which the scheduler puts nothing by itself: ``isolcpus=`` and ``nohz_full=``, and isolated cpusets.
+
+    Without nohz_full=, kernels write ``(null)``.
+    """
+    found: frozenset[int] = frozenset()
+    for name in _SET_APART:
+        text = text_of(sysfs / "devices" / "system" / "cpu" / name).strip()
+        with suppress(ValueError):
+            found |= parse_cpu_list("" if text == _NO_CPUS else text)
+    return found
 
 
 def parse_stat(text: str) -> Stat:

@@ -1,23 +1,26 @@
-"""Settings of the kernel that make every CPU slow: the governor of the clock, and the source of the time."""
+"""What makes every CPU slow: the governor of the clock, the source of the time, and heat."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Final
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.host.cpu_frequency import policies
-from gpu_triage.kernel.files import read_text
+from gpu_triage.host.numa import read_numa_nodes
+from gpu_triage.kernel.files import read_int, read_text
 from gpu_triage.kernel.inquiry import HostInquiry
 from gpu_triage.subjects.contract import HostCollector
-from gpu_triage.subjects.metric import Tier, host_gauge, host_info
+from gpu_triage.subjects.metric import Tier, host_counter, host_gauge, host_info
+from gpu_triage.subjects.monotone import MonotoneCounters
 from gpu_triage.subjects.rounds import HostRound
 
 _WORD: Final = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _MOST_GOVERNORS: Final = 8
+_THROTTLES, _THROTTLED = "package_throttle_count", "package_throttle_total_time_ms"
 
 SLOW_CLOCK_SOURCES: Final = frozenset({"hpet", "acpi_pm", "jiffies", "pit", "refined-jiffies"})
 """Of x86: what the kernel falls back to when it finds that the TSC is not to be trusted."""
@@ -38,14 +41,76 @@ GPU_HOST_CLOCK_SOURCE_INFO = host_info(
     labels=("clock_source",),
     source="/sys/devices/system/clocksource/clocksource0/current_clocksource",
 )
+GPU_HOST_CPU_THROTTLES_TOTAL = host_counter(
+    "gpu_host_cpu_throttles_total",
+    "How often the processor of the NUMA node lowered its clock because it, or the host around it, was too hot. Only "
+    "Intel processors count this. Shown once there are any; profile full always shows it.",
+    labels=("numa_node",),
+    source="/sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_count",
+    brief=lambda sample: sample.value > 0,
+)
+GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL = host_counter(
+    "gpu_host_cpu_throttled_seconds_total",
+    "Time for which the processor of the NUMA node had lowered its clock for heat, since Linux 5.6; a spell is added "
+    "when it ends. Only Intel processors count this. Shown once there is any; profile full always shows it.",
+    labels=("numa_node",),
+    source="/sys/devices/system/cpu/cpu*/thermal_throttle/package_throttle_total_time_ms",
+    brief=lambda sample: sample.value > 0,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class HostCpuSettingsReading:
-    """Settings of all CPUs; empty or None for what the kernel does not report."""
+    """What concerns all CPUs; empty or None for what the kernel does not report. No count goes back.
+
+    Attributes:
+        throttles: by NUMA node.
+        throttled_seconds: likewise.
+    """
 
     governors: Annotated[Mapping[str, int], GPU_HOST_CPU_GOVERNOR_POLICIES]
     clock_source: Annotated[str | None, GPU_HOST_CLOCK_SOURCE_INFO]
+    throttles: Annotated[Mapping[str, int], GPU_HOST_CPU_THROTTLES_TOTAL] = field(default_factory=dict)
+    throttled_seconds: Annotated[Mapping[str, float], GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL] = field(
+        default_factory=dict
+    )
+
+
+class HostCpuSettingsReader:
+    """Reads settings and counters; remembers the counters."""
+
+    def __init__(self) -> None:
+        self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
+
+    def read(self, round_: HostRound) -> HostCpuSettingsReading:
+        """As `read_host_cpu_settings`, with the counters of heat.
+
+        Raises:
+            HostReadFailed: as `read_host_cpu_settings`.
+        """
+        settings = read_host_cpu_settings(round_)
+        try:
+            nodes = read_numa_nodes(round_.machine.sysfs) or {0: frozenset({0})}
+        except HostReadFailed as failed:
+            round_.failures.append(failed.reason)
+            nodes = {}
+        throttles = {str(node): self._count(round_, node, min(cpus), _THROTTLES) for node, cpus in nodes.items()}
+        milliseconds = {str(node): self._count(round_, node, min(cpus), _THROTTLED) for node, cpus in nodes.items()}
+        return replace(
+            settings,
+            throttles={node: count for node, count in throttles.items() if count is not None},
+            throttled_seconds={node: count / 1000 for node, count in milliseconds.items() if count is not None},
+        )
+
+    def _count(self, round_: HostRound, node: int, cpu: int, name: str) -> int | None:
+        """A counter of a processor: each of its CPUs counts the same."""
+        path = round_.machine.sysfs / f"devices/system/cpu/cpu{cpu}/thermal_throttle" / name
+        try:
+            return self._counters.known((str(node), name), read_int(path))
+        except HostReadFailed as failed:
+            if failed.reason not in round_.failures:
+                round_.failures.append(failed.reason)
+            return None
 
 
 def read_host_cpu_settings(round_: HostRound) -> HostCpuSettingsReading:
@@ -82,7 +147,7 @@ def _word(text: str) -> str:
 
 HOST_CPU_SETTINGS = HostCollector(
     name="host_cpu_settings",
-    about="governor of the CPUs' clock, source of the time",
+    about="governor of the CPUs' clock, source of the time, and CPUs that are too hot",
     tier=Tier.SLOW,
-    reader=lambda _config: read_host_cpu_settings,
+    reader=lambda _config: HostCpuSettingsReader().read,
 )

@@ -66,7 +66,8 @@ GPU_HOST_DISK_WRITE_SECONDS_TOTAL = host_counter(
 GPU_HOST_DISK_BUSY_SECONDS_TOTAL = host_counter(
     "gpu_host_disk_busy_seconds_total",
     "Time with at least one request under way; a device that serves many at once can be busy all the time and have "
-    "room.",
+    "room. Since Linux 5.0 a tick of the kernel (1 to 4 ms) for each request, however short: compare it with the time "
+    "that reads and writes took.",
     labels=("device",),
     source="/proc/diskstats",
 )

@@ -18,7 +18,8 @@ from gpu_triage.host.infiniband_faults import (
     PortPlans,
     PortRate,
 )
-from gpu_triage.host.infiniband_files import CounterFiles, parse_rate, parse_state, read_attribute
+from gpu_triage.host.infiniband_files import PortFiles, parse_rate, parse_state
+from gpu_triage.host.network_devices import EVERY_DEVICE, NetworkDevices, network_devices
 from gpu_triage.kernel.files import read_names
 from gpu_triage.kernel.inquiry import HostInquiry
 from gpu_triage.subjects.bounds import MOST_DEVICES, Bound, is_virtual_function
@@ -34,6 +35,7 @@ _BYTES_PER_WORD: Final = 4
 _SATURATED: Final = 0xFFFFFFFF
 """Where a 32-bit counter of an older adapter stays until somebody resets it."""
 
+_WORDS, _BYTES = "counters", "hw_counters"
 _ACTIVE: Final = 4
 PORT_LINK_UP: Final = 5
 """Physical state of a port with a link."""
@@ -43,20 +45,22 @@ _NO_FAULTS: Final = PortFaults(None, None, None, {})
 GPU_HOST_INFINIBAND_RECEIVE_BYTES_TOTAL = host_counter(
     "gpu_host_infiniband_receive_bytes_total",
     "Bytes the InfiniBand or RoCE port received, RDMA included; absent where the adapter does not count, and when a "
-    "32-bit counter is full until it is reset.",
+    "32-bit counter is full until it is reset. Counters that the firmware rejects are read once an hour: those of the "
+    "ConnectX-7 that the fabric manager runs.",
     labels=("device", "port"),
-    source="/sys/class/infiniband/*/ports/*/counters/port_rcv_data",
+    source="/sys/class/infiniband/*/ports/*/counters/port_rcv_data, else hw_counters/{rx_bytes,ip4InOctets}",
 )
 GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL = host_counter(
     "gpu_host_infiniband_transmit_bytes_total",
     "Bytes the InfiniBand or RoCE port sent, RDMA included; absent where the adapter does not count, and when a "
     "32-bit counter is full until it is reset.",
     labels=("device", "port"),
-    source="/sys/class/infiniband/*/ports/*/counters/port_xmit_data",
+    source="/sys/class/infiniband/*/ports/*/counters/port_xmit_data, else hw_counters/{tx_bytes,ip4OutOctets}",
 )
 GPU_HOST_INFINIBAND_RATE_BYTES_PER_SECOND = host_gauge(
     "gpu_host_infiniband_rate_bytes_per_second",
-    "Rate of the port's link in each direction; absent while it is not up.",
+    "Rate of the port's link in each direction: that of --network.line-rate, else as the driver says. Absent while it "
+    "is not up.",
     labels=("device", "port"),
     source="/sys/class/infiniband/*/ports/*/rate",
 )
@@ -159,9 +163,11 @@ class HostInfinibandReading:
 class HostInfinibandReader:
     """Reads port counters; remembers each, as they can be reset from outside."""
 
-    def __init__(self) -> None:
+    def __init__(self, devices: NetworkDevices = EVERY_DEVICE) -> None:
+        """Read the adapters that are chosen."""
+        self._devices = devices
         self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
-        self._files = CounterFiles()
+        self._files = PortFiles()
         self._faults = PortFaultCounters(self._files)
         self._plans = PortPlans()
         self._expected = ExpectedRates()
@@ -177,8 +183,10 @@ class HostInfinibandReader:
         """
         sysfs = round_.machine.sysfs
         inquiry = HostInquiry(round_.failures, sysfs)
+        self._files.now = round_.at.monotonic
         adapters = sysfs / "class" / "infiniband"
-        found = [(device, port) for device in read_names(adapters) or () for port in _ports(round_, adapters / device)]
+        chosen = [device for device in read_names(adapters) or () if self._devices.chosen(device)]
+        found = [(device, port) for device in chosen for port in _ports(round_, adapters / device)]
         kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(adapters / each[0]))
         plans = [self._plans.of(adapters / device, port) for device, port in kept]
         ports = [self._port(inquiry, *each, adapters / each[0], plan) for each, plan in zip(kept, plans, strict=True)]
@@ -194,20 +202,22 @@ class HostInfinibandReader:
 
     def _port(self, inquiry: HostInquiry, device: str, port: str, adapter: Path, plan: PortPlan) -> InfinibandPort:
         directory = adapter / "ports" / port
-        state = read_attribute(inquiry, directory / "state", parse_state)
-        rate = read_attribute(inquiry, directory / "rate", parse_rate)
-        physical = read_attribute(inquiry, directory / "phys_state", parse_state)
+        state = self._files.attribute(inquiry, directory / "state", parse_state)
+        rate = self._files.attribute(inquiry, directory / "rate", parse_rate)
+        physical = self._files.attribute(inquiry, directory / "phys_state", parse_state)
         up = None if state is None else state == _ACTIVE
+        # First of all counters: where these are rejected, all are.
+        received = self._bytes(inquiry, (device, port, "rcv"), plan.received)
         # The counters of a virtual function are its adapter's, or nobody's.
         virtual = is_virtual_function(adapter)
         faults = _NO_FAULTS if virtual else self._faults.read(inquiry, plan, device, port, up=up)
         return InfinibandPort(
             device=device,
             port=port,
-            receive_bytes=self._bytes(inquiry, (device, port, "rcv"), directory),
-            transmit_bytes=self._bytes(inquiry, (device, port, "xmit"), directory),
+            receive_bytes=received,
+            transmit_bytes=self._bytes(inquiry, (device, port, "xmit"), plan.sent),
             # A port that is down still shows a rate, that of its last link or the least it can do.
-            rate_bytes_per_second=rate if up and rate else None,
+            rate_bytes_per_second=(self._devices.line_rate(device) or rate) if up and rate else None,
             up=up,
             physical_state=physical if physical in GPU_HOST_INFINIBAND_PHYSICAL_STATE.states else None,
             link_errors=faults.link_errors,
@@ -216,13 +226,16 @@ class HostInfinibandReader:
             events=faults.events,
         )
 
-    def _bytes(self, inquiry: HostInquiry, key: tuple[str, str, str], directory: Path) -> int | None:
-        name = f"port_{key[2]}_data"
-        words = self._files.read(inquiry, directory / "counters_ext" / f"{name}_64")  # kernels before 4.5
-        if words is None:
-            words = self._files.read(inquiry, directory / "counters" / name)
-            words = None if words == _SATURATED else words
-        return None if words is None else self._counters.published(key, words) * _BYTES_PER_WORD
+    def _bytes(self, inquiry: HostInquiry, key: tuple[str, str, str], files: tuple[Path, ...]) -> int | None:
+        """Traffic in one direction; None where one of its counters is not read, or is full."""
+        counts = [self._files.counter(inquiry, file, decides=file.parent.name == _WORDS) for file in files]
+        known = [count for count in counts if count is not None]
+        # The counters that the adapter's driver adds count bytes.
+        unit = 1 if files and files[0].parent.name == _BYTES else _BYTES_PER_WORD
+        full = files and files[0].parent.name == _WORDS and known == [_SATURATED]
+        if not files or len(known) < len(files) or full:
+            return None
+        return self._counters.published(key, sum(known)) * unit
 
 
 def _ports(round_: HostRound, adapter: Path) -> list[str]:
@@ -243,7 +256,7 @@ HOST_INFINIBAND = HostCollector(
     name="host_infiniband",
     about="InfiniBand and RoCE ports",
     tier=Tier.MEDIUM,
-    reader=lambda _config: HostInfinibandReader().read,
+    reader=lambda config: HostInfinibandReader(network_devices(config)).read,
     render=render,
     # The kernel asks the adapter's firmware for its counters, each time they are read.
     own_lane=True,

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from gpu_triage.host.infiniband_files import CounterFiles
+from gpu_triage.host.infiniband_files import PortFiles
 from gpu_triage.kernel.files import is_present, names_in, text_of
 from gpu_triage.kernel.inquiry import HostInquiry
 from gpu_triage.subjects.monotone import MonotoneCounters
@@ -42,6 +42,12 @@ OTHER_EVENTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "packet_sequence_error": ("hw_counters/packet_seq_err", "hw_counters/seq_err_naks_rcvd"),
         "receiver_not_ready": ("hw_counters/rnr_nak_retry_err", "hw_counters/rnr_naks_rcvd"),
         "out_of_buffer": ("hw_counters/out_of_buffer",),
+        # Of EFA, bnxt_re and irdma.
+        "retransmission": ("hw_counters/retrans_pkts", "hw_counters/RetransSegs", "hw_counters/tcpRetransSegs"),
+        "receive_drop": ("hw_counters/rx_drops", "hw_counters/rx_roce_discards", "hw_counters/ip4InDiscards"),
+        # Of EFA: a peer that does not answer, and a connection that is worse than the others.
+        "unresponsive_remote": ("hw_counters/unresponsive_remote_events",),
+        "impaired_remote_connection": ("hw_counters/impaired_remote_conn_events",),
         "ecn_marked": (
             "hw_counters/np_ecn_marked_roce_packets",
             "hw_counters/rx_ecn_marked_pkts",
@@ -57,6 +63,24 @@ OTHER_EVENTS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
 )
 """What the port and its queue pairs counted besides, likewise: packets lost, sent again or marked for congestion."""
 
+RECEIVED: Final = (
+    ("counters_ext/port_rcv_data_64",),  # kernels before 4.5
+    ("counters/port_rcv_data",),
+    ("hw_counters/rx_bytes",),  # of EFA and bnxt_re
+    ("hw_counters/ip4InOctets", "hw_counters/ip6InOctets"),  # of irdma
+)
+SENT: Final = (
+    ("counters_ext/port_xmit_data_64",),
+    ("counters/port_xmit_data",),
+    ("hw_counters/tx_bytes",),
+    ("hw_counters/ip4OutOctets", "hw_counters/ip6OutOctets"),
+)
+"""What counts the traffic of a port: the first of these that all are there, summed.
+
+A driver without a performance agent (process_mad) has no folder ``counters``, and counts bytes in ``hw_counters``, not
+words.
+"""
+
 EVENTS: Final = (*LINK_ERRORS, *OTHER_EVENTS)
 
 _LINK_DOWNED_FULL: Final = 0xFF
@@ -68,6 +92,7 @@ _ON_ETHERNET: Final = "receive_error"
 _LINK_DOWNS: Final = ("link_downed", "carrier_down_count")
 """What counts lost links: the adapter, and of RoCE the network interface."""
 
+_FOLDERS: Final = ("counters_ext", "counters", "hw_counters")
 _PLANNED_ROUNDS: Final = 12
 _ENOUGH_PEERS: Final = 3
 _ETHERNET: Final = "Ethernet"
@@ -96,11 +121,14 @@ class PortPlan(NamedTuple):
         kind: what adapters of one make and ports of one network have in common; "" where the kernel does not say.
         events: the counter of each event that the adapter counts.
         link_downs: the counter of lost links.
+        received, sent: the counters of traffic, to be summed.
     """
 
     kind: str
     events: Mapping[str, Path]
     link_downs: Path
+    received: tuple[Path, ...]
+    sent: tuple[Path, ...]
 
 
 class PortPlans:
@@ -122,7 +150,7 @@ class PortPlans:
 class PortFaultCounters:
     """Reads the counters of ports, and goes on counting where the adapter's are full, absent or set back."""
 
-    def __init__(self, files: CounterFiles) -> None:
+    def __init__(self, files: PortFiles) -> None:
         self._files = files
         self._counters: MonotoneCounters[tuple[str, str, str]] = MonotoneCounters()
         self._last: dict[tuple[str, str], dict[str, int]] = {}
@@ -144,7 +172,7 @@ class PortFaultCounters:
         known = self._last.setdefault(key, {})
         events: dict[str, int] = {}
         for event, path in plan.events.items():
-            value = self._files.read(inquiry, path)
+            value = self._files.counter(inquiry, path)
             if value is not None:
                 events[event] = self._publish(key, event, value, first=first)
         counted = [known[event] for event in LINK_ERRORS if event in known]
@@ -158,7 +186,7 @@ class PortFaultCounters:
     def _link_downs(
         self, inquiry: HostInquiry, plan: PortPlan, key: tuple[str, str], *, up: bool | None, first: bool
     ) -> int | None:
-        counter, source = self._files.read(inquiry, plan.link_downs), plan.link_downs.name
+        counter, source = self._files.counter(inquiry, plan.link_downs), plan.link_downs.name
         known = self._last[key]
         before = known.get(source)
         if counter is not None:
@@ -217,7 +245,7 @@ def _plan(adapter: Path, port: str) -> PortPlan:
     directory = adapter / "ports" / port
     board, layer = text_of(adapter / "board_id").strip(), text_of(directory / "link_layer").strip()
     interface = _interface_of_roce(adapter, port) if layer == _ETHERNET else None
-    there = {f"{folder}/{name}" for folder in ("counters", "hw_counters") for name in names_in(directory / folder)}
+    there = {f"{folder}/{name}" for folder in _FOLDERS for name in names_in(directory / folder)}
     found = {
         event: next((name for name in names if name in there), None)
         for event, names in (*LINK_ERRORS.items(), *OTHER_EVENTS.items())
@@ -230,7 +258,15 @@ def _plan(adapter: Path, port: str) -> PortPlan:
         kind=f"{board} {layer}" if board and layer else "",
         events=events,
         link_downs=directory / "counters" / in_hardware if interface is None else interface / of_interface,
+        received=_traffic(directory, there, RECEIVED),
+        sent=_traffic(directory, there, SENT),
     )
+
+
+def _traffic(directory: Path, there: set[str], choices: Iterable[tuple[str, ...]]) -> tuple[Path, ...]:
+    """The counters of traffic in one direction; none where the adapter has none."""
+    names = next((each for each in choices if there.issuperset(each)), ())
+    return tuple(directory / name for name in names)
 
 
 def _interface_of_roce(adapter: Path, port: str) -> Path | None:

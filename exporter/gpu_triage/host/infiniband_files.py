@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.kernel.files import parse_count, read_text
+from gpu_triage.kernel.files import REJECTED, parse_count, read_text
 from gpu_triage.kernel.inquiry import HostInquiry
 
 T = TypeVar("T")
@@ -21,37 +21,62 @@ _NO_ANSWER: Final = (1 << 64) - 1
 """What a device that fell off the bus reads as."""
 
 _LONGEST_BYTES: Final = 4096
+_REST_SECONDS: Final = 3600.0
 _BYTES_PER_SECOND_PER_GIGABIT: Final = 1_000_000_000 / 8
 _STATE: Final = re.compile(r"([0-9])(?::.*)?")
 _RATE: Final = re.compile(r"([0-9]{1,5}(?:\.[0-9]{1,3})?) Gb/sec\b.*")
 
 
-def read_attribute(inquiry: HostInquiry, path: Path, parser: Callable[[str], T]) -> T | None:
-    """What `parser` makes of an attribute of sysfs; None where it is absent or does not apply, or could not be read.
+class PortFiles:
+    """Reads what a port says, one attribute a file; what its device rejects rests for an hour.
 
-    The kernel writes an attribute in one piece, so a text without a final newline is complete; some have none.
+    For most of these files the kernel sends a command to the adapter's firmware. One that rejects it (the ConnectX-7 of
+    a B200 or B300 baseboard, which the fabric manager runs) answers EINVAL, and the driver logs an error each time.
+
+    Attributes:
+        now: monotonic second of the round.
     """
 
-    def read() -> T | None:
-        text = read_text(path, limit=_LONGEST_BYTES)
-        if text is None:
-            return None
-        try:
-            return parser(text)
-        except ValueError as error:
-            raise HostReadFailed("malformed", path, str(error)) from error
-
-    return inquiry.ask(read)
-
-
-class CounterFiles:
-    """Reads counters, one a file."""
-
     def __init__(self) -> None:
+        self.now = 0.0
         self._last: dict[Path, int] = {}
+        self._rest_until: dict[Path, float] = {}
 
-    def read(self, inquiry: HostInquiry, path: Path) -> int | None:
-        """A counter; None where it is absent, does not apply, or could not be read."""
+    def attribute(
+        self, inquiry: HostInquiry, path: Path, parser: Callable[[str], T], *, decides: bool = False
+    ) -> T | None:
+        """What `parser` makes of an attribute; None where it is absent, rests, or could not be read.
+
+        The kernel writes an attribute in one piece, so a text without a final newline is complete; some have none.
+
+        Args:
+            inquiry: asks.
+            path: of the file.
+            parser: raises ValueError for what it does not understand.
+            decides: whether all files beside it rest as well once it is rejected.
+        """
+        if self._rests(path):
+            return None
+
+        def read() -> T | None:
+            try:
+                text = read_text(path, limit=_LONGEST_BYTES, may_reject=True)
+            except HostReadFailed as failed:
+                if failed.reason != REJECTED:
+                    raise
+                self._rest_until[path.parent if decides else path] = self.now + _REST_SECONDS
+                return None
+            if text is None:
+                return None
+            try:
+                return parser(text)
+            except ValueError as error:
+                raise HostReadFailed("malformed", path, str(error)) from error
+
+        return inquiry.ask(read)
+
+    def counter(self, inquiry: HostInquiry, path: Path, *, decides: bool = False) -> int | None:
+        """A counter, likewise."""
 
         def parse(text: str) -> int | None:
             value = parse_words(text)
@@ -60,10 +85,18 @@ class CounterFiles:
                 raise ValueError("the number is cut off")
             return value
 
-        value = read_attribute(inquiry, path, parse)
+        value = self.attribute(inquiry, path, parse, decides=decides)
         if value is not None:
             self._last[path] = value
         return value
+
+    def _rests(self, path: Path) -> bool:
+        for each in (path, path.parent):
+            until = self._rest_until.get(each)
+            if until is not None and self.now < until:
+                return True
+            self._rest_until.pop(each, None)
+        return False
 
 
 def parse_state(text: str) -> int:

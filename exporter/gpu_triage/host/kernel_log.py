@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Annotated, Final
 
 from gpu_triage.errors import HostReadFailed
@@ -58,6 +59,14 @@ GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS = host_gauge(
     labels={"kind": _KINDS, "subject": ANY},
     source="/dev/kmsg",
 )
+GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL = host_counter(
+    "gpu_host_kernel_log_lost_records_total",
+    "Records of the kernel log that the kernel wrote over before the exporter could read them, since the exporter "
+    "started: an Xid may have been among them. Shown once there are any; profile full always shows it. Absent while "
+    "the kernel log cannot be read.",
+    source="/dev/kmsg, sequence numbers",
+    brief=lambda sample: sample.value > 0,
+)
 GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS = host_gauge(
     "gpu_host_oom_kill_timestamp_seconds",
     "Unix time at which the kernel killed a process because the host, or the memory cgroup of its job, ran out of "
@@ -93,11 +102,13 @@ class HostKernelLogReading:
         events: messages by kind, every kind in it.
         last: by kind and subject, when the last message came, Unix seconds.
         kills: processes killed for lack of memory, oldest first.
+        lost: records that were written over before they could be read.
     """
 
     events: Annotated[Mapping[str, int], GPU_HOST_KERNEL_EVENTS_TOTAL]
     last: Mapping[tuple[Trouble, str], float]
     kills: tuple[OomKill, ...]
+    lost: Annotated[int | None, GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL] = None
 
 
 _NOTHING: Final = HostKernelLogReading({}, {}, ())
@@ -109,7 +120,8 @@ class HostKernelLogReader:
     Only the kernel's own messages count: any process with the right may write there.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, open_log: Callable[[Path], KernelLog] = KernelLog) -> None:
+        self._open_log = open_log
         self._log: KernelLog | None = None
         self._clock = KernelClock()
         self._past_told = False
@@ -129,7 +141,7 @@ class HostKernelLogReader:
         if round_.machine.kmsg is None:
             return _NOTHING
         if self._log is None:
-            self._log = KernelLog(round_.machine.kmsg)
+            self._log = self._open_log(round_.machine.kmsg)
         try:
             records = self._log.read()
         except HostReadFailed as failed:
@@ -141,7 +153,7 @@ class HostKernelLogReader:
             if record.from_kernel:
                 self._take(record, round_.at.monotonic)
         self._past_told |= self._log.drained
-        return self._reading(round_.at) if self._past_told else _NOTHING
+        return replace(self._reading(round_.at), lost=self._log.lost) if self._past_told else _NOTHING
 
     def _take(self, record: KernelRecord, now: float) -> None:
         text = record.message
@@ -215,7 +227,7 @@ def _owner(cgroup: str) -> Owner:
     if not cgroup:
         return Owner()
     # Only now: it brings psutil, half a megabyte that a host without such a kill does not need.
-    from gpu_triage.processes.facts import parse_cgroup  # noqa: PLC0415
+    from gpu_triage.processes.cgroup_names import parse_cgroup  # noqa: PLC0415
 
     return parse_cgroup(f"0::{cgroup}\n")
 

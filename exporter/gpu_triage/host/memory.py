@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import Annotated
 
+from gpu_triage.host.numa import gpu_memory_nodes, node_numbers, read_node_memory, read_node_misses
 from gpu_triage.kernel.files import parse_count
 from gpu_triage.kernel.inquiry import HostInquiry
 from gpu_triage.subjects.contract import HostCollector
-from gpu_triage.subjects.metric import Tier, host_counter, host_gauge
+from gpu_triage.subjects.metric import Tier, host_counter, host_gauge, no_sample
 from gpu_triage.subjects.monotone import MonotoneCounters
 from gpu_triage.subjects.rounds import HostRound
 
 _BYTES_PER_KIBIBYTE = 1024
+_MOST_NODES = 64
+"""NUMA nodes that are published: a GB200 has one for each instance that a GPU can have."""
 _MEMINFO = frozenset({"MemTotal", "MemAvailable", "SwapTotal", "SwapFree"})
 _VMSTAT = frozenset({"pswpin", "pswpout", "pgmajfault"})
 
 GPU_HOST_MEMORY_TOTAL_BYTES = host_gauge(
-    "gpu_host_memory_total_bytes", "Memory the kernel has to give out.", source="/proc/meminfo MemTotal"
+    "gpu_host_memory_total_bytes",
+    "Memory the kernel has to give out. Memory of GPUs that the kernel has as NUMA nodes (GH200, GB200) is left out.",
+    source="/proc/meminfo MemTotal",
 )
 GPU_HOST_MEMORY_AVAILABLE_BYTES = host_gauge(
     "gpu_host_memory_available_bytes",
-    "Memory that new work could have without swapping, as the kernel estimates it.",
+    "Memory that new work could have without swapping, as the kernel estimates it; free memory of GPUs is left out.",
     source="/proc/meminfo MemAvailable",
 )
 GPU_HOST_SWAP_TOTAL_BYTES = host_gauge(
@@ -43,11 +51,39 @@ GPU_HOST_MAJOR_FAULTS_TOTAL = host_counter(
     "Page faults since boot that had to wait for storage.",
     source="/proc/vmstat pgmajfault",
 )
+GPU_HOST_NUMA_MEMORY_TOTAL_BYTES = host_gauge(
+    "gpu_host_numa_memory_total_bytes",
+    "Memory of the NUMA node; of a node without CPUs (GPUs, CXL) too. Absent on hosts with one node. Only in profile "
+    "full.",
+    labels=("numa_node",),
+    source="/sys/devices/system/node/node*/meminfo MemTotal",
+    brief=no_sample,
+)
+GPU_HOST_NUMA_MEMORY_FREE_BYTES = host_gauge(
+    "gpu_host_numa_memory_free_bytes",
+    "Memory of the NUMA node that nothing uses, not even the page cache. Absent on hosts with one node. Only in "
+    "profile full.",
+    labels=("numa_node",),
+    source="/sys/devices/system/node/node*/meminfo MemFree",
+    brief=no_sample,
+)
+GPU_HOST_NUMA_MISS_BYTES_TOTAL = host_counter(
+    "gpu_host_numa_miss_bytes_total",
+    "Memory that processes wanted from another NUMA node, and got from this one because the other had none left. "
+    "Absent on hosts with one node. Only in profile full.",
+    labels=("numa_node",),
+    source="/sys/devices/system/node/node*/numastat numa_miss",
+    brief=no_sample,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class HostMemoryReading:
-    """Memory of the host; None for what the kernel does not report."""
+    """Memory of the host; None for what the kernel does not report.
+
+    Attributes:
+        node_total_bytes, node_free_bytes, node_miss_bytes: by NUMA node; empty on a host with one.
+    """
 
     total_bytes: Annotated[int | None, GPU_HOST_MEMORY_TOTAL_BYTES]
     available_bytes: Annotated[int | None, GPU_HOST_MEMORY_AVAILABLE_BYTES]
@@ -56,10 +92,15 @@ class HostMemoryReading:
     swap_in_bytes: Annotated[int | None, GPU_HOST_SWAP_IN_BYTES_TOTAL]
     swap_out_bytes: Annotated[int | None, GPU_HOST_SWAP_OUT_BYTES_TOTAL]
     major_faults: Annotated[int | None, GPU_HOST_MAJOR_FAULTS_TOTAL]
+    node_total_bytes: Annotated[Mapping[str, int], GPU_HOST_NUMA_MEMORY_TOTAL_BYTES] = field(default_factory=dict)
+    node_free_bytes: Annotated[Mapping[str, int], GPU_HOST_NUMA_MEMORY_FREE_BYTES] = field(default_factory=dict)
+    node_miss_bytes: Annotated[Mapping[str, int], GPU_HOST_NUMA_MISS_BYTES_TOTAL] = field(default_factory=dict)
 
 
 def read_host_memory(round_: HostRound) -> HostMemoryReading:
-    """Memory of the host. Source: ``/proc/meminfo`` (KiB) and ``/proc/vmstat`` (pages).
+    """Memory of the host and of its NUMA nodes.
+
+    Source: ``/proc/meminfo`` (KiB), ``/proc/vmstat`` (pages), ``/sys/devices/system/node/node*/{meminfo,numastat}``
 
     Raises:
         HostReadFailed: meminfo cannot be read or understood, whether or not vmstat can.
@@ -68,18 +109,35 @@ def read_host_memory(round_: HostRound) -> HostMemoryReading:
     procfs = round_.machine.procfs
     vmstat = inquiry.parse(procfs / "vmstat", parse_vmstat, required=True) or {}
     meminfo = inquiry.need(procfs / "meminfo", parse_meminfo)
+    sysfs = round_.machine.sysfs
+    of_gpus = inquiry.ask(lambda: _memory_of_gpus(sysfs)) or {}
+    nodes = inquiry.ask(lambda: node_numbers(sysfs)) or ()
+    shown = nodes[:_MOST_NODES] if len(nodes) > 1 else ()
+    memory = {str(node): inquiry.ask(partial(read_node_memory, sysfs, node)) or {} for node in shown}
+    missed = {str(node): inquiry.ask(partial(read_node_misses, sysfs, node)) for node in shown}
     inquiry.finish()
     # Swap is counted in pages of this kernel: 4 KiB on x86, 64 KiB on many ARM servers.
     page_bytes = os.sysconf("SC_PAGE_SIZE")
     return HostMemoryReading(
-        total_bytes=meminfo.get("MemTotal"),
-        available_bytes=meminfo.get("MemAvailable"),
+        total_bytes=_difference(meminfo.get("MemTotal"), of_gpus.get("MemTotal", 0)),
+        available_bytes=_difference(meminfo.get("MemAvailable"), of_gpus.get("MemFree", 0)),
         swap_total_bytes=meminfo.get("SwapTotal"),
         swap_used_bytes=_difference(meminfo.get("SwapTotal"), meminfo.get("SwapFree")),
         swap_in_bytes=_product(vmstat.get("pswpin"), page_bytes),
         swap_out_bytes=_product(vmstat.get("pswpout"), page_bytes),
         major_faults=vmstat.get("pgmajfault"),
+        node_total_bytes={node: found["MemTotal"] for node, found in memory.items() if "MemTotal" in found},
+        node_free_bytes={node: found["MemFree"] for node, found in memory.items() if "MemFree" in found},
+        node_miss_bytes={node: pages * page_bytes for node, pages in missed.items() if pages is not None},
     )
+
+
+def _memory_of_gpus(sysfs: Path) -> Mapping[str, int]:
+    """Total and free memory of the nodes that are GPUs."""
+    found: Counter[str] = Counter()
+    for node in gpu_memory_nodes(sysfs):
+        found.update(read_node_memory(sysfs, node))
+    return found
 
 
 class HostMemoryReader:
@@ -96,6 +154,10 @@ class HostMemoryReader:
             swap_in_bytes=self._counters.known("swap_in", reading.swap_in_bytes),
             swap_out_bytes=self._counters.known("swap_out", reading.swap_out_bytes),
             major_faults=self._counters.known("major_faults", reading.major_faults),
+            node_miss_bytes={
+                node: self._counters.published(f"misses of node {node}", missed)
+                for node, missed in reading.node_miss_bytes.items()
+            },
         )
 
 

@@ -1,14 +1,18 @@
-"""What the host's network interfaces have carried, lost and can carry."""
+"""What the host's network interfaces have carried and lost.
+
+Nothing here waits for a driver: the kernel takes statistics without the lock of the network's configuration (RTNL).
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.host.network_devices import EVERY_DEVICE, NetworkDevices, network_devices
 from gpu_triage.kernel.files import is_present, parse_count, read_int, read_text
 from gpu_triage.kernel.inquiry import HostInquiry
 from gpu_triage.subjects.bounds import MOST_DEVICES, Bound, is_virtual_function
@@ -18,14 +22,14 @@ from gpu_triage.subjects.monotone import MonotoneCounters
 from gpu_triage.subjects.rendering import samples
 from gpu_triage.subjects.rounds import HostRound
 
-_BYTES_PER_SECOND_PER_MEGABIT = 1_000_000 // 8
-# Unknown speeds: 0 and -1, the latter as an unsigned number on old kernels.
-_HIGHEST_SPEED = 0x7FFFFFFF
 _COLUMNS = 16
 _VIRTUAL = re.compile(
     r"lo|(?:veth|docker|br-|cni|flannel|cali|cilium|lxc|virbr|tun|tap|wg|dummy|vxlan).*"
     r"|.*\..*"  # eth0.100: a VLAN, which its parent counts too
 )
+
+_REPRESENTOR = re.compile(r"(?:c[0-9]+)?pf[0-9]+(?:vf|sf)[0-9]+$")
+"""How udev names ports of an adapter's switch that lead to its virtual functions: ``enp8s0f0npf0vf1``."""
 
 GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL = host_counter(
     "gpu_host_network_receive_bytes_total",
@@ -53,28 +57,6 @@ GPU_HOST_NETWORK_DROPS_TOTAL = host_counter(
     labels={"device": ANY, "direction": ("receive", "transmit")},
     source="/proc/1/net/dev, else /proc/net/dev",
 )
-GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND = host_gauge(
-    "gpu_host_network_speed_bytes_per_second",
-    "Speed of the link in each direction; absent when it is down or not known.",
-    labels=("device",),
-    source="/sys/class/net/*/speed",
-)
-GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO = host_gauge(
-    "gpu_host_network_speed_expected_ratio",
-    "Speed of the interface's link as a share of the highest since the exporter started, 0-1; of a bond, that of its "
-    "members together. Shown while it is below 1; profile full always shows it. Absent when the link is down, and for "
-    "an interface whose adapter is an InfiniBand or RoCE device: see gpu_host_infiniband_rate_expected_ratio.",
-    labels=("device",),
-    source="/sys/class/net/*/speed",
-    brief=lambda sample: sample.value < 1,
-)
-GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL = host_counter(
-    "gpu_host_network_carrier_downs_total",
-    "How often the interface lost its link. Absent for an interface whose adapter is an InfiniBand or RoCE device: see "
-    "gpu_host_infiniband_link_downs_total.",
-    labels=("device",),
-    source="/sys/class/net/*/carrier_down_count, before Linux 4.16 half of carrier_changes",
-)
 GPU_HOST_NETWORK_NUMA_NODE = host_gauge(
     "gpu_host_network_numa_node",
     "NUMA node that the interface is attached to; absent if the firmware does not report it, and for bonds.",
@@ -98,10 +80,7 @@ class NetworkInterface:
     transmit_errors: Annotated[int, GPU_HOST_NETWORK_ERRORS_TOTAL, "transmit"]
     receive_drops: Annotated[int, GPU_HOST_NETWORK_DROPS_TOTAL, "receive"]
     transmit_drops: Annotated[int, GPU_HOST_NETWORK_DROPS_TOTAL, "transmit"]
-    speed_bytes_per_second: Annotated[int | None, GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND]
     numa_node: Annotated[int | None, GPU_HOST_NETWORK_NUMA_NODE]
-    speed_expected_ratio: Annotated[float | None, GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO] = None
-    carrier_downs: Annotated[int | None, GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +104,10 @@ class InterfaceCounts(NamedTuple):
 class HostNetworkReader:
     """Reads interface statistics; remembers each counter, as a reloaded driver starts at 0."""
 
-    def __init__(self) -> None:
-        """Start without a last reading."""
+    def __init__(self, devices: NetworkDevices = EVERY_DEVICE) -> None:
+        """Start without a last reading, and read the interfaces that are chosen."""
+        self._devices = devices
         self._counters: MonotoneCounters[tuple[str, str]] = MonotoneCounters()
-        self._fastest: dict[str, int] = {}
         self._bound = Bound(MOST_DEVICES, "too_many_interfaces")
 
     def read(self, round_: HostRound) -> HostNetworkReading:
@@ -142,11 +121,13 @@ class HostNetworkReader:
         inquiry = HostInquiry(round_.failures)
         lines = _statistics(inquiry, round_.machine.procfs)
         classes = round_.machine.sysfs / "class" / "net"
-        known_to_sysfs = is_present(classes)
+        known_to_sysfs = shows_interfaces(round_.machine.sysfs, dict(lines or ()))
         found = [
             (name, counts)
             for name, counts in sorted(dict(lines or ()).items())
-            if (_carries_data(classes / name) if known_to_sysfs else is_named_like_hardware(name))
+            if self._devices.chosen(name)
+            and (carries_data(classes / name) if known_to_sysfs else is_named_like_hardware(name))
+            and not _REPRESENTOR.search(name)
         ]
         kept = self._bound.kept(found, round_.failures, lambda each: is_virtual_function(classes / each[0]))
         interfaces = tuple(self._interface(inquiry, classes / name, name, counts) for name, counts in kept)
@@ -155,29 +136,8 @@ class HostNetworkReader:
 
     def _interface(self, inquiry: HostInquiry, device: Path, name: str, counts: InterfaceCounts) -> NetworkInterface:
         now = {field: self._counters.published((name, field), value) for field, value in counts._asdict().items()}
-        speed = inquiry.ask(lambda: read_int(device / "speed"))
-        speed = speed if speed is not None and 0 < speed < _HIGHEST_SPEED else None
         node = inquiry.ask(lambda: read_int(device / "device" / "numa_node"))
-        rdma = is_present(device / "device" / "infiniband")
-        return NetworkInterface(
-            device=name,
-            **now,
-            speed_bytes_per_second=None if speed is None else speed * _BYTES_PER_SECOND_PER_MEGABIT,
-            numa_node=node if node is not None and node >= 0 else None,
-            speed_expected_ratio=None if rdma or speed is None else self._share_of_fastest(name, speed),
-            carrier_downs=None if rdma else self._carrier_downs(inquiry, device, name),
-        )
-
-    def _share_of_fastest(self, name: str, speed: int) -> float:
-        fastest = self._fastest[name] = max(speed, self._fastest.get(name, 0))
-        return speed / fastest
-
-    def _carrier_downs(self, inquiry: HostInquiry, device: Path, name: str) -> int | None:
-        downs = inquiry.ask(lambda: read_int(device / "carrier_down_count"))
-        if downs is None:
-            changes = inquiry.ask(lambda: read_int(device / "carrier_changes"))
-            downs = None if changes is None else changes // 2
-        return None if downs is None or downs < 0 else self._counters.published((name, "carrier_downs"), downs)
+        return NetworkInterface(device=name, **now, numa_node=node if node is not None and node >= 0 else None)
 
 
 def parse_interface(line: str) -> tuple[str, InterfaceCounts] | None:
@@ -203,6 +163,22 @@ def parse_interface(line: str) -> tuple[str, InterfaceCounts] | None:
     )
 
 
+def shows_interfaces(sysfs: Path, names: Collection[str]) -> bool:
+    """Whether this sysfs is of the network namespace that has these interfaces.
+
+    One that a container mounted itself has those of the container. Some of the names may have come since.
+    """
+    classes = sysfs / "class" / "net"
+    others = [name for name in names if name != "lo"]
+    return is_present(classes) and 2 * sum(is_present(classes / name) for name in others) >= len(others)
+
+
+def interface_names(procfs: Path) -> frozenset[str]:
+    """Names of the interfaces in the host's network namespace, as far as it can be seen; none where it cannot."""
+    failures: list[str] = []
+    return frozenset(dict(_statistics(HostInquiry(failures), procfs) or ()))
+
+
 def is_named_like_hardware(name: str) -> bool:
     """Whether the name is none that loopback, containers, bridges, tunnels and VLANs get."""
     return _VIRTUAL.fullmatch(name) is None
@@ -219,7 +195,8 @@ def _statistics(inquiry: HostInquiry, procfs: Path) -> list[tuple[str, Interface
     return inquiry.lines(hosts if visible else procfs / "net" / "dev", parse_interface, required=True)
 
 
-def _carries_data(device: Path) -> bool:
+def carries_data(device: Path) -> bool:
+    """Whether an interface of /sys/class/net is hardware, or a bond of such."""
     return is_present(device / "device") or is_present(device / "bonding")
 
 
@@ -233,6 +210,8 @@ HOST_NETWORK = HostCollector(
     name="host_network",
     about="network interfaces",
     tier=Tier.MEDIUM,
-    reader=lambda _config: HostNetworkReader().read,
+    reader=lambda config: HostNetworkReader(network_devices(config)).read,
     render=render,
+    # Drivers are asked for statistics.
+    own_lane=True,
 )

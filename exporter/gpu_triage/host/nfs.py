@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.kernel.files import parse_count, read_text
@@ -37,7 +37,7 @@ _OPERATION: Final = re.compile(r"\s*(?P<name>\w{1,40}): (?P<counts>[0-9 ]*)")
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 _ALWAYS: Final = frozenset({"READ", "WRITE"})
 _OPERATION_COLUMNS: Final = 8
-_EXECUTION_COLUMN: Final = 7
+_SENT_COLUMN, _TIMEOUTS_COLUMN, _EXECUTION_COLUMN = 1, 2, 7
 _BYTES_COLUMNS: Final = 8
 _BYTES_READ_COLUMN, _BYTES_WRITTEN_COLUMN = 4, 5
 
@@ -62,6 +62,22 @@ GPU_HOST_NFS_BYTES_TOTAL = host_counter(
     labels={"mount": ANY, "direction": ("read", "write")},
     source="/proc/1/mountstats, else /proc/self/mountstats",
 )
+GPU_HOST_NFS_RETRANSMISSIONS_TOTAL = host_counter(
+    "gpu_host_nfs_retransmissions_total",
+    "Requests of the NFS mount that were sent again since it was mounted, as after a lost packet or connection; a "
+    "server that is only slow has none. Shown once there are any; profile full always shows it.",
+    labels=("mount",),
+    source="/proc/1/mountstats, else /proc/self/mountstats",
+    brief=lambda sample: sample.value > 0,
+)
+GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL = host_counter(
+    "gpu_host_nfs_major_timeouts_total",
+    "Requests of the NFS mount that were not answered within all retries (timeo, retrans) since it was mounted. Shown "
+    "once there are any; profile full always shows it.",
+    labels=("mount",),
+    source="/proc/1/mountstats, else /proc/self/mountstats",
+    brief=lambda sample: sample.value > 0,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +101,8 @@ class NfsMount:
     operations: Mapping[str, NfsOperation]
     read_bytes: Annotated[int, GPU_HOST_NFS_BYTES_TOTAL, "read"]
     written_bytes: Annotated[int, GPU_HOST_NFS_BYTES_TOTAL, "write"]
+    retransmissions: Annotated[int, GPU_HOST_NFS_RETRANSMISSIONS_TOTAL] = 0
+    major_timeouts: Annotated[int, GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +120,15 @@ class MountCounts:
         read_bytes: bytes the server sent.
         written_bytes: bytes the server took.
         operations: by name, how many requests and their milliseconds.
+        retransmissions: of all operations, how often a request was sent again.
+        major_timeouts: of all operations, requests not answered within all retries.
     """
 
     read_bytes: int
     written_bytes: int
     operations: Mapping[str, tuple[int, int]]
+    retransmissions: int = 0
+    major_timeouts: int = 0
 
 
 class HostNfsReader:
@@ -153,6 +175,8 @@ class HostNfsReader:
             },
             read_bytes=counters.published("read", counts.read_bytes),
             written_bytes=counters.published("written", counts.written_bytes),
+            retransmissions=counters.published("retransmissions", counts.retransmissions),
+            major_timeouts=counters.published("major timeouts", counts.major_timeouts),
         )
 
 
@@ -178,8 +202,9 @@ def nfs_sections(text: str) -> list[tuple[str, str, list[str]]]:
 def parse_section(version: str, lines: list[str]) -> MountCounts:
     """Counts of one NFS mount.
 
-    Of ``bytes:`` the fifth and sixth of eight numbers are used, of each operation (``READ: 8 8 0 1 2 3 4 5``) the
-    first and the eighth: requests and milliseconds; version 1.1 appends a count of errors.
+    Of ``bytes:`` the fifth and sixth of eight numbers are used, of each operation (``READ: 8 8 0 1 2 3 4 5``) the first
+    three and the eighth: requests, how often they were sent, major timeouts and milliseconds; version 1.1 appends a
+    count of errors. Source: ``rpc_count_iostats_metrics`` of net/sunrpc/stats.c.
 
     Args:
         version: of the statistics, ``1.0`` or ``1.1``.
@@ -191,7 +216,7 @@ def parse_section(version: str, lines: list[str]) -> MountCounts:
     if version not in _VERSIONS:
         raise ValueError(f"statvers {version[:20]!r} is not known")
     carried: list[int] | None = None
-    operations: dict[str, tuple[int, int]] | None = None
+    operations: dict[str, _Operation] | None = None
     for line in lines:
         name, _, rest = line.strip().partition(":")
         if operations is not None:
@@ -202,8 +227,14 @@ def parse_section(version: str, lines: list[str]) -> MountCounts:
             operations = {}
     if carried is None or len(carried) < _BYTES_COLUMNS or operations is None:
         raise ValueError("the section is cut short")
-    used = {name: counts for name, counts in operations.items() if counts[0] or name in _ALWAYS}
-    return MountCounts(carried[_BYTES_READ_COLUMN], carried[_BYTES_WRITTEN_COLUMN], used)
+    used = {name: counts for name, counts in operations.items() if counts.requests or name in _ALWAYS}
+    return MountCounts(
+        carried[_BYTES_READ_COLUMN],
+        carried[_BYTES_WRITTEN_COLUMN],
+        {name: (counts.requests, counts.milliseconds) for name, counts in used.items()},
+        sum(max(0, counts.sent - counts.requests) for counts in used.values()),
+        sum(counts.major_timeouts for counts in used.values()),
+    )
 
 
 def unescape(path: str) -> str:
@@ -215,14 +246,24 @@ def unescape(path: str) -> str:
     return _ESCAPE.sub(lambda match: chr(int(match[1], 8) & 0x7F), path)
 
 
-def _operation(line: str) -> dict[str, tuple[int, int]]:
+class _Operation(NamedTuple):
+    """What is used of one operation's line."""
+
+    requests: int
+    sent: int
+    major_timeouts: int
+    milliseconds: int
+
+
+def _operation(line: str) -> dict[str, _Operation]:
     if not line.strip():
         return {}
     match = _OPERATION.fullmatch(line)
     counts = [parse_count(number) for number in match["counts"].split()] if match else []
     if match is None or len(counts) < _OPERATION_COLUMNS:
         raise ValueError(f"{line[:80]!r} is no operation")
-    return {match["name"]: (counts[0], counts[_EXECUTION_COLUMN])}
+    used = _Operation(counts[0], counts[_SENT_COLUMN], counts[_TIMEOUTS_COLUMN], counts[_EXECUTION_COLUMN])
+    return {match["name"]: used}
 
 
 def _counts(version: str, lines: list[str]) -> MountCounts:
@@ -262,4 +303,6 @@ HOST_NFS = HostCollector(
     tier=Tier.MEDIUM,
     reader=lambda _config: HostNfsReader().read,
     render=render,
+    # The kernel takes the lock of a namespace's mounts, which a mount that hangs may hold.
+    own_lane=True,
 )

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import Annotated, Final
 
 from gpu_triage.host.numa import read_numa_nodes
-from gpu_triage.kernel.files import read_names
+from gpu_triage.kernel.files import read_names, read_text
 from gpu_triage.kernel.inquiry import HostInquiry
+from gpu_triage.kernel.pci_bus import device_directory, read_pci_gpus
 from gpu_triage.subjects.contract import HostCollector
 from gpu_triage.subjects.metric import Tier, host_gauge
 from gpu_triage.subjects.rounds import HostRound
@@ -22,6 +27,20 @@ GPU_HOST_IOMMU_ACTIVE = host_gauge(
     source="/sys/class/iommu, /sys/kernel/iommu_groups",
 )
 
+_DOMAINS: Final[Mapping[str, str]] = MappingProxyType(
+    {"identity": "identity", "DMA": "dma", "DMA-FQ": "dma_fq", "unmanaged": "unmanaged", "blocked": "blocked"}
+)
+"""What the kernel calls each type of domain (``iommu_group_show_type`` of drivers/iommu/iommu.c), and its label."""
+
+GPU_HOST_IOMMU_GPUS = host_gauge(
+    "gpu_host_iommu_gpus",
+    "NVIDIA GPUs on the bus by the type of their IOMMU domain ({domain}). With identity, accesses of the GPU to memory "
+    "and to other devices are passed on; with dma and dma_fq they are translated, which slows them, and sends traffic "
+    "between GPUs through the CPU; unmanaged is a virtual machine's. Absent without an IOMMU, and before Linux 5.11.",
+    labels={"domain": _DOMAINS.values()},
+    source="/sys/bus/pci/devices/*/iommu_group/type",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class PlatformReading:
@@ -29,10 +48,11 @@ class PlatformReading:
 
     numa_nodes: Annotated[int | None, GPU_HOST_NUMA_NODES]
     iommu_active: Annotated[bool | None, GPU_HOST_IOMMU_ACTIVE]
+    iommu_gpus: Annotated[Mapping[str, int], GPU_HOST_IOMMU_GPUS] = field(default_factory=dict)
 
 
 def read_platform(round_: HostRound) -> PlatformReading:
-    """NUMA nodes and IOMMU.
+    """NUMA nodes, IOMMU, and the domains that GPUs are in.
 
     Source: ``/sys/devices/system/node``, ``/sys/class/iommu`` and ``/sys/kernel/iommu_groups``
 
@@ -44,18 +64,21 @@ def read_platform(round_: HostRound) -> PlatformReading:
     nodes = inquiry.ask(lambda: read_numa_nodes(sysfs) or None)
     units = inquiry.ask(lambda: read_names(sysfs / "class" / "iommu"))
     groups = inquiry.ask(lambda: read_names(sysfs / "kernel" / "iommu_groups"))
+    gpus = (inquiry.ask(lambda: read_pci_gpus(round_)) or ()) if groups else ()
+    types = [inquiry.ask(partial(read_text, device_directory(sysfs, gpu.bus_id) / "iommu_group/type")) for gpu in gpus]
     inquiry.finish()
     # Kernels built without IOMMU support have neither directory: they do not know. Empty ones do.
     known = units is not None or groups is not None
     return PlatformReading(
         numa_nodes=len(nodes) if nodes else None,
         iommu_active=bool(units or groups) if known else None,
+        iommu_gpus=Counter(_DOMAINS[text.strip()] for text in types if text is not None and text.strip() in _DOMAINS),
     )
 
 
 PLATFORM = HostCollector(
     name="platform",
-    about="NUMA nodes and IOMMU of the host",
+    about="NUMA nodes and IOMMU of the host, and the domains that GPUs are in",
     tier=Tier.SLOW,
     reader=lambda _config: read_platform,
 )

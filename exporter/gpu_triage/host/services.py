@@ -162,4 +162,6 @@ HOST_SERVICES = HostCollector(
     about="services of NVIDIA's fabric: fabric manager and IMEX",
     tier=Tier.MEDIUM,
     reader=lambda _config: ServicesReader().read,
+    # The kernel takes the lock of all cgroups for their lists of processes.
+    own_lane=True,
 )

@@ -44,10 +44,19 @@ _INTEGER = re.compile(r"-?[0-9]{1,20}")
 _COUNT_DIGITS = 20
 
 
-def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES) -> str | None:
+REJECTED = "rejected"
+"""The reason for which a device answers EINVAL, where that is told apart from an attribute that does not apply."""
+
+
+def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES, *, may_reject: bool = False) -> str | None:
     """Content of a kernel file; bytes that are not UTF-8 become U+FFFD.
 
     None when there is no such file, or the kernel answers that it has nothing to say through it.
+
+    Args:
+        path: of the file.
+        limit: of its size.
+        may_reject: whether to raise ``rejected`` where the kernel answers EINVAL.
 
     Raises:
         HostReadFailed: ``no_permission``, ``too_large`` (over `limit` bytes), ``not_a_file`` (a pipe or a device stands
@@ -70,6 +79,8 @@ def read_text(path: Path | str, limit: int = DEFAULT_LIMIT_BYTES) -> str | None:
         finally:
             os.close(descriptor)
     except OSError as error:
+        if may_reject and error.errno == errno.EINVAL:
+            raise HostReadFailed(REJECTED, path, error.strerror or str(error)) from error
         if error.errno in _ABSENT:
             return None
         raise _failure(path, error) from error

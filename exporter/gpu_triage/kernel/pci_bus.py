@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.kernel.files import read_int, read_link, read_names, read_text, text_of
+from gpu_triage.kernel.files import is_present, names_in, read_int, read_link, read_names, read_text, text_of
 from gpu_triage.kernel.inquiry import HostInquiry
 from gpu_triage.pcie import TRANSFER_RATES, WIDTHS
 
@@ -23,6 +23,8 @@ _NVIDIA = "0x10de"
 # Display controllers: VGA compatible and 3D. NVSwitches are bridges (0x0680), a card's sound is 0x0403.
 _GPU_CLASSES = ("0x0300", "0x0302")
 _BRIDGE_CLASS = "0x0604"
+# Of a root port, and of a root complex event collector.
+_AER_SERVICES = (":pcie002", ":pcie602")
 _MOST_DEVICES = 1024
 """Whose folders are remembered by name: making a Path costs as much as reading a file."""
 _PASS_THROUGH = frozenset({"vfio-pci", "pci-stub", "xen-pciback"})
@@ -116,6 +118,36 @@ def port_above(sysfs: Path, bus_id: str) -> str | None:
         return None
     is_bridge = _BUS_ID.fullmatch(port) and text_of(device_directory(sysfs, port) / "class").startswith(_BRIDGE_CLASS)
     return port.lower() if is_bridge else None
+
+
+def handles_aer(sysfs: Path, bus_id: str | None = None) -> bool | None:
+    """Whether the kernel itself handles the PCIe errors of the root port above a device, or of any.
+
+    False where the firmware kept that to itself (``_OSC``), or a hypervisor has the ports: the kernel's counters of
+    errors stay at 0 then, whatever happens. None where that is not known. Source: the service AER of a port is a device
+    ``<port>:pcie<type and service>`` (``get_descriptor_id`` of drivers/pci/pcie/portdrv.h).
+
+    Args:
+        sysfs: root of sysfs.
+        bus_id: of the device; None for any.
+    """
+    services = sysfs / "bus" / "pci_express" / "devices"
+    names = [name for name in names_in(services) if name.endswith(_AER_SERVICES)]
+    if not is_present(services):
+        return None
+    if bus_id is None:
+        return bool(names)
+    try:
+        path = PurePosixPath(read_link(device_directory(sysfs, bus_id)) or "")
+    except HostReadFailed:
+        return None
+    ports = [part for part in path.parts[:-1] if _BUS_ID.fullmatch(part)]
+    return f"{ports[0]}{_AER_SERVICES[0]}" in names if ports else False
+
+
+def is_bus_id(name: str) -> bool:
+    """Whether a name in sysfs is that of a PCI device."""
+    return _BUS_ID.fullmatch(name) is not None
 
 
 def numa_node_of(sysfs: Path, bus_id: str) -> int | None:

@@ -14,8 +14,10 @@ from typing import Final, NamedTuple
 from gpu_triage.kernel.files import parse_count, text_of
 
 UNINTERRUPTIBLE: Final = "D"
+RUNNING: Final = "R"
 
 _STATE: Final = 0
+_TICKS_END: Final = 13
 _COUNTS: Final = (11, 12, 17, 19, 20, 21)
 
 
@@ -41,6 +43,33 @@ class ProcessStat(NamedTuple):
     started_ticks: int
     virtual_bytes: int
     resident_pages: int
+
+
+class ThreadStat(NamedTuple):
+    """What is used of a thread's stat file.
+
+    Attributes:
+        name: its comm; threads can have names of their own.
+        state: one letter, such as `RUNNING`.
+        ticks: its CPU time, user and system, in ticks of 1/sysconf(SC_CLK_TCK) seconds.
+    """
+
+    name: str
+    state: str
+    ticks: int
+
+
+def read_thread_stat(folder: str) -> ThreadStat | None:
+    """The stat file in ``/proc/PID/task/TID``; None where there is none, or it is not understood."""
+    before, bracket, after = text_of(f"{folder}/stat").rpartition(")")
+    fields = after.split(None, _TICKS_END) if bracket else []
+    if len(fields) <= _TICKS_END:
+        return None
+    try:
+        ticks = parse_count(fields[_TICKS_END - 2]) + parse_count(fields[_TICKS_END - 1])
+    except ValueError:
+        return None
+    return ThreadStat(before.partition("(")[2], fields[_STATE], ticks)
 
 
 def read_process_stats(procfs: Path, pids: Iterable[int]) -> dict[int, ProcessStat | None]:

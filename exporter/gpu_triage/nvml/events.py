@@ -26,6 +26,8 @@ MOST_XID: Final = 99_999
 """There are some hundred. More digits are no Xid, nor are they one in the kernel log."""
 
 _XID: Final[int] = pynvml.nvmlEventTypeXidCriticalError
+_LOOK_AT_ONCE: Final = 0x4000 | 0x8000
+"""nvmlEventTypeGpuUnavailableError and nvmlEventTypeGpuRecoveryAction, which not every pynvml knows."""
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 60.0
 
@@ -36,10 +38,12 @@ class XidEvents:
     Attributes:
         failures: names of what failed since they were last taken, one entry a failure.
         call: what is being called right now.
+        changed: UUIDs of GPUs that became unavailable, or ask for another recovery action, since they were last taken.
     """
 
     def __init__(self, clock: Clock) -> None:
         self.failures: list[str] = []
+        self.changed: set[str] = set()
         self.call = CurrentCall()
         self._clock = clock
         self._set: Any | None = None
@@ -115,11 +119,17 @@ class XidEvents:
         self.failures.clear()
         return failures
 
+    def take_changed(self) -> frozenset[str]:
+        """As the attribute, whose GPUs are then forgotten."""
+        changed = frozenset(self.changed)
+        self.changed.clear()
+        return changed
+
     def _register(self, address: int, device: Device, now: float) -> None:
         try:
             self.call.function = "nvmlDeviceGetSupportedEventTypes"
-            supported = pynvml.nvmlDeviceGetSupportedEventTypes(device.handle) & _XID
-            if supported:
+            supported = pynvml.nvmlDeviceGetSupportedEventTypes(device.handle) & (_XID | _LOOK_AT_ONCE)
+            if supported & _XID:
                 self.call.function = "nvmlDeviceRegisterEvents"
                 pynvml.nvmlDeviceRegisterEvents(device.handle, supported, self._set)
                 self._gpus[address] = device
@@ -133,6 +143,8 @@ class XidEvents:
                 self.failures.append(_name(error))
 
     def _report(self, event: Any) -> XidReport | None:
+        if event.eventType & _LOOK_AT_ONCE and (changed := self._gpus.get(_address(event.device))) is not None:
+            self.changed.add(changed.uuid)
         if not event.eventType & _XID:
             return None
         if event.eventData > MOST_XID:

@@ -25,7 +25,16 @@ DRAM_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL
 FP64_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_FP64_UTIL
 FP32_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_FP32_UTIL
 FP16_ACTIVE: Final[int] = pynvml.NVML_GPM_METRIC_FP16_UTIL
-"""Metric ids (nvmlGpmMetricId_t), all of them percent."""
+"""Metric ids (nvmlGpmMetricId_t) of percentages."""
+
+PCIE_TRANSMITTED: Final[int] = pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC
+PCIE_RECEIVED: Final[int] = pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC
+"""Metric ids of traffic in MiB/s, as the GPU sees it."""
+
+_TRAFFIC: Final = frozenset({PCIE_TRANSMITTED, PCIE_RECEIVED})
+_BYTES_PER_MIB: Final = 1 << 20
+_MOST_MIB_PER_SECOND: Final = 300_000
+"""Sixteen lanes of PCIe generation 7 carry less than 256 GB/s each way."""
 
 NO_PERMISSION: Final = name_of(pynvml.NVML_ERROR_NO_PERMISSION)
 
@@ -55,7 +64,10 @@ class GpmMetrics:
         self._entries = [_Metric.from_buffer(self._request, first + size * place) for place in range(len(ids))]
 
     def between(self, inquiry: Inquiry, older: Any, newer: Any) -> Mapping[int, float]:
-        """Metrics between two samples (nvmlGpmMetricsGet), 0-1 by id; what the GPU lacks or cannot tell is left out."""
+        """Metrics between two samples (nvmlGpmMetricsGet) by id: 0-1, and traffic in bytes per second.
+
+        What the GPU lacks or cannot tell is left out.
+        """
         request = self._request
         request.version = pynvml.NVML_GPM_METRICS_GET_VERSION
         request.numMetrics = len(self._ids)
@@ -64,20 +76,29 @@ class GpmMetrics:
             metric.metricId = wanted
             # An entry that the driver leaves as it was must not pass for the last round's answer.
             metric.nvmlReturn = pynvml.NVML_ERROR_NO_DATA
-        if inquiry.ask_library("nvmlGpmMetricsGet", request) is None:
+        if inquiry.ask_library("nvmlGpmMetricsGet", request, about=self._ids) is None:
             return {}
-        ratios: dict[int, float] = {}
+        values: dict[int, float] = {}
         for metric, wanted in zip(self._entries, self._ids, strict=True):
             code = metric.nvmlReturn
             if code == pynvml.NVML_SUCCESS:
-                percent = inquiry.within(metric.value, 0, _MOST_PERCENT)
-                if percent is not None:
-                    ratios[wanted] = min(percent / 100, 1.0)
+                value = _in_base_units(inquiry, wanted, metric.value)
+                if value is not None:
+                    values[wanted] = value
             elif code in GPU_GONE:
                 raise GpuUnavailable(name_of(code), f"GPM metric {wanted}")
             elif code not in _ABSENT:
                 inquiry.failures.append(name_of(code))
-        return ratios
+        return values
+
+
+def _in_base_units(inquiry: Inquiry, metric: int, value: float) -> float | None:
+    """A share of 1, or bytes per second; None for what cannot be."""
+    if metric in _TRAFFIC:
+        traffic = inquiry.within(value, 0, _MOST_MIB_PER_SECOND)
+        return None if traffic is None else traffic * _BYTES_PER_MIB
+    percent = inquiry.within(value, 0, _MOST_PERCENT)
+    return None if percent is None else min(percent / 100, 1.0)
 
 
 class GpmMeter:
@@ -85,6 +106,9 @@ class GpmMeter:
 
     The last sample stays until the next round, in one of two buffers that are filled in turn; nothing ever waits
     for a second sample. The buffers belong to the NVML session: close the meter when that ends.
+
+    Attributes:
+        spanned_seconds: between the two samples of the last round; 0 if it had no two, or repeated what was told.
     """
 
     def __init__(self, metrics: GpmMetrics, max_gap_seconds: float, instance: int | None = None) -> None:
@@ -95,15 +119,17 @@ class GpmMeter:
         self._spare: _Sample | None = None
         self._sampled_at = 0.0
         self._last: Mapping[int, float] = {}
+        self.spanned_seconds = 0.0
 
     def read(self, gpu: GpuRound) -> Mapping[int, float]:
-        """Ratios by metric id since the last sample (nvmlGpmSampleGet or nvmlGpmMigSampleGet, nvmlGpmMetricsGet).
+        """Averages by metric id since the last sample (nvmlGpmSampleGet or nvmlGpmMigSampleGet, nvmlGpmMetricsGet).
 
         A round that comes too soon leaves the last sample where it is and repeats what that one told, which is
         then no older than the shortest spacing. Empty at first, and after a gap longer than a reading stays
         published: its average is not news of now.
         """
         at = gpu.at.monotonic
+        self.spanned_seconds = 0.0
         if self._older is not None and at - self._sampled_at < SHORTEST_SPACING_SECONDS:
             return self._last
         self._last = {}
@@ -116,6 +142,7 @@ class GpmMeter:
         self._sampled_at = gpu.machine.clock.now().monotonic
         if older is not None and self._sampled_at - since <= self._max_gap_seconds:
             self._last = self._metrics.between(gpu.inquiry, older.pointer, sample.pointer)
+            self.spanned_seconds = self._sampled_at - since
         return self._last
 
     def close(self) -> None:

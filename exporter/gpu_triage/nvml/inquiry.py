@@ -30,6 +30,8 @@ _NO_VALUE: Final = frozenset({0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
 _NO_SIGNED_VALUE: Final = -1
 """The same as a signed number. No field asked for here is ever -1 otherwise."""
 
+_INVALID_ARGUMENT: Final = name_of(pynvml.NVML_ERROR_INVALID_ARGUMENT)
+
 _MOST_FIELDS: Final = 128  # in one call; drivers take more
 
 N = TypeVar("N", bound=float)
@@ -70,9 +72,15 @@ class Inquiry:
         passed = (self.device.handle, *map(_passed, args)) if args else (self.device.handle,)
         return self._ask(function, passed, _question(function, args))
 
-    def ask_library(self, function: str, *args: Any) -> Any | None:
-        """As `ask`, for functions about this GPU that take no handle: what they need is in `args`."""
-        return self._ask(function, args, _question(function, args))
+    def ask_library(self, function: str, *args: Any, about: tuple[int, ...] = ()) -> Any | None:
+        """As `ask`, for functions about this GPU that take no handle: what they need is in `args`.
+
+        Args:
+            function: its name.
+            args: its arguments.
+            about: what a struct among them asks for, where that tells one question from another.
+        """
+        return self._ask(function, args, (*_question(function, args), *about))
 
     def _ask(
         self,
@@ -129,7 +137,7 @@ class Inquiry:
             return None
         self.call.function = function
         try:
-            answer = read_list(function, self.device.handle, *args)
+            answer = read_list(function, self.device.handle, *args, rooms=self.device.rooms)
         except pynvml.NVMLError as error:
             if error.value in EMPTY:
                 self.answered += 1
@@ -155,7 +163,7 @@ class Inquiry:
 
     def _field_values(self, wanted: list[FieldId]) -> dict[FieldId, float]:
         question = ("field", wanted[0]) if len(wanted) == 1 else ("fields", *wanted)
-        answers = self._ask("nvmlDeviceGetFieldValues", (self.device.handle, wanted), question, read_fields)
+        answers = self._field_answers(wanted, question)
         values: dict[FieldId, float] = {}
         if answers is None and question in self.device.unsupported and len(wanted) > 1:
             # A call may be refused as a whole when it could tell nothing; one of other fields may still tell something.
@@ -179,6 +187,18 @@ class Inquiry:
             elif code not in EMPTY:
                 self._failed(f"field {wanted_id}", code, ("field", wanted_id))
         return values
+
+    def _field_answers(self, wanted: list[FieldId], question: tuple[object, ...]) -> Sequence[Any] | None:
+        before = len(self.failures)
+        answers: Sequence[Any] | None = self._ask(
+            "nvmlDeviceGetFieldValues", (self.device.handle, wanted), question, read_fields
+        )
+        if self.failures[before:] == [_INVALID_ARGUMENT]:
+            # What an older driver says of an id that it does not know, it may say of the whole call.
+            del self.failures[before:]
+            self.answered += 1
+            self.device.unsupported.add(question)
+        return answers
 
     def within(self, value: N | None, low: float, high: float) -> N | None:
         """`value` if it lies in [low, high]; else None, noted as ``implausible``: a sentinel or garbage."""

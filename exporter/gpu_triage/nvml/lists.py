@@ -1,11 +1,13 @@
-"""Lists of NVML, which the driver counts first and then writes into a buffer of that length.
+"""Lists of NVML, which the driver writes into a buffer, or counts where that is too short.
 
-pynvml's own wrappers reserve whatever the driver counts: a count that is junk, up to 2^32, costs gigabytes.
+A list of processes is asked for with a buffer that had room enough the last time: the driver walks all of its clients
+under a lock of its own, and counting first would make it do so twice. pynvml's own wrappers reserve whatever the driver
+counts: a count that is junk, up to 2^32, costs gigabytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from ctypes import Structure, byref, c_uint, c_ulonglong
 from types import MappingProxyType
@@ -19,8 +21,14 @@ MOST_ENTRIES: Final = 1 << 16
 """More than any list has: a GPU keeps some hundred samples and runs some thousand processes. More are junk."""
 
 
+MOST_LISTED: Final = 950
+"""Processes at which the driver ends a list and says that it succeeded (NV2080_CTRL_GPU_GET_PIDS_MAX_COUNT)."""
+
 _TRIES: Final = 3
 """How often a list that has outgrown its buffer is fetched anew."""
+
+_FIRST_ROOM: Final = 64
+"""Entries of the buffer for a first list of processes."""
 
 
 _Process: Final = plain(pynvml.c_nvmlProcessInfo_v3_t)
@@ -40,11 +48,13 @@ class _Shape(NamedTuple):
         entry: ctypes type of an entry.
         arguments: what is passed behind the handle, of the count's address, the buffer and the caller's own.
         grows: whether it may be longer by the second call; a ring of samples is as long as it can be.
+        counted_first: whether its length is asked for before its entries.
     """
 
     entry: Any
     arguments: Callable[..., tuple[Any, ...]]
     grows: bool = True
+    counted_first: bool = True
 
 
 def _of_processes(count: Any, buffer: Any) -> tuple[Any, ...]:
@@ -72,14 +82,14 @@ _SHAPES: Final[Mapping[str, _Shape]] = MappingProxyType(
         "nvmlDeviceGetSamples": _Shape(plain(pynvml.c_nvmlSample_t), _of_samples, grows=False),
     }
     | {
-        f"nvmlDeviceGet{kind}RunningProcesses_v{version}": _Shape(entry, _of_processes)
+        f"nvmlDeviceGet{kind}RunningProcesses_v{version}": _Shape(entry, _of_processes, counted_first=False)
         for kind in ("Compute", "Graphics", "MPSCompute")
         for version, entry in ((2, _Process), (3, _Process))
     }
 )
 
 
-def read_list(function: str, handle: Any, *args: Any) -> Sequence[Any]:
+def read_list(function: str, handle: Any, *args: Any, rooms: MutableMapping[str, int] | None = None) -> Sequence[Any]:
     """Entries of a list of one GPU, a ctypes array as the driver wrote it; empty if it counts none.
 
     Args:
@@ -87,6 +97,7 @@ def read_list(function: str, handle: Any, *args: Any) -> Sequence[Any]:
             kind, since which time, and a c_uint that takes the type of their values), or one that lists processes.
         handle: the GPU.
         args: the function's own, as in the brackets.
+        rooms: entries that a buffer had room for, by function; kept from one call for this GPU to the next.
 
     Raises:
         pynvml.NVMLError: as the function answers.
@@ -99,10 +110,28 @@ def read_list(function: str, handle: Any, *args: Any) -> Sequence[Any]:
     shape = _SHAPES[function]
     if function.endswith("_v3") and _processes_are_wide():
         shape = shape._replace(entry=_WideProcess)
+    if not shape.counted_first:
+        return _read_at_once(function, shape, handle, {} if rooms is None else rooms)
     for _ in range(_TRIES - 1):
         with suppress(pynvml.NVMLError_InsufficientSize):
             return _read(function, shape, handle, args)
     return _read(function, shape, handle, args)
+
+
+def _read_at_once(function: str, shape: _Shape, handle: Any, rooms: MutableMapping[str, int]) -> Sequence[Any]:
+    call = pynvml._nvmlGetFunctionPointer(function)  # noqa: SLF001 - as above
+    room = rooms.get(function, _FIRST_ROOM)
+    for _ in range(_TRIES):
+        count, buffer = c_uint(room), (shape.entry * room)()
+        code = call(handle, *shape.arguments(byref(count), buffer))
+        if code == pynvml.NVML_SUCCESS:
+            return _written(function, shape, buffer, count.value)
+        if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+            break
+        if count.value > MOST_ENTRIES:
+            raise ValueError(f"{function} counts {count.value} entries")
+        room = rooms[function] = 2 * max(room, count.value) + 5
+    raise pynvml.NVMLError(code)
 
 
 def _read(function: str, shape: _Shape, handle: Any, args: tuple[Any, ...]) -> Sequence[Any]:
@@ -121,9 +150,14 @@ def _read(function: str, shape: _Shape, handle: Any, args: tuple[Any, ...]) -> S
     code = call(handle, *shape.arguments(byref(count), buffer, *args))
     if code != pynvml.NVML_SUCCESS:
         raise pynvml.NVMLError(code)
-    if count.value > room:
-        raise ValueError(f"{function} wrote {count.value} entries where there was room for {room}")
-    entries: Sequence[Any] = (shape.entry * count.value).from_buffer(buffer)
+    return _written(function, shape, buffer, count.value)
+
+
+def _written(function: str, shape: _Shape, buffer: Any, count: int) -> Sequence[Any]:
+    room = len(buffer)
+    if count > room:
+        raise ValueError(f"{function} wrote {count} entries where there was room for {room}")
+    entries: Sequence[Any] = (shape.entry * count).from_buffer(buffer)
     return entries
 
 

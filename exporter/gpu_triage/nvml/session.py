@@ -35,6 +35,7 @@ class Device:
         pci_bus_id: as sysfs writes it (``0000:65:00.0``); None when the driver does not say.
         handle: NVML's device handle; dead after the session ends.
         unsupported: questions this GPU answered with "not supported", not asked again until cleared.
+        rooms: entries that its lists had room for the last time, by function.
     """
 
     index: int
@@ -42,6 +43,7 @@ class Device:
     pci_bus_id: str | None
     handle: Any
     unsupported: set[tuple[object, ...]] = field(default_factory=set)
+    rooms: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

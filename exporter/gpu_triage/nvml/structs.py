@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +19,9 @@ _BUSES: Final = 256
 
 FABRIC_COMPLETED: Final = 3
 """NVML_GPU_FABRIC_STATE_COMPLETED: joining has ended, well or not."""
+
+_UNICAST: Final = 0
+"""NVML_GPU_FABRIC_CLIQUE_TYPE_UNICAST_POINTER: the clique whose GPUs reach each other's memory."""
 
 _BYTE: Final = 0xFF
 """nvmlGpuFabricState_t is a byte in C. pynvml reads four, of which the others are padding that nobody need clear."""
@@ -56,9 +60,10 @@ class FabricInfo:
 
 
 def fabric_info(inquiry: Inquiry) -> FabricInfo | None:
-    """The fabric (nvmlDeviceGetGpuFabricInfoV); None where unsupported or failed.
+    """The fabric (nvmlDeviceGetGpuFabricInfoV, else …_v4); None where unsupported or failed.
 
-    Version 3 of the struct has the summary, version 2 serves drivers before r570.
+    Version 3 of the struct has the summary, version 2 serves drivers before r570. Version 4 has a function of its own
+    and cliques by kind; it is asked where a driver no longer knows the others.
     """
     latest = pynvml.c_nvmlGpuFabricInfo_v3_t()
     if inquiry.ask("nvmlDeviceGetGpuFabricInfoV", latest) is not None:
@@ -69,7 +74,27 @@ def fabric_info(inquiry: Inquiry) -> FabricInfo | None:
     if inquiry.ask("nvmlDeviceGetGpuFabricInfoV", older) is not None:
         cluster = _uuid(bytes(older.clusterUuid))
         return FabricInfo(older.state & _BYTE, older.status, None, cluster_uuid=cluster, clique=older.cliqueId)
-    return None
+    return _fabric_info_v4(inquiry)
+
+
+def _fabric_info_v4(inquiry: Inquiry) -> FabricInfo | None:
+    if not hasattr(pynvml, "c_nvmlGpuFabricInfo_v4_t"):
+        return None  # an nvidia-ml-py before 13.610
+    info = pynvml.c_nvmlGpuFabricInfo_v4_t()
+    if inquiry.ask("nvmlDeviceGetGpuFabricInfo_v4", info) is None:
+        return None
+    cliques = [clique.id for clique in info.cliques[: info.numCliques] if clique.type == _UNICAST]
+    cluster = _uuid(bytes(info.clusterUuid))
+    clique = cliques[0] if cliques else 0
+    return FabricInfo(info.state, info.status, info.healthSummary, info.healthMask, cluster, clique)
+
+
+def power_profile_masks(inquiry: Inquiry) -> tuple[Sequence[int], Sequence[int]] | None:
+    """Bits of the workload power profiles that are requested and enforced, in words of 32; None where unsupported."""
+    profiles = pynvml.c_nvmlWorkloadPowerProfileCurrentProfiles_v1_t()
+    if inquiry.ask("nvmlDeviceWorkloadPowerProfileGetCurrentProfiles", profiles) is None:
+        return None
+    return profiles.requestedProfilesMask.mask, profiles.enforcedProfilesMask.mask
 
 
 def _uuid(raw: bytes) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpu_triage.gpu.limits import LimitsReading
-from gpu_triage.gpu.power import PowerReading
+from gpu_triage.gpu.power import PowerReading, other_limit
 from gpu_triage.gpu.thermal import ThermalReading
 from gpu_triage.gpu.throttle import ThrottleReading
 from gpu_triage.offline.smi_facts import Facts
@@ -77,10 +77,27 @@ def read_power(facts: Facts) -> PowerReading:
         *_of_power("enforced power limit"),
         *_of_power("power limit"),
     )
+    limit_watts = facts.within(0.01, 1e5, Unit.WATTS, *limits)
+    requested_watts = facts.within(0.01, 1e5, Unit.WATTS, *_of_power("requested power limit"))
     return PowerReading(
         facts.within(0.01, 1e5, Unit.WATTS, *drawn),
-        facts.within(0.01, 1e5, Unit.WATTS, *limits),
+        limit_watts,
         energy_joules=None,
+        requested_limit_watts=other_limit(requested_watts, limit_watts),
+        module_watts=facts.within(
+            0.01,
+            1e5,
+            Unit.WATTS,
+            "module power readings/instantaneous power draw",
+            "module_power_readings/instant_power_draw",
+        ),
+        module_limit_watts=facts.within(
+            0.01,
+            1e5,
+            Unit.WATTS,
+            "module power readings/current power limit",
+            "module_power_readings/current_power_limit",
+        ),
     )
 
 
@@ -121,7 +138,17 @@ def read_limits(facts: Facts) -> LimitsReading:
         "memory_max": ("temperature/memory max operating temp", "temperature/gpu_temp_max_mem_threshold"),
         "gpu_max": ("temperature/gpu max operating temp", "temperature/gpu_temp_max_gpu_threshold"),
     }
+    margins = {
+        "shutdown": ("temperature/gpu shutdown t.limit temp", "temperature/gpu_temp_max_tlimit_threshold"),
+        "slowdown": ("temperature/gpu slowdown t.limit temp", "temperature/gpu_temp_slow_tlimit_threshold"),
+        "memory_max": (
+            "temperature/memory max operating t.limit temp",
+            "temperature/gpu_temp_max_mem_tlimit_threshold",
+        ),
+        "gpu_max": ("temperature/gpu max operating t.limit temp", "temperature/gpu_temp_max_gpu_tlimit_threshold"),
+    }
     celsius = {name: facts.within(20, 200, Unit.CELSIUS, *paths) for name, paths in thresholds.items()}
+    left = {name: facts.within(-100, 100, Unit.CELSIUS, *paths) for name, paths in margins.items()}
     return LimitsReading(
         clock_max_hertz=read_clocks(facts, "max clocks", "max_clocks", least=1.0),
         clock_default_hertz=read_clocks(facts, "default applications clocks", "default_applications_clocks", least=1.0),
@@ -129,6 +156,7 @@ def read_limits(facts: Facts) -> LimitsReading:
         power_min_watts=facts.within(0.01, 1e5, Unit.WATTS, *_of_power("min power limit")),
         power_max_watts=facts.within(0.01, 1e5, Unit.WATTS, *_of_power("max power limit")),
         threshold_celsius={name: limit for name, limit in celsius.items() if limit is not None},
+        margin_threshold_celsius={name: margin for name, margin in left.items() if margin is not None},
     )
 
 

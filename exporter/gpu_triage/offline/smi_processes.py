@@ -11,8 +11,9 @@ from gpu_triage.machine import Workload
 from gpu_triage.offline import smi_values as values
 from gpu_triage.offline.smi_report import RawGpu, RawProcess
 from gpu_triage.offline.smi_values import Unit
-from gpu_triage.processes.on_gpu import Locality, ProcessesReading, ProcessReading
+from gpu_triage.processes.on_gpu import ProcessesReading, ProcessReading
 from gpu_triage.processes.pids import Owner, ProcessFacts
+from gpu_triage.processes.placement import Locality
 
 _KINDS: Final[Mapping[str, str]] = MappingProxyType(
     {"C": "compute", "G": "graphics", "C+G": "compute_graphics", "M": "mps", "M+C": "mps"}

@@ -23,6 +23,7 @@ _SECTIONS = {
     "judge": "Findings",
     "metrics": "Metrics",
     "process": "Collectors",
+    "network": "Collectors",
     "collector": "Collectors",
     "kubernetes": "Schedulers",
     "slurm": "Schedulers",

@@ -13,6 +13,7 @@ import click
 from gpu_triage.config import GPU_NUMBERS, HOST_GROUP, PROFILES
 from gpu_triage.options import values
 from gpu_triage.options.judge import JUDGE, JUDGE_SETTING, texts_in_file
+from gpu_triage.options.network import DEVICE_PATTERN, LINE_RATE
 from gpu_triage.options.option import Option
 from gpu_triage.pcie import MOST_GENERATION, WIDTHS
 
@@ -147,6 +148,26 @@ _LEADING = (
         many=True,
     ),
     Option("process.max", values.whole_number(0, 1024), "Most processes published for each GPU; 0 publishes none."),
+    Option(
+        "network.device-include",
+        DEVICE_PATTERN,
+        "Network interfaces and InfiniBand or RoCE adapters to read, as a name or a pattern such as mlx5_*; can be "
+        "repeated. All by default. No file of another device is opened.",
+        many=True,
+    ),
+    Option(
+        "network.device-exclude",
+        DEVICE_PATTERN,
+        "Network interfaces and adapters not to read, likewise; beats --network.device-include.",
+        many=True,
+    ),
+    Option(
+        "network.line-rate",
+        LINE_RATE,
+        "How fast a device is in each direction whose driver does not say so, such as ens5=100G for an ENA of AWS, or "
+        "efa*=200G; the device may be a pattern; can be repeated. Beats what the driver says.",
+        many=True,
+    ),
     Option(
         "collector.textfile.directory",
         values.NEW_PATH,

@@ -79,4 +79,5 @@ CONTAINER_NAMES = HostCollector(
     tier=Tier.MEDIUM,
     reader=lambda _config: read_container_names,
     needs="kubernetes_container_logs",
+    own_lane=True,
 )

@@ -10,17 +10,17 @@ psutil tells processes apart and knows their users and CPUs. It is not asked for
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import psutil
 
+from gpu_triage.kernel.cgroups import parse_membership
 from gpu_triage.kernel.files import parse_cpu_list, text_of
 from gpu_triage.kernel.process_stat import ProcessStat
+from gpu_triage.processes.cgroup_names import parse_cgroup
 from gpu_triage.processes.pids import (
-    Owner,
     ProcessFacts,
     counts_as_this_process,
     parse_status,
@@ -29,15 +29,6 @@ from gpu_triage.processes.pids import (
 )
 
 T = TypeVar("T")
-
-# /docker/ID, docker-ID.scope, crio-ID.scope, cri-containerd-ID.scope, …:cri-containerd:ID, libpod-ID.scope,
-# and kubepods' bare ID. conmon is the runtime's monitor outside the container it is named after.
-_CONTAINER = re.compile(r"(?<!conmon)[/:-]([0-9a-f]{64})(?:\.scope)?(?=/|$)")
-# systemd's cgroup names cannot hold dashes, so kubelet writes the UID with underscores there.
-_POD = re.compile(r"[/-]pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})(?:\.slice)?(?=[/:]|$)")
-# v1: /slurm/uid_1000/job_42/…, /slurm_node7/…
-# v2: /system.slice/slurmstepd.scope/job_42/…, …/node7_slurmstepd.scope/…
-_SLURM_JOB = re.compile(r"/(?:slurm[^/]*|[^/]*slurmstepd\.scope)(?:/uid_[0-9]+)?/job_([0-9]+)(?=/|$)")
 
 _KEPT_SECONDS = 30.0
 
@@ -128,8 +119,9 @@ def _read_facts(procfs: Path, process: psutil.Process, user_names: Mapping[int, 
     uid = _known(lambda: process.uids().real)
     cpus = _known(lambda: _allowed_cpus(procfs, process))
     user = "" if uid is None else user_names.get(uid, str(uid))
-    owner = parse_cgroup(text_of(f"{procfs}/{process.pid}/cgroup"))
-    return ProcessFacts(name, user, frozenset(cpus) if cpus else None, owner)
+    cgroups = text_of(f"{procfs}/{process.pid}/cgroup")
+    allowed = frozenset(cpus) if cpus else None
+    return ProcessFacts(name, user, allowed, parse_cgroup(cgroups), parse_membership(cgroups))
 
 
 def _allowed_cpus(procfs: Path, process: psutil.Process) -> Collection[int]:
@@ -145,24 +137,3 @@ def _known(read: Callable[[], T]) -> T | None:
         return read()
     except (psutil.Error, OSError, ValueError, IndexError):
         return None
-
-
-def parse_cgroup(text: str) -> Owner:
-    """Container, pod and job named in /proc/PID/cgroup, v1 or v2; its lines: ``hierarchy:names:path``.
-
-    Of nested containers or pods, the innermost.
-    """
-    paths = [line.split(":", 2)[2] for line in text.split("\n") if line.count(":") >= 2]  # noqa: PLR2004 - two separators
-    return Owner(
-        container_id=_last_match(_CONTAINER, paths),
-        pod_uid=_last_match(_POD, paths).replace("_", "-"),
-        slurm_job_id=_last_match(_SLURM_JOB, paths),
-    )
-
-
-def _last_match(pattern: re.Pattern[str], paths: list[str]) -> str:
-    for path in paths:
-        found: list[str] = pattern.findall(path)
-        if found:
-            return found[-1]
-    return ""

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from gpu_triage.nvml.inquiry import Inquiry
+from gpu_triage.nvml.lists import MOST_LISTED
 
 KINDS: Final = MappingProxyType(
     {
@@ -36,7 +37,7 @@ class ListedProcess(NamedTuple):
     """One process, as the driver lists it. There may be thousands: a tuple is made in a third of the time.
 
     Attributes:
-        pid: a PID of the host.
+        pid: of the host, or of the exporter's PID namespace: see `driver_pids`.
         is_compute: whether it has a compute context, its own or through MPS.
         memory_bytes: device memory it holds; None where the driver cannot tell.
         instances: ids of the MIG instances it uses, each of GPU and compute instance; empty without MIG.
@@ -56,10 +57,12 @@ class ProcessList:
         counts: by kind (compute, graphics, compute_graphics, mps), each process in one; a kind not reported is not in
             it.
         processes: each once, largest first.
+        ended_early: whether the driver ended a list where there may be more.
     """
 
     counts: Mapping[str, int]
     processes: tuple[ListedProcess, ...]
+    ended_early: bool = False
 
 
 class ProcessLister:
@@ -103,7 +106,8 @@ def _merged(inquiry: Inquiry, lists: Mapping[str, Sequence[Any]]) -> ProcessList
         for pid, process in by_pid.items():
             merged[pid] = _twice(merged[pid], process) if pid in merged else process
     largest = sorted(merged.values(), key=lambda process: (-(process.memory_bytes or 0), process.pid))
-    return ProcessList(_counted(pids), tuple(largest))
+    ended_early = any(len(entries) >= MOST_LISTED for entries in lists.values())
+    return ProcessList(_counted(pids), tuple(largest), ended_early)
 
 
 def _counted(pids: Mapping[str, frozenset[int]]) -> dict[str, int]:
@@ -138,7 +142,10 @@ def _by_pid(inquiry: Inquiry, entries: Sequence[Any], *, is_compute: bool) -> di
         instances = _NO_INSTANCES if _NO_INSTANCE in instance else frozenset({instance})
         known = found.get(pid)
         if known is not None:
-            used = known.memory_bytes if used is None else (known.memory_bytes or 0) + used
+            # Outside the host's PID namespace, drivers may list a process once for each of its clients, each time with
+            # the memory of all of them (gpuGetProcWithObject looks for the host's PID among those of the namespace).
+            again = instances <= known.instances
+            used = _most(known.memory_bytes, used) if again else _sum(known.memory_bytes, used)
             instances |= known.instances
         found[pid] = ListedProcess(pid, is_compute, used, instances)
     return found
@@ -146,10 +153,18 @@ def _by_pid(inquiry: Inquiry, entries: Sequence[Any], *, is_compute: bool) -> di
 
 def _twice(one: ListedProcess, other: ListedProcess) -> ListedProcess:
     """A process that is in two lists, each of which has the same memory."""
-    known = [memory for memory in (one.memory_bytes, other.memory_bytes) if memory is not None]
     return ListedProcess(
         pid=one.pid,
         is_compute=one.is_compute or other.is_compute,
-        memory_bytes=max(known, default=None),
+        memory_bytes=_most(one.memory_bytes, other.memory_bytes),
         instances=one.instances | other.instances,
     )
+
+
+def _most(*memory_bytes: float | None) -> float | None:
+    return max((each for each in memory_bytes if each is not None), default=None)
+
+
+def _sum(*memory_bytes: float | None) -> float | None:
+    known = [each for each in memory_bytes if each is not None]
+    return sum(known) if known else None

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from gpu_triage.errors import HostReadFailed
-from gpu_triage.host.numa import read_numa_nodes
+from gpu_triage.host.numa import near_nodes, read_distances, read_numa_nodes
 from gpu_triage.kernel.files import parse_count, read_text
 from gpu_triage.kernel.pci_bus import numa_node_of
+from gpu_triage.processes.driver_pids import driver_pids
 from gpu_triage.processes.listing import ProcessLister
-from gpu_triage.processes.pids import names_are_host_pids, process_name
+from gpu_triage.processes.pids import process_name
 from gpu_triage.subjects.contract import GpuCollector, GpuLabels
 from gpu_triage.subjects.metric import Sample, Tier, gpu_gauge
 from gpu_triage.subjects.rendering import samples
@@ -30,9 +31,9 @@ _PAGE_SIZE: Final = "kernelpagesize_kB="
 
 GPU_PROCESS_NUMA_MEMORY_LOCAL_RATIO = gpu_gauge(
     "gpu_process_numa_memory_local_ratio",
-    "Share of the process's resident memory that is on the GPU's NUMA node, 0-1; absent on single-node hosts, when "
-    "unknown and where /proc/PID/numa_maps may not be read. Reading it walks the process's page tables under its "
-    "memory lock, so the collector is off by default.",
+    "Share of the process's resident memory that is on the GPU's NUMA node or on one about as near, 0-1; absent on "
+    "hosts whose nodes are all about as near, when unknown and where /proc/PID/numa_maps may not be read. Reading it "
+    "walks the process's page tables under its memory lock, so the collector is off by default.",
     labels=("pid", "process"),
     source="/proc/PID/numa_maps against the GPU's NUMA node",
 )
@@ -45,7 +46,7 @@ class ProcessMemory:
     Attributes:
         pid: as the driver gives it.
         name: as `process_name` gives it.
-        local_ratio: share of its resident memory on the GPU's NUMA node, 0-1.
+        local_ratio: share of its resident memory on the GPU's NUMA node or one about as near, 0-1.
     """
 
     pid: int
@@ -86,22 +87,27 @@ class ProcessMemoryLocalityReader:
         node = numa_node_of(machine.sysfs, bus_id) if bus_id else None
         # A node without CPUs is no processor's side of the host.
         nodes = read_numa_nodes(machine.sysfs)
-        if len(nodes) <= 1 or node not in nodes or names_are_host_pids(machine.procfs) is False:
+        if len(nodes) <= 1 or node is None or node < 0 or not driver_pids(machine.procfs, gpu.versions.driver).procfs:
+            return ProcessMemoryLocalityReading(())
+        near = near_nodes(node, nodes, read_distances(machine.sysfs, node))
+        if not near or len(near) == len(nodes):
             return ProcessMemoryLocalityReading(())
         failures: set[str] = set()
         pids = [process.pid for process in self._lister.read(gpu.inquiry).processes[: self._most]]
-        found = tuple(self._processes(gpu, pids, node, failures))
+        found = tuple(self._processes(gpu, pids, near, failures))
         gpu.inquiry.failures.extend(sorted(failures))
         return ProcessMemoryLocalityReading(found)
 
-    def _processes(self, gpu: GpuRound, pids: list[int], node: int, failures: set[str]) -> Iterator[ProcessMemory]:
+    def _processes(
+        self, gpu: GpuRound, pids: list[int], near: frozenset[int], failures: set[str]
+    ) -> Iterator[ProcessMemory]:
         machine = gpu.machine
         for pid in pids:
             if machine.clock.now().monotonic - gpu.at.monotonic > self._within_seconds:
                 failures.add("out_of_time")
                 return
             try:
-                ratio = _local_ratio(machine.procfs / str(pid) / "numa_maps", node)
+                ratio = _local_ratio(machine.procfs / str(pid) / "numa_maps", near)
             except HostReadFailed as failed:
                 failures.add(failed.reason)
                 continue
@@ -129,15 +135,15 @@ def parse_numa_maps(text: str) -> Mapping[int, int]:
     return nodes
 
 
-def _local_ratio(numa_maps: Path, node: int) -> float | None:
-    """Share on the node; None for a process that is gone or has no memory."""
+def _local_ratio(numa_maps: Path, near: frozenset[int]) -> float | None:
+    """Share on these nodes; None for a process that is gone or has no memory."""
     text = read_text(numa_maps, _MOST_BYTES)
     try:
         resident = parse_numa_maps(text or "")
     except ValueError as error:
         raise HostReadFailed("malformed", numa_maps, str(error)) from error
     total = sum(resident.values())
-    return resident.get(node, 0) / total if total else None
+    return sum(resident.get(node, 0) for node in near) / total if total else None
 
 
 def render(reading: ProcessMemoryLocalityReading, gpu: GpuLabels) -> Iterator[Sample]:

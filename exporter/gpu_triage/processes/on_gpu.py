@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Final
 
-from gpu_triage.errors import HostReadFailed
 from gpu_triage.gpu.modes import mig_mode
-from gpu_triage.host.numa import read_numa_nodes
-from gpu_triage.kernel.pci_bus import numa_node_of
 from gpu_triage.kernel.process_stat import ProcessStat, read_process_stats
 from gpu_triage.machine import Workload
 from gpu_triage.nvml.inquiry import Inquiry
+from gpu_triage.nvml.lists import MOST_LISTED
+from gpu_triage.processes import cgroups as process_cgroups
+from gpu_triage.processes import threads as process_threads
 from gpu_triage.processes import vitals as process_vitals
-from gpu_triage.processes.listing import BOTH, KINDS, ListedProcess, ProcessLister
-from gpu_triage.processes.pids import ProcessFacts, names_are_host_pids, sees_every_process
+from gpu_triage.processes.cgroups import CgroupReading, CgroupsReader
+from gpu_triage.processes.driver_pids import DriverPids, driver_pids
+from gpu_triage.processes.listing import BOTH, KINDS, ProcessLister
+from gpu_triage.processes.pids import ProcessFacts, sees_every_process
+from gpu_triage.processes.placement import Locality, LocalityJudge
+from gpu_triage.processes.threads import ThreadsReader, ThreadsReading
 from gpu_triage.processes.vitals import ProcessVitals, ProcessVitalsReader
 from gpu_triage.processes.workloads import WorkloadFinder
 from gpu_triage.subjects.contract import GpuCollector, GpuLabels
@@ -32,16 +35,6 @@ _AHEAD_SECONDS: Final = 1.0
 _MOST_PERCENT: Final = 100
 
 
-class Locality(Enum):
-    """Where a process may run, seen from its GPU."""
-
-    LOCAL = "every allowed CPU is on the GPU's NUMA node"
-    REMOTE = "no allowed CPU is on the GPU's NUMA node"
-    SPANNING = "some allowed CPUs are, some are not"
-    UNPINNED = "every CPU of the host is allowed"
-    UNKNOWN = "the GPU's node or the process's CPUs are not known, or the host has one node"
-
-
 GPU_PROCESSES = gpu_gauge(
     "gpu_processes",
     "Processes that have a context on the GPU, each in one type: compute, graphics, compute_graphics (in both of the "
@@ -52,28 +45,41 @@ GPU_PROCESSES = gpu_gauge(
 )
 GPU_PROCESSES_TRUNCATED = gpu_gauge(
     "gpu_processes_truncated",
-    "Processes left out of the per-process series by --process.max, smallest first.",
+    "Processes left out of the per-process series by --process.max, smallest first; and one more if the driver ended "
+    f"its list, which it does after {MOST_LISTED} processes of a kind: then there are at least as many.",
     source="the exporter",
     brief=lambda sample: sample.value > 0,
 )
 GPU_PROCESS_MEMORY_BYTES = gpu_gauge(
     "gpu_process_memory_bytes",
-    "Device memory a process holds; absent when the driver cannot tell.",
+    "Device memory a process holds; absent when the driver cannot tell. Outside the host's PID namespace, absent with "
+    "drivers from 535.113 to 565.57, which look it up under another process's PID. The label pid is the host's PID; "
+    "there, with driver 535.113 and later, the PID in the exporter's namespace.",
     labels=("pid", "process"),
     source="nvmlDeviceGet*RunningProcesses.usedGpuMemory",
 )
 GPU_PROCESS_SM_UTILIZATION_RATIO = gpu_gauge(
     "gpu_process_sm_utilization_ratio",
-    "Share of time this process's kernels ran, 0-1, over the last round; absent in MIG mode.",
+    "Share of time this process's kernels ran, 0-1, over the last round; absent in MIG mode. Outside the host's PID "
+    "namespace, absent with drivers from 535.113 to 570.86, which count it under another PID.",
     labels=("pid", "process"),
     source="nvmlDeviceGetProcessUtilization.smUtil",
 )
 GPU_PROCESS_NUMA_LOCAL = gpu_gauge(
     "gpu_process_numa_local",
-    "1 when every CPU the process may use is on the GPU's NUMA node, 0 when none is; absent when it spans nodes, on "
-    "single-node hosts and when unknown.",
+    "1 when every CPU the process may use is on the GPU's NUMA node or on one about as near (another node of the same "
+    "socket), 0 when all of them are clearly farther; absent when it spans near and far nodes, on hosts whose nodes "
+    "are all about as near, and when unknown.",
     labels=("pid", "process"),
-    source="/proc/PID/status Cpus_allowed_list against the GPU's NUMA node",
+    source="/proc/PID/status Cpus_allowed_list against the GPU's NUMA node and /sys/devices/system/node/node*/distance",
+)
+GPU_PROCESS_NUMA_DISTANCE = gpu_gauge(
+    "gpu_process_numa_distance",
+    "Distance from the GPU's NUMA node to the nearest CPU that the process may use, as the firmware gives it: 10 is "
+    "the node itself, about 12 another node of its socket, 20 to 40 another socket. Only for processes whose "
+    "gpu_process_numa_local is 0; absent where the kernel does not report distances.",
+    labels=("pid", "process"),
+    source="/sys/devices/system/node/node*/distance",
 )
 GPU_PROCESS_INFO = gpu_info(
     "gpu_process_info",
@@ -96,14 +102,14 @@ GPU_PROCESS_INFO = gpu_info(
 )
 GPU_NUMA_MISMATCHED_PROCESSES = gpu_gauge(
     "gpu_numa_mismatched_processes",
-    "Compute processes whose every allowed CPU is on another NUMA node than the GPU; absent when unknown or "
-    "single-node.",
-    source="/proc/PID/status",
+    "Compute processes whose every allowed CPU is clearly farther from the GPU than the nearest CPUs; absent when "
+    "unknown, and on hosts whose NUMA nodes are all about as near.",
+    source="/proc/PID/status against /sys/devices/system/node/node*/distance",
 )
 GPU_NUMA_UNPINNED_PROCESSES = gpu_gauge(
     "gpu_numa_unpinned_processes",
-    "Compute processes that may run on every CPU of a host with several NUMA nodes; absent when unknown or "
-    "single-node.",
+    "Compute processes that may run on every CPU of a host with near and far NUMA nodes; absent when unknown, and on "
+    "hosts whose nodes are all about as near.",
     source="/proc/PID/status",
 )
 
@@ -113,12 +119,13 @@ class ProcessReading:
     """One process on one GPU.
 
     Attributes:
-        pid: as the driver gives it: a PID of the host.
+        pid: as the driver gives it: see `driver_pids`.
         is_compute: whether it has a compute context, its own or through MPS.
         facts: from procfs; None when it vanished or this procfs is of another PID namespace.
         locality: of its CPU affinity.
         workload: the pod and container it runs in; empty names for what is not known for certain.
         vitals: how it fares on the host; None where facts are, or that cannot be read.
+        numa_distance: from the GPU's node to the nearest CPU that it may use; None unless it is remote.
     """
 
     pid: int
@@ -129,6 +136,7 @@ class ProcessReading:
     locality: Locality
     workload: Workload
     vitals: ProcessVitals | None = None
+    numa_distance: Annotated[int | None, GPU_PROCESS_NUMA_DISTANCE] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +147,18 @@ class ProcessesReading:
 
     Attributes:
         processes: the largest by memory, at most as many as asked for.
-        truncated: how many more there are.
+        truncated: how many more there are, at least.
         locality_known: whether localities could be judged: on this host, and of at least one process if there are any.
+        cgroups: those that hold the processes, with their limits.
+        threads: what threads of the processes and of their children do; None where that is not known.
     """
 
     counts: Annotated[Mapping[str, int], GPU_PROCESSES]
     processes: tuple[ProcessReading, ...]
     truncated: int
     locality_known: bool
+    cgroups: tuple[CgroupReading, ...] = ()
+    threads: ThreadsReading | None = None
 
 
 class ProcessesReader:
@@ -158,7 +170,10 @@ class ProcessesReader:
         self._lister = ProcessLister()
         self._facts: ProcessFactsReader | None = None
         self._vitals = ProcessVitalsReader()
+        self._cgroups = CgroupsReader()
+        self._threads = ThreadsReader()
         self._sees_all: bool | None = None
+        self._pids: tuple[str | None, DriverPids] | None = None
 
     def read(self, gpu: GpuRound) -> ProcessesReading:
         """Processes now (nvmlDeviceGet*RunningProcesses, nvmlDeviceGetProcessUtilization, /proc/PID)."""
@@ -167,33 +182,39 @@ class ProcessesReader:
             # An empty list would say that the GPU is free, which nobody knows.
             return ProcessesReading({}, (), 0, locality_known=False)
         # In MIG mode no samples are kept, and no sample would say that the process did nothing.
-        sampled = bool(listed.processes) and not mig_mode(gpu.inquiry)
+        pids = self._driver_pids(gpu)
+        sampled = bool(listed.processes) and pids.utilization and not mig_mode(gpu.inquiry)
         utilization = self._utilization(gpu.inquiry, gpu.at.wall) if sampled else None
-        judge = _LocalityJudge(gpu)
+        judge = LocalityJudge(gpu)
         workloads = WorkloadFinder(gpu)
         shown = listed.processes[: self._most]
-        stats = self._stats_of(gpu, shown)
+        # Elsewhere, procfs has other processes under these PIDs.
+        looked_up = [process.pid for process in shown] if pids.procfs else []
+        stats = read_process_stats(gpu.machine.procfs, looked_up)
         facts = self._facts_of(gpu, stats)
         vitals = self._vitals.read(gpu.machine.procfs, {pid: stats[pid] for pid in stats if facts[pid]}, gpu.at)
         processes = tuple(
             ProcessReading(
                 pid=process.pid,
                 is_compute=process.is_compute,
-                memory_bytes=process.memory_bytes,
+                memory_bytes=process.memory_bytes if pids.memory else None,
                 sm_utilization_ratio=None if utilization is None else utilization.get(process.pid, 0.0),
                 facts=facts.get(process.pid),
                 locality=judge.locality(facts.get(process.pid)),
                 workload=workloads.workload(process, facts.get(process.pid)),
                 vitals=vitals.get(process.pid),
+                numa_distance=judge.distance(facts.get(process.pid)),
             )
             for process in shown
         )
         return ProcessesReading(
             counts=listed.counts,
             processes=processes,
-            truncated=len(listed.processes) - len(processes),
+            truncated=len(listed.processes) - len(processes) + listed.ended_early,
             # Where there are processes and none could be looked at, nobody knows that none is misplaced.
             locality_known=judge.can_tell and (not listed.processes or any(process.facts for process in processes)),
+            cgroups=self._cgroups.read(gpu.machine, facts, gpu.at.monotonic, gpu.inquiry.failures),
+            threads=self._threads.read(gpu.machine.procfs, [pid for pid in stats if facts[pid]], gpu.at.monotonic),
         )
 
     def _sees_every_process(self, gpu: GpuRound) -> bool:
@@ -202,10 +223,11 @@ class ProcessesReader:
             self._sees_all = sees_every_process(gpu.machine.procfs)
         return self._sees_all
 
-    def _stats_of(self, gpu: GpuRound, processes: Sequence[ListedProcess]) -> Mapping[int, ProcessStat | None]:
-        # In a PID namespace of its own, procfs has other processes under these PIDs.
-        seen = processes if processes and names_are_host_pids(gpu.machine.procfs) is not False else ()
-        return read_process_stats(gpu.machine.procfs, [process.pid for process in seen])
+    def _driver_pids(self, gpu: GpuRound) -> DriverPids:
+        version = gpu.versions.driver
+        if self._pids is None or self._pids[0] != version:
+            self._pids = version, driver_pids(gpu.machine.procfs, version)
+        return self._pids[1]
 
     def _facts_of(self, gpu: GpuRound, stats: Mapping[int, ProcessStat | None]) -> Mapping[int, ProcessFacts | None]:
         if not stats:
@@ -235,32 +257,6 @@ class ProcessesReader:
         return latest
 
 
-class _LocalityJudge:
-    """Judges CPU affinities against one GPU's NUMA node."""
-
-    def __init__(self, gpu: GpuRound) -> None:
-        bus_id = gpu.inquiry.device.pci_bus_id
-        try:
-            nodes = read_numa_nodes(gpu.machine.sysfs)
-        except HostReadFailed as failed:
-            gpu.inquiry.failures.append(failed.reason)
-            nodes = {}
-        node = numa_node_of(gpu.machine.sysfs, bus_id) if bus_id else None
-        self._local_cpus = nodes.get(-1 if node is None else node, frozenset())
-        self._all_cpus = frozenset().union(*nodes.values())
-        self.can_tell = len(nodes) > 1 and bool(self._local_cpus)
-
-    def locality(self, facts: ProcessFacts | None) -> Locality:
-        allowed = (facts.allowed_cpus or frozenset()) & self._all_cpus if facts else frozenset()
-        if not self.can_tell or not allowed:
-            return Locality.UNKNOWN
-        if allowed == self._all_cpus:
-            return Locality.UNPINNED
-        if allowed <= self._local_cpus:
-            return Locality.LOCAL
-        return Locality.SPANNING if allowed & self._local_cpus else Locality.REMOTE
-
-
 _LOCAL = {Locality.LOCAL: 1.0, Locality.REMOTE: 0.0}
 
 
@@ -271,6 +267,10 @@ def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
         yield GPU_PROCESSES_TRUNCATED.sample(reading.truncated, *gpu)
     for process in reading.processes:
         yield from _render_process(process, gpu)
+    if reading.threads is not None:
+        yield from process_threads.render(reading.threads, gpu)
+    for cgroup in reading.cgroups:
+        yield from samples(cgroup, (*gpu, cgroup.path))
     if reading.locality_known and "compute" in reading.counts:
         compute = [process.locality for process in reading.processes if process.is_compute]
         yield GPU_NUMA_MISMATCHED_PROCESSES.sample(compute.count(Locality.REMOTE), *gpu)
@@ -295,5 +295,5 @@ PROCESSES = GpuCollector(
     tier=Tier.MEDIUM,
     reader=lambda config: ProcessesReader(config.process_max).read,
     render=render,
-    also_in=process_vitals,
+    also_in=(process_vitals, process_cgroups, process_threads),
 )

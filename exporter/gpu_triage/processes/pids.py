@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpu_triage.errors import HostReadFailed
+from gpu_triage.kernel.cgroups import NO_CGROUPS, Membership
 from gpu_triage.kernel.files import read_link, read_text, text_of
 
 _HOST_PID_NAMESPACE: Final = "pid:[4026531836]"
@@ -38,12 +39,14 @@ class ProcessFacts:
         user: real user's name, or number as text where the host's names are not known.
         allowed_cpus: CPUs it may run on.
         owner: the container, pod and job it runs in.
+        cgroups: where its limits are.
     """
 
     name: str
     user: str
     allowed_cpus: frozenset[int] | None
     owner: Owner
+    cgroups: Membership = NO_CGROUPS
 
 
 def names_are_host_pids(procfs: Path) -> bool | None:

@@ -191,4 +191,5 @@ SLURM_JOBS = HostCollector(
     tier=Tier.MEDIUM,
     reader=lambda _config: read_slurm_jobs,
     needs="slurm_jobs_directory",
+    own_lane=True,
 )

@@ -16,6 +16,7 @@ from gpu_triage.errors import RecordingError
 from gpu_triage.machine import Clock, Machine, Moment, RealClock, SteppedClock
 from gpu_triage.recording.bundle import read_recording
 from gpu_triage.recording.calls import EVENTS, GPM_ALLOC, GPM_FREE, CallKeys, fill, function_of, loose
+from gpu_triage.recording.process_lists import ProcessLists
 from gpu_triage.recording.recording import FileState, NvmlAnswer, Recording
 
 _SUCCESS: Final = 0
@@ -77,6 +78,7 @@ class ReplayedNvml:
         self._exact: dict[str, list[NvmlAnswer]] = {}
         self._loose: dict[str, list[NvmlAnswer]] = {}
         self._events: list[NvmlAnswer] = []
+        self._process_lists = ProcessLists()
         self._functions = {*_SUCCEED, GPM_ALLOC, _INIT}
         for answer in recording.answers:
             function = function_of(answer.key)
@@ -86,6 +88,7 @@ class ReplayedNvml:
                 continue
             self._exact.setdefault(answer.key, []).append(answer)
             self._loose.setdefault(loose(answer.key), []).append(answer)
+            self._process_lists.note(function, answer)
         self._next_sample = _FIRST_SAMPLE
 
     def load(self) -> object:
@@ -119,6 +122,12 @@ class ReplayedNvml:
             if not self._events or self._events[0].seconds > self._elapsed():
                 return _TIMEOUT
             return _give(self._events.pop(0), outs)
+        return self._recorded(name, key, outs)
+
+    def _recorded(self, name: str, key: str, outs: tuple[Any, ...]) -> int:
+        listed = self._process_lists.give(key, outs, self._elapsed())
+        if listed is not None:
+            return listed
         known = self._exact.get(key) or self._loose.get(loose(key))
         if known is not None:
             return _give(known[max(0, bisect_right(known, self._elapsed(), key=lambda each: each.seconds) - 1)], outs)

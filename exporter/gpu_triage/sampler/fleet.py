@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -17,6 +18,8 @@ from gpu_triage.subjects.contract import GpuLabels
 log = logging.getLogger(__name__)
 
 MISSING: Final = "missing"
+BLOCKED_BEHIND: Final = "blocked"
+"""Of a GPU whose call waits for another GPU's that hung before it: the driver has locks for the whole process."""
 DRIVER_UNAVAILABLE: Final = "driver_unavailable"
 
 GONE: Final = frozenset({"lost", "reset_required", MISSING, "no_permission", "unknown"})
@@ -156,11 +159,22 @@ class Fleet:
             deadline_seconds: how long an answer may take.
             no_session: whether there is no session in which anybody could answer.
         """
+        hanging = {}
         for record in self:
             asked_in = None if record.device is None else record.lane
-            hangs = asked_in is not None and overdue(asked_in.busy_since, now, deadline_seconds)
-            if hangs or (no_session and record.error is None):
+            since = None if asked_in is None else asked_in.busy_since
+            if since is not None and overdue(since, now, deadline_seconds):
+                hanging[record.key] = since
+            elif no_session and record.error is None:
                 self.fail(record, STALLED)
+        # Whoever holds a lock of the driver stops all others with their next call. Who was still asked after that, and
+        # answered, hangs for a reason of its own.
+        soon = self._config.sample_fast_seconds + deadline_seconds
+        first = -math.inf
+        for key, since in sorted(hanging.items(), key=lambda each: each[1]):
+            behind = since - first <= soon
+            first = first if behind else since
+            self.fail(self._records[key], BLOCKED_BEHIND if behind else STALLED)
 
     def fail(self, record: GpuRecord, error: str) -> None:
         """Note why a GPU does not answer, and log it if that is news."""

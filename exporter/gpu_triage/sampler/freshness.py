@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 
 from gpu_triage.config import Config
 from gpu_triage.machine import Clock
 from gpu_triage.sampler.outcomes import Outcome, OutcomeStore
 from gpu_triage.sampler.schedule import interval_seconds
 from gpu_triage.subjects import exporter, judgement
-from gpu_triage.subjects.contract import AnyCollector, AnyGpuCollector
+from gpu_triage.subjects.contract import AnyCollector, AnyGpuCollector, HostCollector
 
 
 class Freshness:
@@ -37,13 +38,14 @@ class Freshness:
     ) -> None:
         self.clock = clock
         self._store = store
-        of_gpus = tuple(gpu_collectors)
+        of_gpus, scheduled = tuple(gpu_collectors), tuple(collectors)
+        self._kept_while_stalled = frozenset(
+            c.name for c in scheduled if isinstance(c, HostCollector) and c.kept_while_stalled
+        )
         self._kept = frozenset(c.name for c in of_gpus if c.kept)
         self._of_present = tuple(c.name for c in of_gpus if not c.kept)
         self._fresh_for = {
-            c.name: config.stale_after * interval_seconds(config, c.tier)
-            for c in collectors
-            if c.name not in self._kept
+            c.name: config.stale_after * interval_seconds(config, c.tier) for c in scheduled if c.name not in self._kept
         }
         # The sampler is given as much time as a GPU before it counts as stalled.
         least = config.sample_deadline_seconds
@@ -67,6 +69,12 @@ class Freshness:
             for outcome in self._store.of(collector):
                 if now > outcome.finished_at.monotonic + seconds:
                     self._store.withdraw(collector, outcome.subject)
+
+    def extend(self, late: Outcome) -> None:
+        """Keep what a collector of the host read last, if its facts are worth that, while it is late."""
+        last = self._store.get(late.collector, late.subject)
+        if last is not None and late.collector in self._kept_while_stalled:
+            self._store.put(replace(last, finished_at=late.finished_at))
 
     def withdraw(self, key: str) -> None:
         """Withdraw the readings of a GPU that does not answer; what it is stays."""

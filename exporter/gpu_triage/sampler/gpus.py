@@ -76,6 +76,7 @@ class GpuRounds:
         self._peers_lane = make_lane("peers")
         self._left_behind: str | None = None
         self._held = False
+        self._hurried_until: dict[str, float] = {}
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -142,6 +143,13 @@ class GpuRounds:
             self._take_search(news, now)
         else:
             self._take_look(news, now)
+
+    def look_at_once(self, uuids: Iterable[str], now: float) -> None:
+        """Ask these GPUs everything in their next round: the driver says that something about them changed."""
+        for record in (self.fleet.get(uuid) for uuid in uuids):
+            if record is not None and now >= self._hurried_until.get(record.key, now):
+                record.schedule.all_due()
+                self._hurried_until[record.key] = now + self._config.sample_medium_seconds
 
     def driver_stalled(self, now: float) -> bool:
         """Whether the driver as a whole was asked and did not answer in time."""
@@ -319,6 +327,7 @@ class GpuRounds:
     def _forget(self, keys: tuple[str, ...]) -> None:
         for key in keys:
             self._status.forget(key)
+            self._hurried_until.pop(key, None)
             self._freshness.forget(key)
 
 

@@ -150,6 +150,7 @@ class Sampler:
         deadline = self._config.sample_deadline_seconds
         for late in self._host.late(now):
             self.status.note(late)
+            self.freshness.extend(late)
         self._gpus.look_round(now.monotonic)
         self.freshness.expire(now.monotonic)
         pushed: tuple[CollectorHealth, ...] = ()
@@ -308,6 +309,7 @@ class Sampler:
         elif isinstance(report, XidNews):
             self.status.count(xid.NAME, report.failures)
             self._xid.take(report)
+            self._gpus.look_at_once(report.changed, now)
         elif isinstance(report, BaselineNews):
             self._take_baseline(report)
         elif isinstance(report, StateNews):

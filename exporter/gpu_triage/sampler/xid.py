@@ -22,7 +22,7 @@ from gpu_triage.sampler.xid_owners import XidOwners
 from gpu_triage.subjects.contract import GpuLabels
 from gpu_triage.subjects.exporter import CollectorHealth
 from gpu_triage.xid import metrics as xid
-from gpu_triage.xid.events import CardFound, DriverLoaded, KernelNews, XidReport, XidSource
+from gpu_triage.xid.events import UNKNOWN, CardFound, DriverLoaded, KernelNews, XidReport, XidSource
 from gpu_triage.xid.kernel_log import KernelLog, KernelXids
 from gpu_triage.xid.ledger import WINDOW_SECONDS, CountedXid, XidCounts
 from gpu_triage.xid.metrics import XidReading
@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 _RETRY_SECONDS: Final = 60.0
 _QUIET_SECONDS: Final = 60.0
+_GAP_SECONDS: Final = 120.0
+"""How long the kernel log does not count as heard after records were lost: for two scrapes a minute apart."""
 _MOST_KINDS: Final = 1000
 _ABSENT: Final = frozenset({"missing", "no_permission"})
 """Why a kernel log may rightly be out of reach, as in most containers."""
@@ -49,7 +51,9 @@ class XidNews:
         heard: at the end of a round, whether the source can be heard; None before.
         past_told: at the end of a round, whether it has told all that it will of what was before.
         failures: names of what failed.
+        changed: UUIDs of GPUs that became unavailable, or ask for another recovery action.
         duration_seconds: at the end of a round, how long it took.
+        lost: at the end of a round, how many records the kernel wrote over before they could be read.
     """
 
     source: XidSource
@@ -58,6 +62,8 @@ class XidNews:
     past_told: bool = True
     failures: tuple[str, ...] = ()
     duration_seconds: float = 0.0
+    lost: int = 0
+    changed: frozenset[str] = frozenset()
 
 
 class XidWatch:
@@ -86,6 +92,7 @@ class XidWatch:
         self._report = report
         self._kernel = None if machine.kmsg is None else KernelXids(KernelLog(machine.kmsg))
         self._kernel_at = 0.0
+        self._gap_until = -math.inf
         self._kernel_refusal: str | None = None
         self._events = XidEvents(machine.clock)
         self._owners = XidOwners()
@@ -158,6 +165,8 @@ class XidWatch:
         self._durations[news.source] = news.duration_seconds
         if news.source is XidSource.KMSG and not news.heard:
             self._kernel_at = now.monotonic + _RETRY_SECONDS
+        if news.lost:
+            self._note_gap(news.lost, now.monotonic)
         self._heard[news.source] = news.heard
         if news.source is XidSource.KMSG and news.past_told:
             self._past_told = True
@@ -245,6 +254,11 @@ class XidWatch:
         """Count the Xids that wait for the kernel log to tell whether they are fatal; before the exporter ends."""
         self._owners.release(math.inf)
 
+    def _note_gap(self, lost: int, now: float) -> None:
+        if now >= self._gap_until:
+            log.warning("the kernel log overran: Xids may be among the lost records", extra={"fields": {"lost": lost}})
+        self._gap_until = now + _GAP_SECONDS
+
     def _note_found(self, card: CardFound) -> None:
         self.found_at.pop(card.gpu, None)
         self.found_at[card.gpu] = card.at
@@ -256,16 +270,18 @@ class XidWatch:
         return heard[XidSource.KMSG] or not self._past_told
 
     def _sources(self, now: float) -> dict[XidSource, bool]:
-        """Whether each source is heard: one whose lane is stuck is not."""
+        """Whether each source is heard: one whose lane is stuck is not, and none that lost records lately."""
         deadline = self._config.sample_deadline_seconds
-        return {
+        heard = {
             source: self._heard[source] and not overdue(lane.busy_since, now, deadline)
             for source, lane in zip((XidSource.KMSG, XidSource.NVML), self.lanes, strict=True)
         }
+        heard[XidSource.KMSG] &= now >= self._gap_until
+        return heard
 
     def _read_kernel(self, kernel: KernelXids) -> None:
         self._kmsg_lane.mark(Step(xid.NAME))
-        began = self._clock.now().monotonic
+        began, lost = self._clock.now().monotonic, kernel.lost
         reports: tuple[KernelNews, ...] = ()
         failures: tuple[str, ...] = ()
         refusal: str | None = None
@@ -281,8 +297,8 @@ class XidWatch:
             log.warning("Xids of the kernel log failed", extra={"fields": {"cause": traceback.format_exc()}})
         self._kernel_refusal = refusal
         past_told = refusal is not None or kernel.drained
-        took = self._since(began)
-        self._report(XidNews(XidSource.KMSG, reports, refusal is None, past_told, failures, took))
+        took, lost = self._since(began), kernel.lost - lost
+        self._report(XidNews(XidSource.KMSG, reports, refusal is None, past_told, failures, took, lost))
 
     def _take_events(self, devices: tuple[Device, ...]) -> None:
         self.session_lane.mark(Step(xid.NAME, call=self._events.call))
@@ -298,7 +314,10 @@ class XidWatch:
             log.warning("NVML's Xid events failed", extra={"fields": {"cause": traceback.format_exc()}})
         failures.extend(self._events.take_failures())
         heard = self._events.listening
-        self._report(XidNews(XidSource.NVML, (), heard, failures=tuple(failures), duration_seconds=self._since(began)))
+        changed, took = self._events.take_changed(), self._since(began)
+        self._report(
+            XidNews(XidSource.NVML, (), heard, failures=tuple(failures), duration_seconds=took, changed=changed)
+        )
 
     def _published(self, counts: XidCounts, now: Moment) -> XidCounts:
         return {name: replace(count, last_at=self._walls.of(count.last_at, now)) for name, count in counts.items()}
@@ -312,5 +331,7 @@ def _idle(lane: Lane) -> bool:
 
 
 def _fields(report: XidReport, at: float) -> dict[str, object]:
-    code = "none, fell off the bus" if report.code is None else report.code
+    code: int | str = "none, fell off the bus" if report.code is None else report.code
+    if code == UNKNOWN:
+        code = "unknown to NVML"
     return {"gpu": report.gpu, "xid": code, "source": report.source.value, "at": at}

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 
 from gpu_triage.documents import Tagged
-from gpu_triage.simulator import effects, fabric_effect, host_effects, load, observer_effects, vgpu_effect
+from gpu_triage.simulator import (
+    effects,
+    fabric_effect,
+    host_effects,
+    load,
+    observer_effects,
+    power_profile_effect,
+    vgpu_effect,
+)
 
 GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "load": load.Load,
@@ -39,6 +47,7 @@ GPU_EFFECTS: Final[dict[str, type[Any]]] = {
     "nvlink_errors": effects.NvlinkErrors,
     "fabric": fabric_effect.Fabric,
     "vgpu_license": vgpu_effect.VgpuLicense,
+    "power_profiles": power_profile_effect.PowerProfiles,
     "pulses": effects.Pulses,
     "mig": effects.Mig,
     "xid": effects.Xid,
@@ -49,6 +58,7 @@ HOST_EFFECTS: Final[dict[str, type[Any]]] = {
     "start": host_effects.Start,
     "kill": host_effects.Kill,
     "blocked": host_effects.Blocked,
+    "cgroup": host_effects.Cgroup,
     "clock": host_effects.WrongClock,
     "missing_function": host_effects.MissingFunction,
     "driver_not_loaded": host_effects.DriverNotLoaded,
@@ -64,6 +74,8 @@ HOST_EFFECTS: Final[dict[str, type[Any]]] = {
     "disk": host_effects.Disk,
     "network": host_effects.Network,
     "nfs": host_effects.Nfs,
+    "file_system": host_effects.FileSystem,
+    "uplink": host_effects.Uplink,
     "service_stopped": host_effects.ServiceStopped,
     "sxid": host_effects.Sxid,
 }

@@ -47,9 +47,14 @@ class Ambient:
 
 @dataclass(frozen=True, slots=True)
 class PowerLimit:
-    """The enforced power limit is set to `watts`."""
+    """The enforced power limit is set to `watts`.
+
+    Attributes:
+        requested_watts: what was asked of the driver, where the board's controller set another limit.
+    """
 
     watts: PositiveAmount
+    requested_watts: PositiveAmount | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +275,7 @@ class NvlinkErrors:
     links: tuple[NvlinkNumber, ...]
     replay_per_hour: Amount = 0.0
     recovery_per_hour: Amount = 0.0
+    recovery_failed_per_hour: Amount = 0.0
     crc_per_hour: Amount = 0.0
 
 

@@ -8,7 +8,8 @@ from typing import Annotated
 from gpu_triage.documents import Between, Matching
 from gpu_triage.host.pressure import RESOURCES
 from gpu_triage.host.services import FABRIC_MANAGER
-from gpu_triage.simulator.schema import Amount, Count, CpuList, Ratio, one_of
+from gpu_triage.pcie import Generation, Width
+from gpu_triage.simulator.schema import Amount, BusId, Count, CpuList, Ratio, one_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,30 @@ class Blocked:
     pids: tuple[Count, ...]
     wait_channel: str = "0"
     first_thread: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """The cgroup of these processes, of version 2: its limits, and how often it comes to them.
+
+    Attributes:
+        cpus: its CPU limit; 0 for none.
+        throttled: share of the periods in which the CPU limit stops it.
+        memory_gib: its memory limit; 0 for none.
+        memory_events_per_second: how often its tasks have to free memory at that limit.
+        oom_kills: processes that the kernel kills at that limit when the event begins.
+        cpu_pressure, io_pressure, memory_pressure: share of time that some of its tasks stall.
+    """
+
+    pids: tuple[Count, ...]
+    cpus: Amount = 0.0
+    throttled: Ratio = 0.0
+    memory_gib: Amount = 0.0
+    memory_events_per_second: Amount = 0.0
+    oom_kills: Count = 0
+    cpu_pressure: Ratio = 0.0
+    io_pressure: Ratio = 0.0
+    memory_pressure: Ratio = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +114,12 @@ class MemoryErrors:
 
 @dataclass(frozen=True, slots=True)
 class CpuSettings:
-    """How the kernel clocks the CPUs and takes the time."""
+    """How the kernel clocks the CPUs and takes the time, and which of them it gives no work by itself."""
 
     governor: str = "performance"
     frequency_ratio: Ratio = 0.9
     clock_source: str = "tsc"
+    isolated: CpuList | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +171,12 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Nfs:
-    """What an NFS mount asks of its server, and the seconds that each request takes."""
+    """What an NFS mount asks of its server, and the seconds that each request takes.
+
+    Attributes:
+        retransmissions_per_second: reads that are sent again.
+        major_timeouts_per_second: reads that are not answered within all retries.
+    """
 
     mount: str
     reads_per_second: Amount | None = None
@@ -156,6 +187,33 @@ class Nfs:
     write_seconds: Amount | None = None
     getattrs_per_second: Amount | None = None
     getattr_seconds: Amount | None = None
+    retransmissions_per_second: Amount | None = None
+    major_timeouts_per_second: Amount | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystem:
+    """What is read from a Lustre file system, or without a name through GPUDirect Storage.
+
+    Attributes:
+        lustre: the file system's name.
+        in_flight: reads of GPUDirect Storage that have begun and not ended.
+    """
+
+    lustre: Annotated[str, Matching(r"[a-z0-9]{0,8}", "the name of a Lustre file system")] = ""
+    reads_per_second: Amount = 0.0
+    read_bytes_per_second: Amount = 0.0
+    read_seconds: Amount = 0.0
+    in_flight: Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Uplink:
+    """The link between a bridge, a switch's own port, and the port above it runs at this width and generation."""
+
+    bridge: BusId
+    width: Width
+    generation: Generation
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,10 @@ _CALM_CPU: Final = host_effects.Cpu(user=0.0, nice=0.0, system=0.0, iowait=0.0, 
 _FULL_CPU: Final = host_effects.Cpu(user=0.98, nice=0.0, system=0.02, iowait=0.0, irq=0.0, softirq=0.0, steal=0.0)
 _PAGE_BYTES: Final = 4096
 _HOUR_SECONDS: Final = 3600
+_FULL_DISK: Final = 0.9
+_FULL_DISK_QUEUE: Final = 8
+_FULL_DISK_SECONDS: Final = 0.02
+"""Busy share from which a disk is full, the requests that are under way then, and how long each takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +51,21 @@ class HostState:
         self.cpu_groups = self._group_cpus()
         self._rates = [self._resolve(edge) for edge in timeline.edges]
         names = self._rates[0]
-        total = {name: names[name] * uptime_seconds for name in names}
+        total = {name: rate * uptime_seconds for name, rate in (names | self._cpus_before()).items()}
         self._totals = [total]
         for i in range(1, len(self._rates)):
             length = timeline.edges[i] - timeline.edges[i - 1]
             total = {name: total[name] + self._rates[i - 1][name] * length for name in names}
             self._totals.append(total)
+
+    def _cpus_before(self) -> dict[str, float]:
+        """Rates of the CPUs until the scenario begins: no job had filled any of them for all the time since boot."""
+        plain = {node: self._plain(node, self._timeline.edges[0]) for node in {group.node for group in self.cpu_groups}}
+        return {
+            f"cpu.{number}.{mode}": plain[group.node][mode]
+            for number, group in enumerate(self.cpu_groups)
+            for mode in MODES
+        }
 
     def rates(self, seconds: float) -> Mapping[str, float]:
         """Growth a second of every counter at this scenario time.
@@ -140,9 +153,11 @@ class HostState:
         rates: dict[str, float] = {}
         for device in self._scenario.machine.disk:
             disk = device.load or host_effects.Disk(device.name)
+            full = False
             for event, effect in self._timeline.host(host_effects.Disk):
                 if event.active(seconds) and effect.device == device.name:
                     disk = overlay(disk, effect)
+                    full = (effect.busy or 0.0) >= _FULL_DISK and effect.read_seconds is effect.write_seconds is None
             reads, writes = disk.reads_per_second or 0.0, disk.writes_per_second or 0.0
             prefix = f"disk.{device.name}"
             rates[f"{prefix}.reads"] = reads
@@ -152,6 +167,8 @@ class HostState:
             rates[f"{prefix}.write_bytes"] = disk.write_bytes_per_second or 0.0
             rates[f"{prefix}.write_seconds"] = writes * (disk.write_seconds or 0.0)
             rates[f"{prefix}.busy"] = disk.busy or 0.0
+            if full:
+                rates |= _queue_of_full_disk(prefix, rates)
         return rates
 
     def _network_rates(self, seconds: float) -> dict[str, float]:
@@ -181,6 +198,15 @@ class HostState:
         effects = self._timeline.host(host_effects.Network)
         return sum(1 for event, effect in effects if effect.device == nic.name and effect.down and event.at <= seconds)
 
+    def speed_changes(self, nic: Nic, seconds: float) -> int:
+        """How often a link has changed its speed by this scenario time."""
+        slower = [
+            event
+            for event, effect in self._timeline.host(host_effects.Network)
+            if effect.device == nic.name and effect.speed_mbps is not None
+        ]
+        return sum((event.at <= seconds) + (event.until is not None and event.until <= seconds) for event in slower)
+
     def _nfs_rates(self, seconds: float) -> dict[str, float]:
         rates: dict[str, float] = {}
         for mounted in self._scenario.machine.nfs:
@@ -193,9 +219,24 @@ class HostState:
                 requests = getattr(nfs, f"{kind}s_per_second") or 0.0
                 rates[f"{prefix}.{kind}s"] = requests
                 rates[f"{prefix}.{kind}_seconds"] = requests * (getattr(nfs, f"{kind}_seconds") or 0.0)
+            rates[f"{prefix}.retransmissions"] = nfs.retransmissions_per_second or 0.0
+            rates[f"{prefix}.major_timeouts"] = nfs.major_timeouts_per_second or 0.0
             rates[f"{prefix}.read_bytes"] = nfs.read_bytes_per_second or 0.0
             rates[f"{prefix}.write_bytes"] = nfs.write_bytes_per_second or 0.0
         return rates
+
+
+def _queue_of_full_disk(prefix: str, rates: Mapping[str, float]) -> dict[str, float]:
+    """What requests take of a disk of which only is said that it is busy all the time: they wait for each other."""
+    reads, writes = rates[f"{prefix}.reads"], rates[f"{prefix}.writes"]
+    served = rates[f"{prefix}.read_seconds"] + rates[f"{prefix}.write_seconds"]
+    queue = rates[f"{prefix}.busy"] * _FULL_DISK_QUEUE
+    if served >= queue:
+        return {}
+    if not reads + writes:
+        return {f"{prefix}.reads": queue / _FULL_DISK_SECONDS, f"{prefix}.read_seconds": queue}
+    share = reads / (reads + writes)
+    return {f"{prefix}.read_seconds": queue * share, f"{prefix}.write_seconds": queue * (1 - share)}
 
 
 def _modes(cpu: host_effects.Cpu) -> dict[str, float]:

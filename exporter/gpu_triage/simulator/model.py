@@ -18,6 +18,8 @@ _LEAST_RESERVED_MIB: Final = 32
 
 Feature = Literal[
     "application_clocks",
+    "bank_remap",
+    "c2c",
     "ecc",
     "energy",
     "event_reason_counters",
@@ -28,6 +30,7 @@ Feature = Literal[
     "p2p",
     "pcie_byte_counters",
     "power_average",
+    "power_profiles",
     "remapped_rows",
     "retired_pages",
     "serial",
@@ -93,12 +96,19 @@ class Clocks:
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """Power in watts: at idle, and the board's limits."""
+    """Power in watts: at idle, and the board's limits.
+
+    Attributes:
+        module_limit: of the module, where a Grace CPU shares it.
+        module_rest: what else there is in the module draws.
+    """
 
     idle: Amount
     default_limit: Amount
     min_limit: Amount
     max_limit: Amount
+    module_limit: Amount | None = None
+    module_rest: Amount = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +132,16 @@ class Thermal:
 
 @dataclass(frozen=True, slots=True)
 class Pcie:
-    """The card's own link."""
+    """The card's own link.
+
+    Attributes:
+        byte_counter_bits: width of the driver's byte counters: 32 in every resource manager whose source is public.
+    """
 
     generation: Generation
     width: Width
     idle_generation: Generation = 1
-    byte_counter_bits: Literal[32, 64] = 64
+    byte_counter_bits: Literal[32, 64] = 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,15 @@ def _section(mounted: NfsMount, counters: Mapping[str, float]) -> str:
     pages = f"{read // 4096} {written // 4096}"
     lines = [
         _operation("NULL", 1, 44, 24, 0),
-        _operation("READ", count("reads"), count("reads") * 224, read, count("read_seconds", 1000)),
+        _operation(
+            "READ",
+            count("reads"),
+            count("reads") * 224,
+            read,
+            count("read_seconds", 1000),
+            resent=count("retransmissions"),
+            late=count("major_timeouts"),
+        ),
         _operation("WRITE", count("writes"), written, count("writes") * 176, count("write_seconds", 1000)),
         _operation("COMMIT", 0, 0, 0, 0),
         _operation("OPEN", 0, 0, 0, 0),
@@ -53,8 +61,11 @@ def _section(mounted: NfsMount, counters: Mapping[str, float]) -> str:
     )
 
 
-def _operation(name: str, requests: int, sent: int, received: int, milliseconds: int) -> str:
-    return f"\t{name:>12}: {requests} {requests} 0 {sent} {received} 0 {milliseconds} {milliseconds} 0\n"
+def _operation(
+    name: str, requests: int, sent: int, received: int, milliseconds: int, *, resent: int = 0, late: int = 0
+) -> str:
+    counts = f"{requests} {requests + resent} {late} {sent} {received}"
+    return f"\t{name:>12}: {counts} 0 {milliseconds} {milliseconds} 0\n"
 
 
 def _escaped(path: str) -> str:

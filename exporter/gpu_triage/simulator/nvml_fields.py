@@ -7,7 +7,7 @@ from ctypes import c_int, sizeof
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpu_triage.simulator import gauges, nvml_nvlink
+from gpu_triage.simulator import effects, gauges, nvml_nvlink
 from gpu_triage.simulator.nvml_calls import OUT, Function
 from gpu_triage.simulator.nvml_library import CODES, FIELD_VALUE, SUCCESS, Failure
 from gpu_triage.simulator.nvml_load import memory_celsius
@@ -19,6 +19,10 @@ _UNSIGNED: Final = 1
 _UNSIGNED_LONG_LONG: Final = 3
 _SIGNED: Final = 5
 _MEMBERS: Final = {_UNSIGNED: "uiVal", _UNSIGNED_LONG_LONG: "ullVal", _SIGNED: "siVal"}
+_MODULE: Final = 1  # scope of the fields of power
+_C2C_LINKS: Final = 10
+_C2C_MEGABYTES_PER_SECOND: Final = 45_000
+_BANK_GROUPS: Final = 512
 _LATENCY_MICROSECONDS: Final = 8
 
 
@@ -58,7 +62,24 @@ def _counted(reason: int, first: tuple[int, ...]) -> Field:
 
 
 def _milliwatts(device: Device, scope: int) -> int | None:
-    return round(device.gauges.power_watts * 1000) if scope == 0 else None
+    """Of the GPU (scope 0), or of the module (1) where there is one."""
+    drawn, power = device.gauges.power_watts, device.model.power
+    if scope == _MODULE:
+        return None if power.module_limit is None else round((drawn + power.module_rest) * 1000)
+    return round(drawn * 1000) if scope == 0 else None
+
+
+def _power_limit(device: Device, scope: int) -> int | None:
+    if scope == _MODULE:
+        limit = device.model.power.module_limit
+        return None if limit is None else round(limit * 1000)
+    return round(device.state.conditions.power_limit_watts * 1000)
+
+
+def _requested_limit(device: Device, _scope: int) -> int:
+    limit = device.host.timeline.latest(effects.PowerLimit, device.state.index, device.state.seconds)
+    requested_watts = None if limit is None else limit.requested_watts
+    return round((requested_watts or device.state.conditions.power_limit_watts) * 1000)
 
 
 def _transmitted(device: Device, _scope: int) -> int:
@@ -90,6 +111,24 @@ def _of_nvlink(
     return Field(read, kind, since, unless_mig=True)
 
 
+def _of_c2c(read: Callable[[Device, int], int | None], since: tuple[int, ...]) -> Field:
+    return Field(read, since=since, feature="c2c")
+
+
+def _of_each_c2c(value: int) -> Callable[[Device, int], int | None]:
+    return lambda _device, link: value if link < _C2C_LINKS else None
+
+
+def _bank_repair(value: int) -> Field:
+    return Field(lambda _device, _scope: value, since=(580,), feature="bank_remap")
+
+
+def _fec_blocks(repaired: int) -> Field:
+    return _of_nvlink(
+        lambda device, link: nvml_nvlink.link_fec_blocks(device, link, repaired), _UNSIGNED_LONG_LONG, (570,)
+    )
+
+
 def _rows(number: int) -> Field:
     return Field(lambda device, _: remapped_rows(device)[number], feature="remapped_rows", unless_mig=True)
 
@@ -119,7 +158,10 @@ FIELDS: Final[dict[int, Field]] = {
     5: Field(lambda device, _: ecc_errors(device, 0, 1), _UNSIGNED_LONG_LONG, feature="ecc"),
     6: Field(lambda device, _: ecc_errors(device, 1, 1), _UNSIGNED_LONG_LONG, feature="ecc"),
     74: Field(_throttled(gauges.SW_POWER_CAP), _UNSIGNED_LONG_LONG),
+    75: Field(_throttled(gauges.SW_THERMAL), _UNSIGNED_LONG_LONG),
     76: Field(lambda _device, _scope: 0, _UNSIGNED_LONG_LONG),
+    77: Field(lambda _device, _scope: 0, _UNSIGNED_LONG_LONG),
+    79: Field(lambda _device, _scope: 0, _UNSIGNED_LONG_LONG),
     82: Field(lambda device, _: memory_celsius(device), feature="memory_temperature"),
     91: _of_nvlink(lambda device, _: device.model.nvlinks),
     94: Field(lambda device, _: replays(device)),
@@ -136,6 +178,9 @@ FIELDS: Final[dict[int, Field]] = {
     164: _of_nvlink(nvml_nvlink.link_speed, since=(520,)),
     165: _of_nvlink(nvml_nvlink.link_state, since=(520,)),
     169: Field(lambda _device, _scope: 0, since=(525,)),
+    170: _of_c2c(lambda _device, _link: _C2C_LINKS, (525,)),
+    171: _of_c2c(_of_each_c2c(1), (525,)),
+    172: _of_c2c(_of_each_c2c(_C2C_MEGABYTES_PER_SECOND), (525,)),
     173: _pcie_errors("correctable_per_hour"),
     174: _pcie_errors("replays_per_hour"),
     175: _none_counted(),
@@ -152,7 +197,8 @@ FIELDS: Final[dict[int, Field]] = {
     187: Field(lambda device, _: round(device.model.power.min_limit * 1000), since=(535,)),
     188: Field(lambda device, _: round(device.model.power.max_limit * 1000), since=(535,)),
     189: Field(lambda device, _: round(device.model.power.default_limit * 1000), since=(535,)),
-    190: Field(lambda device, _: round(device.state.conditions.power_limit_watts * 1000), since=(535,)),
+    190: Field(_power_limit, since=(535,)),
+    192: Field(_requested_limit, since=(535,)),
     193: Field(_below_limit("shutdown"), _SIGNED, (535,), "tlimit"),
     194: Field(_below_limit("slowdown"), _SIGNED, (535,), "tlimit"),
     195: Field(lambda _device, _scope: 0, _SIGNED, (535,), "tlimit"),
@@ -161,8 +207,21 @@ FIELDS: Final[dict[int, Field]] = {
     198: Field(_received, _UNSIGNED_LONG_LONG, (555,), "pcie_byte_counters"),
     202: _of_nvlink(nvml_nvlink.link_bytes, _UNSIGNED_LONG_LONG, (570,)),
     204: _of_nvlink(nvml_nvlink.link_bytes, _UNSIGNED_LONG_LONG, (570,)),
+    214: _of_nvlink(nvml_nvlink.link_failed_recoveries, _UNSIGNED_LONG_LONG, (570,)),
     215: _of_nvlink(nvml_nvlink.link_recoveries, _UNSIGNED_LONG_LONG, (570,)),
+    220: _of_nvlink(nvml_nvlink.link_bit_error_rate, _UNSIGNED_LONG_LONG, (570,)),
+    221: _of_nvlink(nvml_nvlink.link_symbol_errors, _UNSIGNED_LONG_LONG, (570,)),
+    222: _of_nvlink(nvml_nvlink.link_bit_error_rate, _UNSIGNED_LONG_LONG, (570,)),
+    231: _of_c2c(_of_each_c2c(0), (570,)),
+    232: _of_c2c(_of_each_c2c(0), (570,)),
+    233: _of_c2c(_of_each_c2c(0), (570,)),
+    **{235 + repaired: _fec_blocks(repaired) for repaired in range(16)},
     230: Field(lambda device, _: device.state.conditions.recovery_action, since=(570,)),
+    303: _bank_repair(0),
+    304: _bank_repair(0),
+    305: _bank_repair(_BANK_GROUPS),
+    306: _bank_repair(0),
+    307: _bank_repair(0),
 }
 """Fields whose id never changed."""
 

@@ -61,6 +61,29 @@ def link_recoveries(device: Device, link: int) -> int | None:
     return _accrued(device, link, "recovery_per_hour") if _counts_packets(device) else None
 
 
+def link_failed_recoveries(device: Device, link: int) -> int | None:
+    """Those of them after which the link was down."""
+    return _accrued(device, link, "recovery_failed_per_hour") if _counts_packets(device) else None
+
+
+def link_bit_error_rate(device: Device, link: int) -> int | None:
+    """A rate as NVML encodes it: 15 and 255 for none, else 3e-11 of a link that recovers again and again."""
+    recoveries = link_recoveries(device, link)
+    return None if recoveries is None else 0x30B if recoveries else 0xFFF
+
+
+def link_symbol_errors(device: Device, link: int) -> int | None:
+    """Symbols that were received wrong: a million a recovery."""
+    recoveries = link_recoveries(device, link)
+    return None if recoveries is None else recoveries * 1_000_000
+
+
+def link_fec_blocks(device: Device, link: int, repaired: int) -> int | None:
+    """Blocks in which so many symbols were repaired: most have none, and each more is a thousand times rarer."""
+    blocks = link_bytes(device, link)
+    return None if blocks is None else blocks // 512 // 1000**repaired
+
+
 def _counts_packets(device: Device) -> bool:
     """Whether its counters are those of NVLink 5, which replace the earlier ones."""
     return device.model.nvlink_version >= _FIRST_WITH_PACKETS

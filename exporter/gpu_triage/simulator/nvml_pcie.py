@@ -12,6 +12,7 @@ from gpu_triage.simulator.nvml_session import Device
 from gpu_triage.simulator.pcie_faults import pcie_errors
 
 _UNCORRECTED, _AGGREGATE = 1, 1
+_DRAM, _SRAM = 2, 7
 _SINGLE_BIT: Final = 0
 
 
@@ -61,6 +62,16 @@ def _total_ecc(device: Device, severity: int, lifetime: int, out: int | None) ->
         raise Failure("INVALID_ARGUMENT")
     _require_ecc_on(device)
     put(c_ulonglong, out, ecc_errors(device, severity, lifetime))
+
+
+def _memory_errors(device: Device, severity: int, lifetime: int, location: int, out: int | None) -> None:
+    """Errors of one memory: those that are simulated are all of the device memory."""
+    if severity > 1 or lifetime > 1:
+        raise Failure("INVALID_ARGUMENT")
+    _require_ecc_on(device)
+    if location not in (_DRAM, _SRAM):
+        raise Failure("NOT_SUPPORTED")
+    put(c_ulonglong, out, ecc_errors(device, severity, lifetime) if location == _DRAM else 0)
 
 
 def _require_ecc_on(device: Device) -> None:
@@ -129,6 +140,7 @@ FUNCTIONS: Final = (
     gauge("nvmlDeviceGetPcieReplayCounter", replays),
     pair("nvmlDeviceGetEccMode", lambda device: (int(device.state.conditions.ecc_mode),) * 2, feature="ecc"),
     Function("nvmlDeviceGetTotalEccErrors", (c_uint, c_uint, OUT), _total_ecc, feature="ecc"),
+    Function("nvmlDeviceGetMemoryErrorCounter", (c_uint, c_uint, c_uint, OUT), _memory_errors, feature="ecc"),
     Function("nvmlDeviceGetSramEccErrorStatus", (OUT,), _sram_ecc, since=550, feature="ecc"),
     Function("nvmlDeviceGetRetiredPages", (c_uint, OUT, OUT), _retired, feature="retired_pages"),
     gauge(

@@ -1,10 +1,11 @@
-"""Errors of PCIe links, as each end of the link sees them."""
+"""Faults of PCIe links: errors, as each end of the link sees them, and links above switches that trained down."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
-from gpu_triage.simulator import effects
+from gpu_triage.simulator import effects, host_effects
 from gpu_triage.simulator.conditions import Timeline
 from gpu_triage.simulator.gpu_state import GpuState
 
@@ -15,3 +16,22 @@ def pcie_errors(timeline: Timeline, state: GpuState, rate: str, end: Literal["gp
         effects.PcieErrors, rate, state.index, state.seconds, lambda effect: effect.seen_by in ("both", end)
     )
     return int(seen)
+
+
+def uplinks(
+    timeline: Timeline, seconds: float, chains: Iterable[Mapping[str, str]]
+) -> Iterator[tuple[str, host_effects.Uplink]]:
+    """Both ends of each link above a switch that does not run as it could, by their directories.
+
+    Args:
+        timeline: of the host.
+        seconds: scenario time.
+        chains: of each device, the directories of the bridges above it by their addresses, root port first.
+    """
+    for event, uplink in timeline.host(host_effects.Uplink):
+        if event.active(seconds):
+            for chain in chains:
+                ports = list(chain)
+                if uplink.bridge in ports[1:]:
+                    place = ports.index(uplink.bridge)
+                    yield from ((chain[port], uplink) for port in ports[place - 1 : place + 1])

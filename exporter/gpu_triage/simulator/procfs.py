@@ -9,7 +9,7 @@ from typing import Final
 
 from gpu_triage.host.cpu import MODES
 from gpu_triage.host.pressure import KINDS, RESOURCES
-from gpu_triage.simulator import host_effects, nfs
+from gpu_triage.simulator import file_systems, host_effects, nfs
 from gpu_triage.simulator.boots import boots
 from gpu_triage.simulator.host import SimulatedHost
 from gpu_triage.simulator.scenario import Nic, Process, Scenario, cpu_numbers
@@ -78,6 +78,8 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
     found["1/mountstats" if hosts else "self/mountstats"] = nfs.mountstats(
         host.scenario.machine.nfs if hosts else (), counters
     )
+    if hosts:
+        found |= file_systems.files(host, seconds)
     for resource in RESOURCES:
         lines = []
         for kind in KINDS:

@@ -55,9 +55,14 @@ class Driver:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A NUMA node."""
+    """A NUMA node.
+
+    Attributes:
+        socket: of the processor that it is a part of; by default each node is a processor of its own.
+    """
 
     cpus: CpuList
+    socket: Count | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from gpu_triage.simulator import (
     nvml_mig,
     nvml_nvlink,
     nvml_pcie,
+    nvml_power_profiles,
     nvml_processes,
     nvml_vgpu,
 )
@@ -37,6 +38,7 @@ FUNCTIONS: Final[dict[str, Function]] = {
         nvml_mig,
         nvml_events,
         nvml_vgpu,
+        nvml_power_profiles,
     )
     for function in module.FUNCTIONS
 }

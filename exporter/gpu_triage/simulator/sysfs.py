@@ -7,15 +7,17 @@ from typing import Final, Literal, NamedTuple
 
 from gpu_triage.host.services import FABRIC_MANAGER
 from gpu_triage.pcie import TRANSFER_RATES
-from gpu_triage.simulator import host_effects
+from gpu_triage.simulator import cgroup_files, host_effects
 from gpu_triage.simulator.gpu_state import GpuState
 from gpu_triage.simulator.host import SimulatedHost
-from gpu_triage.simulator.pcie_faults import pcie_errors
+from gpu_triage.simulator.pcie_faults import pcie_errors, uplinks
 from gpu_triage.simulator.procfs import FABRIC_MANAGER_PID
 from gpu_triage.simulator.scenario import Gpu, Scenario, Slot, cpu_numbers
+from gpu_triage.simulator.sysfs_nodes import cpu_settings, memory_controllers, node_files
 
 _BRIDGE_CLASS, _NETWORK_CLASS, _NVME_CLASS, _SWITCH_CLASS = "0x060400", "0x020000", "0x010802", "0x068000"
 _NVIDIA, _MELLANOX, _SAMSUNG, _INTEL = "0x10de", "0x15b3", "0x144d", "0x8086"
+_IOMMU_GROUP: Final = "kernel/iommu_groups/0"
 _LINKS: Final = {200_000: "HDR", 400_000: "NDR"}
 _BOARDS: Final = {200_000: "MT_0000000223", 400_000: "MT_0000000838"}
 _QUIET_COUNTERS: Final = (
@@ -30,7 +32,6 @@ _QUIET_COUNTERS: Final = (
     "hw_counters/out_of_buffer",
 )
 """What a healthy port of InfiniBand counts and never has."""
-_HIGHEST_KILOHERTZ: Final = 3_800_000
 _DEAD_WIDTH: Final = 63
 """What a register of all ones says when a device no longer answers."""
 _AER_CORRECTABLE: Final = (
@@ -97,6 +98,8 @@ def links(scenario: Scenario) -> dict[str, str]:
         found[f"bus/pci/devices/{endpoint.slot.bus_id}"] = path
         found[f"{path}/driver"] = f"bus/pci/drivers/{endpoint.driver}"
         found[f"{path}/subsystem"] = "bus/pci"
+        if scenario.machine.iommu:
+            found[f"{path}/iommu_group"] = _IOMMU_GROUP
         for port, port_path in _ports(endpoint.slot):
             found[f"bus/pci/devices/{port}"] = port_path
             found[f"{port_path}/subsystem"] = "bus/pci"
@@ -120,7 +123,7 @@ def links(scenario: Scenario) -> dict[str, str]:
 
 def directories(scenario: Scenario) -> list[str]:
     """Directories that are there although nothing is in them."""
-    iommu = ("class/iommu/dmar0", "kernel/iommu_groups/0") if scenario.machine.iommu else ("class/iommu",)
+    iommu = ("class/iommu/dmar0", _IOMMU_GROUP) if scenario.machine.iommu else ("class/iommu",)
     return [*iommu, "kernel/iommu_groups", "class/infiniband", "class/net"]
 
 
@@ -128,11 +131,9 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
     """Text of every file, by its path below sysfs; the host is at `seconds` and its lock is held."""
     scenario = host.scenario
     found = {"devices/system/cpu/online": f"0-{_cpu_count(scenario) - 1}\n"}
-    found["devices/system/node/online"] = (
-        f"0-{len(scenario.machine.node) - 1}\n" if scenario.machine.node[1:] else "0\n"
-    )
-    for i, node in enumerate(scenario.machine.node):
-        found[f"devices/system/node/node{i}/cpulist"] = f"{node.cpus}\n"
+    found |= node_files(scenario.machine)
+    if scenario.machine.iommu:
+        found[f"{_IOMMU_GROUP}/type"] = "DMA-FQ\n"
     states = {gpu.gpu.slot.bus_id: gpu for gpu in host.gpus}
     for raw in _endpoints(scenario, [gpu.gpu for gpu in host.gpus]):
         endpoint, state = raw, states.get(raw.slot.bus_id)
@@ -154,7 +155,9 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
             found |= _bridge(endpoint, scenario, port_path, (generation, width) if last else None)
             if last:
                 found |= _aer_files(port_path, port_errors)
-    found |= _networks(host, seconds) | _memory_controllers(host, seconds) | _cpu_settings(host, seconds)
+    found |= _uplinks(host, seconds)
+    found |= _networks(host, seconds) | memory_controllers(host, seconds) | cpu_settings(host, seconds)
+    found |= cgroup_files.files(host, seconds)
     if scenario.machine.nvswitch:
         stopped = host.timeline.host_active(host_effects.ServiceStopped, seconds)
         processes = "" if stopped else f"{FABRIC_MANAGER_PID}\n"
@@ -166,6 +169,15 @@ def files(host: SimulatedHost, seconds: float) -> dict[str, str]:
         for part in range(1, disk.partitions + 1):
             found[f"{block}/{disk.name}p{part}/partition"] = f"{part}\n"
     return found
+
+
+def _uplinks(host: SimulatedHost, seconds: float) -> dict[str, str]:
+    chains = [dict(_ports(gpu.slot)) for gpu in host.scenario.gpus]
+    return {
+        f"{path}/current_link_{name}": f"{value}\n"
+        for path, uplink in uplinks(host.timeline, seconds, chains)
+        for name, value in (("width", uplink.width), ("speed", _speed(uplink.generation)))
+    }
 
 
 def removed(host: SimulatedHost, seconds: float) -> frozenset[str]:
@@ -254,45 +266,6 @@ def _aer_files(path: str, errors: _AerCounts) -> dict[str, str]:
     }
 
 
-def _cpu_settings(host: SimulatedHost, seconds: float) -> dict[str, str]:
-    """The clock of the CPUs, one policy a node, and the source of the time."""
-    events = host.timeline.host(host_effects.CpuSettings)
-    settings = next((each for event, each in events if event.active(seconds)), host_effects.CpuSettings())
-    found = {"devices/system/clocksource/clocksource0/current_clocksource": f"{settings.clock_source}\n"}
-    for node in host.scenario.machine.node:
-        cpus = cpu_numbers(node.cpus)
-        policy = f"devices/system/cpu/cpufreq/policy{cpus[0]}"
-        found |= {
-            f"{policy}/related_cpus": " ".join(map(str, cpus)) + "\n",
-            f"{policy}/scaling_governor": f"{settings.governor}\n",
-            f"{policy}/scaling_cur_freq": f"{round(_HIGHEST_KILOHERTZ * settings.frequency_ratio)}\n",
-            f"{policy}/cpuinfo_max_freq": f"{_HIGHEST_KILOHERTZ}\n",
-        }
-    return found
-
-
-def _memory_controllers(host: SimulatedHost, seconds: float) -> dict[str, str]:
-    """Memory controllers, one a node with a DIMM each: what their EDAC driver counts, by event and hour."""
-    found: dict[str, str] = {}
-    for node in range(len(host.scenario.machine.node)):
-        corrected = uncorrected = 0
-        for event, errors in host.timeline.host(host_effects.MemoryErrors):
-            if errors.node == node and seconds >= event.at:
-                until = seconds if event.until is None else min(seconds, event.until)
-                corrected += int(errors.corrected_per_hour * (until - event.at) / 3600)
-                uncorrected += errors.uncorrected
-        path = f"devices/system/edac/mc/mc{node}"
-        found |= {
-            f"{path}/mc_name": f"Skylake Socket#{node} IMC#0\n",
-            f"{path}/ce_count": f"{corrected}\n",
-            f"{path}/ue_count": f"{uncorrected}\n",
-            f"{path}/dimm0/dimm_label": f"CPU_SrcID#{node}_MC#0_Chan#0_DIMM#0\n",
-            f"{path}/dimm0/dimm_ce_count": f"{corrected}\n",
-            f"{path}/dimm0/dimm_ue_count": f"{uncorrected}\n",
-        }
-    return found
-
-
 def _networks(host: SimulatedHost, seconds: float) -> dict[str, str]:
     found: dict[str, str] = {}
     counters = host.host.counters(seconds)
@@ -304,7 +277,8 @@ def _networks(host: SimulatedHost, seconds: float) -> dict[str, str]:
             "speed": speed or -1,
             "operstate": "up" if speed else "down",
             "carrier": 1 if speed else 0,
-            "carrier_changes": 2 * downs + bool(speed),
+            # A link that changes its speed goes down and up for it, for too short to be noticed.
+            "carrier_changes": 2 * (downs + host.host.speed_changes(nic, seconds)) + bool(speed),
             "carrier_down_count": downs,
             "dev_port": 0,
             "type": 1,

@@ -48,7 +48,7 @@ class GpuCollector(Generic[R]):
         kept: whether its last samples stay while the GPU is lost (identity only).
         asks_peers: whether its questions name other GPUs too. A question to a GPU that hangs would hold up all the
             others, so these are asked in a lane that they share.
-        also_in: a second module that declares metrics of it and renders them.
+        also_in: further modules that declare metrics of it and render them.
     """
 
     name: str
@@ -59,12 +59,12 @@ class GpuCollector(Generic[R]):
     default: bool = True
     kept: bool = False
     asks_peers: bool = False
-    also_in: ModuleType | None = None
+    also_in: tuple[ModuleType, ...] = ()
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
         """Every spec its samples may have: those declared where its reader is, and in `also_in`."""
-        more = () if self.also_in is None else declared_in(self.also_in.__name__)
+        more = (spec for module in self.also_in for spec in declared_in(module.__name__))
         return (*declared_in(self.reader.__module__), *more)
 
 
@@ -76,7 +76,9 @@ class HostCollector(Generic[R]):
         foreign: families that others made, to be republished as they are; they bear no name of the catalogue.
         needs: the field of Config without which it does not run; None when it needs none.
         own_lane: whether it runs beside the host's other collectors instead of after them: what it reads asks
-            hardware, and may not come back.
+            hardware or takes a lock of the kernel, and may not come back.
+        kept_while_stalled: whether its last samples stay while a read of it does not come back. Its success is 0
+            meanwhile.
     """
 
     name: str
@@ -88,6 +90,7 @@ class HostCollector(Generic[R]):
     foreign: Callable[[R], tuple[Metric, ...]] | None = None
     needs: str | None = None
     own_lane: bool = False
+    kept_while_stalled: bool = False
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-_HALF_32_BIT: Final = 1 << 31
-_FULL_32_BIT: Final = 1 << 32
-
 
 class Integral:
     """Seconds that a ratio was 1, integrated by the trapezoid rule over successive readings.
@@ -62,47 +57,6 @@ class Continued:
         self._forgotten += self.accepted - raw
         self._suspect = False
         self.accepted = raw
-
-
-class Unwrapped:
-    """Growth since the first reading of a counter that may wrap at 32 bits or be reset.
-
-    A value that falls from the upper half of 32 bits has wrapped; any other fall is a reset once the next
-    reading agrees, and a glitch that is held back until then.
-    """
-
-    __slots__ = ("_last", "_suspect", "total")
-
-    def __init__(self) -> None:
-        self._last: float | None = None
-        self._suspect = False
-        self.total = 0.0
-
-    @property
-    def accepted(self) -> float:
-        """The driver's value that was last believed; 0 before the first."""
-        return self._last or 0.0
-
-    def rebase(self, raw: float) -> None:
-        """Go on from `raw` without counting the way to it."""
-        self._last = raw
-        self._suspect = False
-
-    def add(self, raw: float) -> float:
-        """The growth after the driver said `raw`."""
-        if self._last is not None:
-            if raw >= self._last:
-                self.total += raw - self._last
-            elif _HALF_32_BIT <= self._last < _FULL_32_BIT:
-                self.total += raw + _FULL_32_BIT - self._last
-            elif self._suspect:
-                self.total += raw
-            else:
-                self._suspect = True
-                return self.total
-        self._suspect = False
-        self._last = raw
-        return self.total
 
 
 class Confirmed:

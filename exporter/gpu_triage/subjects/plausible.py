@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
 from gpu_triage.nvml.inquiry import Inquiry
-from gpu_triage.subjects.integrals import Confirmed, Continued, Unwrapped
+from gpu_triage.subjects.integrals import Confirmed, Continued
 
-C = TypeVar("C", bound=Continued | Unwrapped | Confirmed)
+C = TypeVar("C", bound=Continued | Confirmed)
 
 IMPLAUSIBLE: Final = "implausible"
 """Name of the error under which a dropped reading is counted."""
@@ -90,11 +90,11 @@ class BoundedCounter:
 
     __slots__ = ("_before_fall", "_believed_at", "_counter", "_limit", "_total")
 
-    def __init__(self, limit: CounterLimit, counter: Continued | Unwrapped | Confirmed) -> None:
+    def __init__(self, limit: CounterLimit, counter: Continued | Confirmed) -> None:
         self._limit = limit
         self._counter = counter
         self._believed_at: float | None = None
-        self._before_fall: BeforeFall[Continued | Unwrapped | Confirmed] = BeforeFall()
+        self._before_fall: BeforeFall[Continued | Confirmed] = BeforeFall()
         self._total = 0.0
 
     def add(self, inquiry: Inquiry, raw: float | None, at: float) -> float | None:

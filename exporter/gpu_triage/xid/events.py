@@ -28,6 +28,12 @@ from gpu_triage.xid.units import XidSite, parse_site
 OFF_THE_BUS: Final = 79
 """The Xid of a GPU that fell off the bus."""
 
+UNKNOWN: Final = 999
+"""What NVML says for an Xid that it does not know (nvmlEventData_t, nvml.h); the kernel log has its code."""
+
+NEVER_FROM_NVML: Final = (79, 119, 120)
+"""Codes that NVML's events do not deliver, as NVIDIA says of its own monitor (github.com/NVIDIA/DCGM, issue 162)."""
+
 _WITH_SITE: Final = frozenset({13, 31})
 """The Xids whose text may name a place on the chip."""
 
@@ -61,7 +67,7 @@ class XidReport:
 
     Attributes:
         gpu: PCI bus id as sysfs writes it (``0000:65:00.0``); the UUID where the driver gives no bus id.
-        code: the Xid; None where the source says only that the GPU fell off the bus.
+        code: the Xid, or `UNKNOWN`; None where the source says only that the GPU fell off the bus.
         source: who says so.
         earliest: monotonic second before which it did not happen.
         latest: monotonic second by which it had happened; for a source without a clock, when it was heard.

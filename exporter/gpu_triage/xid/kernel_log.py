@@ -75,16 +75,19 @@ class KernelLog:
 
     Attributes:
         drained: whether the last round reached the end.
+        lost: how many records the kernel wrote over after the first one that was read, and before they could be.
     """
 
     def __init__(self, path: Path, read: Callable[[int, int], bytes] = os.read) -> None:
         self.drained = False
+        self.lost = 0
         self._path = path
         self._read = read
         self._file: int | None = None
         self._close: Callable[[], object] = lambda: None
         self._partial = b""
         self._skipping = False
+        self._overrun = False
         self._last_sequence = -1
         self._skip_to = -1
 
@@ -96,25 +99,39 @@ class KernelLog:
                 goes on after the last record it returned.
         """
         self.drained = False
+        before = self._last_sequence, self.lost
         try:
             if self._file is None:
                 self._open()
-            lines = [line for chunk in self._chunks() for line in self._lines(chunk)]
+            return [
+                record
+                for chunk in self._chunks()
+                for line in self._lines(chunk)
+                if (record := _record(line)) is not None and self._is_next(record)
+            ]
         except OSError as error:
+            self._last_sequence, self.lost = before
             self.close()
             raise HostReadFailed(
                 _REASONS.get(error.errno or 0, "io_error"), self._path, error.strerror or str(error)
             ) from error
-        records = [record for line in lines if (record := _record(line)) and record.sequence > self._skip_to]
-        if records:
-            self._last_sequence = records[-1].sequence
-        return records
 
     def close(self) -> None:
         """Close it; reading again goes on after the last record."""
         self._close()
         self._file, self._partial, self._skipping = None, b"", False
         self._skip_to = self._last_sequence
+        # Records may be written over until it is opened again.
+        self._overrun = True
+
+    def _is_next(self, record: KernelRecord) -> bool:
+        """Whether a record was not returned before; notes how many are missing before it."""
+        if record.sequence <= self._skip_to:
+            return False
+        if self._overrun and self._last_sequence >= 0:
+            self.lost += max(0, record.sequence - self._last_sequence - 1)
+        self._overrun, self._last_sequence = False, record.sequence
+        return True
 
     def _open(self) -> None:
         file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -133,6 +150,7 @@ class KernelLog:
                 return
             except BrokenPipeError:
                 # The kernel wrote over records that were not read yet; the next read gives the oldest it still has.
+                self._overrun = True
                 size += _LONGEST_RECORD_BYTES
                 continue
             if not chunk:
@@ -190,6 +208,11 @@ class KernelXids:
     def drained(self) -> bool:
         """Whether the last round reached the end of the log."""
         return self._log.drained
+
+    @property
+    def lost(self) -> int:
+        """How many records were written over before they could be read."""
+        return self._log.lost
 
     def read(self, now: float) -> tuple[KernelNews, ...]:
         """What was logged since the last call, in order; `now` in monotonic seconds.

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.nvml.session import MAX_GPUS
 from gpu_triage.xid.codes import XID_CODES
-from gpu_triage.xid.events import OFF_THE_BUS, XidReport, XidSource
+from gpu_triage.xid.events import OFF_THE_BUS, UNKNOWN, XidReport, XidSource
 
 WINDOW_SECONDS: Final = 5.0
 """How far apart two sources' times of one incident may lie."""
@@ -19,6 +19,9 @@ CODES_PER_GPU: Final = 64
 
 OTHER: Final = "other"
 """The Xid under which all further ones are counted."""
+
+UNKNOWN_XID: Final = "unknown"
+"""The Xid of an incident whose code NVML does not know, and that the kernel log does not tell."""
 
 _MOST_AWAITED: Final = 4096
 """Incidents of one GPU and code that may wait for the other source at a time."""
@@ -37,7 +40,7 @@ class XidName(NamedTuple):
     """An Xid as labels write it.
 
     Attributes:
-        xid: the code, or `OTHER`.
+        xid: the code, `OTHER` or `UNKNOWN_XID`.
         fatal: ``true`` or ``false`` where the kernel log calls it Fatal or Nonfatal; empty otherwise.
     """
 
@@ -85,7 +88,8 @@ class XidLedger:
     several times.
 
     Of some codes only the kernel log says whether they are fatal. What NVML alone has reported of these is held back
-    until the kernel log tells, or until `release` gives it up: counts never move from one name to another.
+    until the kernel log tells, or until `release` gives it up: counts never move from one name to another. So is an
+    Xid that NVML does not know: it is the one that the kernel log tells of within the window.
     """
 
     def __init__(self) -> None:
@@ -94,10 +98,14 @@ class XidLedger:
 
     def see(self, report: XidReport) -> bool:
         """Take in a report; returns whether it is the first of its incident."""
+        if report.code == UNKNOWN and self._is_known(report):
+            return False
         tally = self._tally(report)
         if tally is None:
             return False
         is_first = tally.see(report)
+        if is_first and report.source is XidSource.KMSG and self._was_unknown(report):
+            tally.cease_to_await(XidSource.NVML)
         self._note_counted(report.gpu, tally)
         return is_first
 
@@ -136,16 +144,29 @@ class XidLedger:
             self._gpus.pop(gpu, None)
         return _counts(over)
 
+    def _is_known(self, report: XidReport) -> bool:
+        """Whether the kernel log has told of this incident, of which NVML does not know the code."""
+        tallies = self._gpus.get(report.gpu, {})
+        # A code that NVML does not know is a new one.
+        newest_first = sorted(tallies, key=lambda xid: int(xid) if xid.isdecimal() else 0, reverse=True)
+        return any(tallies[xid].take_awaited(report) for xid in newest_first)
+
+    def _was_unknown(self, report: XidReport) -> bool:
+        """Whether NVML has reported this incident without its code; it is then no longer held back."""
+        unknown = self._gpus[report.gpu].get(UNKNOWN_XID)
+        return unknown is not None and unknown.drop_held(report)
+
     def _tally(self, report: XidReport) -> _Tally | None:
         if report.gpu not in self._gpus and len(self._gpus) >= MAX_GPUS:
             return None
         tallies = self._gpus.setdefault(report.gpu, {})
         code = OFF_THE_BUS if report.code is None else report.code
-        xid = str(code)
+        xid = UNKNOWN_XID if code == UNKNOWN else str(code)
         if xid not in tallies and len(tallies) >= CODES_PER_GPU:
             xid = OTHER
         known = None if xid == OTHER else XID_CODES.get(code)
-        return tallies.setdefault(xid, _Tally(xid, told_by_text=known is not None and known.fatal_in_text))
+        told_by_text = xid == UNKNOWN_XID or (known is not None and known.fatal_in_text)
+        return tallies.setdefault(xid, _Tally(xid, told_by_text=told_by_text))
 
     def _note_counted(self, gpu: str, tally: _Tally) -> None:
         for name, incident in tally.take_counted():
@@ -203,7 +224,7 @@ class _Tally:
 
     Attributes:
         xid: the code as a label writes it.
-        told_by_text: whether only the kernel log says if one is fatal.
+        told_by_text: whether only the kernel log says if one is fatal, or what it is.
         awaited: by source, those it has not reported yet, oldest first.
     """
 
@@ -232,6 +253,25 @@ class _Tally:
         """As XidLedger."""
         while self._held and self._held[0].latest <= until:
             self._count(self._held.popleft(), XidName(self.xid))
+
+    def take_awaited(self, report: XidReport) -> bool:
+        """Whether an incident near this report waits for its source; it no longer does."""
+        return self._awaited(report) is not None
+
+    def cease_to_await(self, source: XidSource) -> None:
+        """Of the newest incident, expect nothing from this source."""
+        if self._newest is not None and self._newest in self.awaited[source]:
+            self.awaited[source].remove(self._newest)
+
+    def drop_held(self, report: XidReport) -> bool:
+        """Whether an incident near this report is held back; it is forgotten."""
+        held = next((incident for incident in self._held if incident.is_near(report)), None)
+        if held is None:
+            return False
+        self._held.remove(held)
+        if held in self.awaited[XidSource.KMSG]:
+            self.awaited[XidSource.KMSG].remove(held)
+        return True
 
     def see(self, report: XidReport) -> bool:
         if report.code is None:

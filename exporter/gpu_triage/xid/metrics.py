@@ -9,7 +9,7 @@ from typing import Final
 from gpu_triage.subjects.contract import GpuLabels
 from gpu_triage.subjects.metric import ANY, Sample, Tier, gpu_counter, gpu_gauge, host_counter, host_gauge
 from gpu_triage.xid.codes import XID_CODES
-from gpu_triage.xid.events import XidSource
+from gpu_triage.xid.events import NEVER_FROM_NVML, XidSource
 from gpu_triage.xid.ledger import CODES_PER_GPU, FATAL_LABELS, XidCounts, XidName
 
 NAME: Final = "xid"
@@ -24,7 +24,8 @@ GPU_XID_ERRORS_TOTAL = gpu_counter(
     "Xid errors of the GPU by code, each counted once even if NVML and the kernel log both report it. Includes "
     "errors that the kernel log still holds at startup. The codes that programs often cause "
     f"({', '.join(name.xid for name in _FROM_ZERO)}) start at 0 once an Xid source is available; the others are "
-    f"absent until they occur. Codes beyond the first {CODES_PER_GPU} of a GPU are counted as other. `fatal` is "
+    f"absent until they occur. Codes beyond the first {CODES_PER_GPU} of a GPU are counted as other; an Xid that NVML "
+    "does not know (999) is unknown, unless the kernel log has its code. `fatal` is "
     f"true or false for the NVLink 5 codes ({_FATAL_IN_TEXT[0]} to {_FATAL_IN_TEXT[-1]}) whose kernel message says "
     "Fatal or Nonfatal, and empty otherwise.",
     labels={"xid": ANY, "fatal": FATAL_LABELS.values()},
@@ -80,8 +81,9 @@ GPU_NVSWITCH_SXID_LAST_TIMESTAMP_SECONDS = host_gauge(
 GPU_EXPORTER_XID_SOURCE_UP = host_gauge(
     "gpu_exporter_xid_source_up",
     "1 while the exporter receives Xid errors from this source (kmsg, nvml), 0 otherwise. If all sources are 0, "
-    "Xids are not monitored. The kernel log needs permission; NVML reports only events that occur while the "
-    "exporter listens.",
+    "Xids are not monitored. The kernel log needs permission, and is 0 for 2 minutes after it overran; NVML reports "
+    "only events that occur while the exporter listens, and never Xids "
+    f"{', '.join(map(str, NEVER_FROM_NVML))}.",
     labels={"source": [source.value for source in XidSource]},
     source="the sampler",
 )

@@ -23,11 +23,15 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-def look_at(scenario: str, *, procfs: Path | None = None, sysfs: Path | None = None) -> Report:
+def look_at(
+    scenario: str, *, procfs: Path | None = None, sysfs: Path | None = None, kmsg: Path | None = None
+) -> Report:
     """The verdict on a host, with these in place of its own."""
     with simulated_machine(load_scenario(scenario), clock=VirtualClock()) as simulated:
         machine = simulated.machine
-        machine = dataclasses.replace(machine, procfs=procfs or machine.procfs, sysfs=sysfs or machine.sysfs)
+        machine = dataclasses.replace(
+            machine, procfs=procfs or machine.procfs, sysfs=sysfs or machine.sysfs, kmsg=kmsg or machine.kmsg
+        )
         return measure(machine, Config(), 10.0).report
 
 
@@ -39,9 +43,8 @@ def test_an_empty_procfs_is_told_in_text_and_json_and_leaves_the_gpus_their_verd
     report = look_at("idle-downshift", procfs=tmp_path)
     (mount,) = lines_of(report, "--path.procfs")
     (collectors,) = lines_of(report, "host_cpu")
-    assert {"host_cpu", "host_memory", "host_disk", "host_network", "host_nfs", "host_pressure", "modules"} == set(
-        collectors.partition(":")[0].split(", ")
-    )
+    of_host = {"host_cpu", "host_memory", "host_disk", "host_network", "host_nfs", "host_file_systems", "host_pressure"}
+    assert {*of_host, "modules"} == set(collectors.partition(":")[0].split(", "))
     assert "missing" in collectors
     assert not lines_of(report, "this kernel has none")
     assert {gpu.verdict.value for gpu in report.gpus} == {"keep"}
@@ -70,3 +73,10 @@ def test_a_container_with_a_procfs_of_its_own_misses_nothing_that_every_host_has
     contained = "\n[exporter]\nhost_pids = false\nhost_procfs = false\n"
     path.write_text((SCENARIOS / "idle-downshift.toml").read_text() + contained)
     assert not lines_of(look_at(str(path)), "missing")
+
+
+def test_without_the_kernel_log_the_xids_that_nvml_never_tells_are_named(tmp_path: Path) -> None:
+    # DCGM "can't report XID 79, 119, and 120 due to limitations in the NVML library": NVIDIA/DCGM, issue 162.
+    (line,) = lines_of(look_at("idle-downshift", kmsg=tmp_path / "missing"), "kernel log")
+    assert "Xids 79, 119, 120 at no time" in line
+    assert not lines_of(look_at("idle-downshift"), "kernel log")

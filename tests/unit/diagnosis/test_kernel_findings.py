@@ -14,8 +14,13 @@ from tests.rig import scenario_with
 from gpu_triage.diagnosis.findings.verdicts import Verdict
 from gpu_triage.diagnosis.judges.kernel import judge_kernel
 from gpu_triage.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO
+from gpu_triage.host.cpu_settings import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
 from gpu_triage.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
-from gpu_triage.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS
+from gpu_triage.host.kernel_log import (
+    GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS,
+    GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL,
+    GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
+)
 from gpu_triage.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 from gpu_triage.simulator import load_scenario
 
@@ -186,6 +191,21 @@ def test_errors_that_memory_controllers_count_now_are_found(severity: str, code:
     ]
     still = evidence_of((0.0, [GPU_HOST_EDAC_ERRORS_TOTAL.sample(5, "mc0", severity)]), wall=WALL)
     assert list(judge_kernel(still, {})) == []
+
+
+def test_a_kernel_log_that_lost_records_is_found() -> None:
+    rounds = ((at, [GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL.sample(lost)]) for at, lost in ((0.0, 0), (30.0, 120)))
+    findings = list(judge_kernel(evidence_of(*rounds, wall=WALL), {}))
+    assert [(each.check.code, each.value) for each in findings] == [("host.kernel_log_lost", 120)]
+    assert findings[0].measured.startswith("120 records of the kernel log were lost ")
+
+
+@pytest.mark.parametrize(("seconds", "hot"), [(2.0, False), (15.0, True)])
+def test_processors_that_count_heat_are_found(seconds: float, *, hot: bool) -> None:
+    metric = GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
+    rounds = [(at, [metric.sample(100.0 + share * seconds, "1")]) for at, share in ((0.0, 0.0), (60.0, 1.0))]
+    findings = [(each.check.code, each.measured) for each in judge_kernel(evidence_of(*rounds, wall=WALL), {})]
+    assert findings == ([("cpu.thermal", "CPUs of NUMA node 1 too hot for 25% of the time")] if hot else [])
 
 
 def test_a_host_whose_kernel_is_silent_has_no_such_finding() -> None:

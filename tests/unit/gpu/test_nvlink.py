@@ -184,7 +184,7 @@ def test_counters_of_the_fifth_generation_take_the_place_of_those_it_lacks(tmp_p
     with rounds_of(fifth) as rounds:
         round_ = rounds.at(20)
         link = NvlinkReader().read(round_).links[7]
-        assert link.errors == {"recovery": 2}
+        assert link.errors == {"recovery": 2, "recovery_failed": 0}
         assert link.transmit_bytes == link.receive_bytes
         assert (link.transmit_bytes or 0) > 0
         assert round_.inquiry.failures == []

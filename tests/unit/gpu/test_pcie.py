@@ -59,7 +59,7 @@ def test_every_link_that_can_be_is_read_everywhere(
     nvml = bench()
     nvml.answer("nvmlDeviceGetCurrPcieLinkGeneration", says(generation))
     nvml.answer("nvmlDeviceGetCurrPcieLinkWidth", says(width))
-    reading = PcieReader().read(nvml.round())
+    reading = PcieReader(15.0, 60.0).read(nvml.round())
     assert (reading.generation, reading.width) == (generation, width)
     assert parse_link_speed(f"{TRANSFER_RATES[generation]} GT/s PCIe") == generation
     assert parse_link_width(str(width)) == width
@@ -74,7 +74,7 @@ def test_no_other_link_is_read_anywhere(generation: int, width: int, bench: Benc
     nvml = bench()
     nvml.answer("nvmlDeviceGetCurrPcieLinkGeneration", says(generation))
     nvml.answer("nvmlDeviceGetCurrPcieLinkWidth", says(width))
-    reading = PcieReader().read(nvml.round())
+    reading = PcieReader(15.0, 60.0).read(nvml.round())
     assert None in (reading.generation, reading.width)
     with pytest.raises(DocumentError):
         decode(_baseline(generation, width).encode(), "b.json")

@@ -142,3 +142,23 @@ LINES = st.tuples(
 )
 def test_whatever_errors_a_kernel_lists_their_sum_is_found(lines: list[str], total: int, severity: str) -> None:
     assert parse_aer_total("\n".join([*lines, f"{TOTALS[severity]} {total}", ""]), severity) == total
+
+
+@pytest.mark.parametrize(
+    ("service", "counts"),
+    [
+        (f"{PORT}:pcie002", {"correctable": 0, "nonfatal": 1, "fatal": 0}),
+        (f"{PORT}:pcie001", {"nonfatal": 1}),  # power management alone: the firmware has the errors
+        ("0000:01:00.0:pcie002", {"nonfatal": 1}),  # of another root port
+        ("", {"correctable": 0, "nonfatal": 1, "fatal": 0}),  # not known: no such bus to look at
+    ],
+)
+def test_zero_is_not_published_where_the_firmware_handles_errors(
+    host: HostTree, service: str, counts: dict[str, float]
+) -> None:
+    """get_port_device_capability of drivers/pci/pcie/portdrv.c gives a port the service AER only if native_aer."""
+    plug_in(host)
+    host.write(aer(GPU_PATH, "0", "1", "0"))
+    if service:
+        host.write({f"sys/bus/pci_express/devices/{service}/uevent": ""})
+    assert PcieAerReader().read(round_of(host)).gpu == counts

@@ -8,7 +8,7 @@ import pynvml
 import pytest
 from tests.nvml_bench import fields_say, says
 
-from gpu_triage.gpu.throttle import ThrottleReader, ThrottleReading, counter_fields
+from gpu_triage.gpu.throttle import GPU_THROTTLE_SECONDS_TOTAL, ThrottleReader, ThrottleReading, counter_fields
 from gpu_triage.nvml.session import DriverVersions
 from gpu_triage.simulator import VirtualClock
 
@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from tests.nvml_bench import Bench, BenchMaker
 
 START = VirtualClock().now().monotonic
-EARLY_IDS = {"sw_power_cap": 74, "sync_boost": 76, "sw_thermal": 251, "hw_thermal": 252, "hw_power_brake": 253}
-LATE_IDS = {"sw_power_cap": 74, "sync_boost": 76, "sw_thermal": 269, "hw_thermal": 270, "hw_power_brake": 271}
-NO_SLOWDOWN_IDS = {"sw_power_cap": 74, "sync_boost": 76}
+# NVML_FI_DEV_PERF_POLICY_{POWER,THERMAL,SYNC_BOOST,BOARD_LIMIT,RELIABILITY} of nvml.h (CUDA 13.3), which DCGM's fields
+# 240 to 245 read (dcgm_fields.cpp).
+IDS = {"sw_power_cap": 74, "sync_boost": 76, "board_limit": 77, "reliability": 79}
+EARLY_IDS = {**IDS, "sw_thermal": 251, "hw_thermal": 252, "hw_power_brake": 253}
+LATE_IDS = {**IDS, "sw_thermal": 269, "hw_thermal": 270, "hw_power_brake": 271}
+NO_SLOWDOWN_IDS = {**IDS, "sw_thermal": 75}
 
 
 @pytest.mark.parametrize(
@@ -55,8 +58,24 @@ def test_a_reason_the_driver_counts_has_the_drivers_seconds(bench: BenchMaker) -
     assert throttled(nvml, reader, 1)["sw_power_cap"] == 40.5
 
 
+@pytest.mark.parametrize(("field", "reason"), [(75, "sw_thermal"), (77, "board_limit"), (79, "reliability")])
+def test_an_older_drivers_policies_are_read_as_nanoseconds(bench: BenchMaker, field: int, reason: str) -> None:
+    nvml, reader = bench("dual-a10"), ThrottleReader(3.0)
+    nvml.answer("nvmlDeviceGetFieldValues", fields_say({field: (0, "ullVal", 7_000_000_000)}))
+    assert throttled(nvml, reader, 0)[reason] == 7.0
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.0, False), (1.0, True)])
+def test_what_is_0_on_most_cards_is_not_a_series_of_each(*, seconds: float, shown: bool) -> None:
+    brief = GPU_THROTTLE_SECONDS_TOTAL.brief
+    assert brief is not None
+    assert brief(GPU_THROTTLE_SECONDS_TOTAL.sample(seconds, "0", "GPU-a", "reliability")) is shown
+    assert brief(GPU_THROTTLE_SECONDS_TOTAL.sample(seconds, "0", "GPU-a", "hw_thermal"))
+
+
 def test_a_reason_the_driver_does_not_count_is_integrated(bench: BenchMaker) -> None:
-    nvml, reader = bench("dual-a10"), ThrottleReader(3.0)  # held by software for heat, in a driver without the counter
+    nvml, reader = bench("dual-a10"), ThrottleReader(3.0)  # held by software for heat
+    nvml.answer("nvmlDeviceGetFieldValues", pynvml.NVML_ERROR_NOT_SUPPORTED)
     totals = [throttled(nvml, reader, second)["sw_thermal"] for second in range(4)]
     assert totals == [0.0, 1.0, 2.0, 3.0]
     assert throttled(nvml, reader, 4)["hw_thermal"] == 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpu_triage.config import Config
-from gpu_triage.host.access import AccessReader, AccessReading, Lack, Wanted, render, wanted
+from gpu_triage.host.access import AccessReader, AccessReading, render, wanted
+from gpu_triage.host.lacks import Lack, Wanted
 from gpu_triage.machine import Machine, Moment, RealClock, SystemNvml
 from gpu_triage.subjects.rounds import HostRound
 
@@ -23,11 +25,15 @@ EVERYTHING = frozenset(
         "processes",
         "process_memory_locality",
         "host_network",
+        "host_network_link",
         "host_nfs",
+        "pcie_aer",
         "textfile",
         "pod_names",
         "slurm_jobs",
         "container_names",
+        "cgroups",
+        "host_pressure",
     }
 )
 
@@ -65,6 +71,9 @@ def host(tmp_path: Path) -> Host:
     host.write("proc/1/status", "Name:\tsystemd\nNSpid:\t1\n")
     host.write("proc/1/numa_maps", "")
     host.write("proc/1/mountstats", "")
+    host.write("proc/1/cgroup", "0::/init.scope\n")
+    host.write("proc/pressure/io", "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
+    host.write("sys/fs/cgroup/cgroup.controllers", "cpu io memory\n")
     host.write("proc/self/mountinfo", "22 27 0:21 / /proc rw\n")
     host.write("proc/1/mountinfo", "22 27 0:21 / /proc rw\n")
     (tmp_path / "proc/self/ns").mkdir()
@@ -105,6 +114,28 @@ def test_a_kernel_log_that_is_not_there_is_told(host: Host) -> None:
 def test_hidden_processes_are_told(host: Host) -> None:
     (host.root / "proc/1/status").unlink()
     assert host.lacks() == {"processes": "hidden"}
+
+
+def test_cgroups_that_a_container_does_not_see_are_told_with_the_mount_that_shows_them(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in a container with the host's PID namespace and a cgroup namespace of its own: cgroup_namespaces(7)."""
+    host.write("proc/1/cgroup", "0::/../../../../init.scope\n")
+    assert host.lacks() == {}
+    host.write("sys/fs/cgroup/cgroup.type", "domain\n")
+    assert host.lacks() == {"cgroups": "other_cgroup_namespace"}
+    assert "--path.sysfs" in caplog.records[-1].__dict__["fields"]["remedy"]
+    shutil.rmtree(host.root / "sys/fs/cgroup")
+    assert host.lacks() == {"cgroups": "missing"}
+
+
+def test_a_kernel_without_psi_is_told_with_the_argument_that_turns_it_on(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As RHEL 8, which builds PSI in and switches it off (CONFIG_PSI_DEFAULT_DISABLED): there is no /proc/pressure."""
+    shutil.rmtree(host.root / "proc/pressure")
+    assert host.lacks() == {"host_pressure": "missing"}
+    assert "psi=1" in caplog.records[-1].__dict__["fields"]["remedy"]
 
 
 def test_a_procfs_of_another_pid_namespace_hides_processes_network_and_mounts(host: Host) -> None:
@@ -174,11 +205,48 @@ def test_a_lack_is_logged_when_it_comes_and_when_it_goes(host: Host, caplog: pyt
 def test_what_is_switched_off_is_not_wanted() -> None:
     everything = wanted(Config()).features
     roots = {"procfs", "sysfs", "pci_bus"}
-    assert everything == roots | {"kernel_log", "processes", "host_network", "host_nfs", "host_services"}
-    off = {"xid": False, "processes": False, "host": False, "process_memory_locality": True}
+    of_host = {"host_pressure", "host_network", "host_network_link", "host_nfs", "host_services", "host_file_systems"}
+    assert everything == roots | of_host | {"kernel_log", "processes", "cgroups", "pcie_aer"}
+    off = {"xid": False, "processes": False, "host": False, "pcie_aer": False, "process_memory_locality": True}
     assert wanted(Config(collectors=off)).features == roots | {"process_memory_locality"}
 
 
 def test_a_lack_is_one_series() -> None:
     (sample,) = render(AccessReading((Lack("kernel_log", "missing", "a right"),)))
     assert (sample.spec.name, sample.labels) == ("gpu_exporter_degraded_info", ("kernel_log", "missing"))
+
+
+def interfaces(*names: str) -> str:
+    """A file like /proc/net/dev."""
+    return "\n".join(f"{name}: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0" for name in names) + "\n"
+
+
+@pytest.mark.parametrize(
+    ("of_host", "in_sysfs", "lacking"),
+    [
+        (("lo", "ens1f0np0", "bond0", "veth1a"), ("lo", "eth0"), True),  # a pod's own /sys beside the host's /proc
+        (("lo", "eth0", "ens1"), ("lo", "eth0"), False),  # one came a moment ago
+        (("lo", "eth0"), ("lo", "eth0", "docker0"), False),
+        (("lo",), ("lo",), False),
+        (("lo", "eth0"), (), False),  # no sysfs at all, which another feature lacks
+    ],
+)
+def test_a_sysfs_of_another_network_namespace_is_told(
+    host: Host, of_host: tuple[str, ...], in_sysfs: tuple[str, ...], *, lacking: bool
+) -> None:
+    host.write("proc/1/net/dev", interfaces(*of_host))
+    for name in in_sysfs:
+        host.write(f"sys/class/net/{name}/ifindex", "1\n")
+    assert host.lacks() == ({"host_network_link": "other_network_namespace"} if lacking else {})
+
+
+@pytest.mark.parametrize(
+    ("service", "table", "lacking"),
+    [("pcie001", True, True), ("pcie002", True, False), ("pcie001", False, False)],
+)
+def test_firmware_that_keeps_pcie_errors_is_told(host: Host, service: str, *, table: bool, lacking: bool) -> None:
+    """get_port_device_capability of drivers/pci/pcie/portdrv.c: the service AER only if native_aer."""
+    host.write(f"sys/bus/pci_express/devices/0000:00:01.0:{service}/uevent", "")
+    if table:
+        host.write("sys/firmware/acpi/tables/HEST", "")
+    assert host.lacks() == ({"pcie_aer": "firmware_first"} if lacking else {})

@@ -8,7 +8,12 @@ import pytest
 
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.host.cpu_frequency import CpuFrequencies
-from gpu_triage.host.cpu_settings import HOST_CPU_SETTINGS, HostCpuSettingsReading, read_host_cpu_settings
+from gpu_triage.host.cpu_settings import (
+    HOST_CPU_SETTINGS,
+    HostCpuSettingsReader,
+    HostCpuSettingsReading,
+    read_host_cpu_settings,
+)
 
 if TYPE_CHECKING:
     from tests.host_tree import HostTree
@@ -77,3 +82,37 @@ def test_a_cpu_without_a_policy_has_no_clock(host: HostTree) -> None:
     policy(host, 6, "six")
     frequencies = CpuFrequencies()
     assert [frequencies.ratio(host.sysfs, cpu) for cpu in (4, 6, 7)] == [800 / 3800, None, None]
+
+
+def throttled(host: HostTree, cpu: int, count: str, milliseconds: str | None) -> None:
+    """What a CPU counts: Documentation/admin-guide/thermal (Intel), arch/x86/kernel/cpu/mce/therm_throt.c."""
+    folder = f"sys/devices/system/cpu/cpu{cpu}/thermal_throttle"
+    host.write({f"{folder}/package_throttle_count": f"{count}\n", f"{folder}/core_throttle_count": "99\n"})
+    if milliseconds is not None:
+        host.write({f"{folder}/package_throttle_total_time_ms": f"{milliseconds}\n"})
+
+
+def test_processors_that_were_too_hot_are_counted_by_node(host: HostTree) -> None:
+    host.write({SOURCE: "tsc\n"})
+    for node, cpus in enumerate(("0-31,64-95", "32-63,96-127")):
+        host.write({f"sys/devices/system/node/node{node}/cpulist": f"{cpus}\n"})
+        throttled(host, 32 * node, str(7 * node), str(61_500 * node))
+    reader = HostCpuSettingsReader()
+    reading = reader.read(host.round())
+    assert (reading.throttles, reading.throttled_seconds) == ({"0": 0, "1": 7}, {"0": 0.0, "1": 61.5})
+    throttled(host, 32, "junk", "500")
+    round_ = host.round()
+    reading = reader.read(round_)
+    assert (reading.throttles, reading.throttled_seconds) == ({"0": 0}, {"0": 0.0, "1": 62.0})
+    assert round_.failures == ["malformed"]
+
+
+@pytest.mark.parametrize("milliseconds", [None, "0"])
+def test_kernels_before_5_6_count_no_time_and_other_processors_nothing(
+    host: HostTree, milliseconds: str | None
+) -> None:
+    host.write({SOURCE: "tsc\n"})
+    assert HostCpuSettingsReader().read(host.round()) == HostCpuSettingsReading({}, "tsc")
+    throttled(host, 0, "3", milliseconds)  # one node, on a kernel without NUMA
+    reading = HostCpuSettingsReader().read(host.round())
+    assert (reading.throttles, reading.throttled_seconds) == ({"0": 3}, {} if milliseconds is None else {"0": 0.0})

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -264,3 +265,63 @@ def test_a_row_of_counters_goes_on_as_each_of_them_alone(rows: list[tuple[int, .
     for row in rows:
         expected = tuple(alone.published(place, value, start=value if late else 0) for place, value in enumerate(row))
         assert together.published("cpu0", row, starts=row if late else None) == expected
+
+
+def busiest(host: HostTree, *cpus: tuple[int, int, int, int], after: int = 500) -> dict[int, float | None]:
+    """The busiest CPU of each node when the first of these CPUs, and no other, has been busy since the last look."""
+    reader = HostCpuReader()
+    host.write({"proc/loadavg": "1.00 1.00 1.00 2/1431 88123\n", "proc/stat": stat(*cpus) + "ctxt 1\n"})
+    reader.read(host.round())
+    later = [
+        (cpu, user + (after if place == 0 else 0), idle + (0 if place == 0 else after), iowait)
+        for place, (cpu, user, idle, iowait) in enumerate(cpus)
+    ]
+    host.write({"proc/stat": stat(*later) + "ctxt 1\n"})
+    return {node.numa_node: node.busiest_ratio for node in reader.read(host.round()).nodes}
+
+
+def test_the_busiest_cpu_is_one_that_the_scheduler_gives_work(host: HostTree) -> None:
+    """``isolated`` and ``nohz_full`` of drivers/base/cpu.c: CPU lists, and (null) on kernels without nohz_full=."""
+    cpus = ((0, 100, 900, 0), (1, 100, 900, 0))
+    assert busiest(host, *cpus) == {0: 1.0}
+    host.write({"sys/devices/system/cpu/isolated": "\n", "sys/devices/system/cpu/nohz_full": "  (null)\n"})
+    assert busiest(host, *cpus) == {0: 1.0}
+    host.write({"sys/devices/system/cpu/isolated": "0\n"})
+    assert busiest(host, *cpus) == {0: 0.0}
+    host.write({"sys/devices/system/cpu/isolated": "\n", "sys/devices/system/cpu/nohz_full": "0,4-7\n"})
+    assert busiest(host, *cpus) == {0: 0.0}
+
+
+def test_a_cpu_that_was_always_busy_tells_nothing_of_the_job(host: HostTree) -> None:
+    """As those on which WEKA's client polls, and DPDK, from the boot on."""
+    hour = 3600 * os.sysconf("SC_CLK_TCK")
+    assert busiest(host, (0, 9 * hour, hour, 0), (1, hour, 9 * hour, 0)) == {0: 0.0}
+    assert busiest(host, (0, 8 * hour, 2 * hour, 0), (1, hour, 9 * hour, 0)) == {0: 1.0}
+    # Shortly after the boot, that may be the job.
+    assert busiest(host, (0, hour // 2, 0, 0), (1, 0, hour // 2, 0)) == {0: 1.0}
+
+
+def test_cpus_that_jobs_share_are_told_apart_from_those_that_poll(host: HostTree) -> None:
+    """Half of the node polls for packets; the other half is full."""
+    host.write({"sys/devices/system/cpu/isolated": "0-1\n", "proc/loadavg": "1.00 1.00 1.00 2/1431 88123\n"})
+    reader = HostCpuReader()
+    for at in (0, 100):
+        cpus = ((0, 0, at, 0), (1, 0, at, 0), (2, at, 0, 0), (3, at, 0, 0))
+        host.write({"proc/stat": stat(*cpus) + "ctxt 1\n"})
+        (node,) = reader.read(host.round()).nodes
+    assert (node.busiest_ratio, node.shared_busy_ratio) == (1.0, 1.0)
+    host.write({"sys/devices/system/cpu/isolated": "\n"})
+    host.write({"proc/stat": stat((0, 0, 200, 0), (1, 200, 0, 0)) + "ctxt 1\n"})
+    (node,) = reader.read(host.round()).nodes
+    assert node.shared_busy_ratio is None
+
+
+def test_a_node_whose_cpus_are_all_busy_since_boot_is_full(host: HostTree) -> None:
+    hour = 3600 * os.sysconf("SC_CLK_TCK")
+    assert busiest(host, (0, 9 * hour, 0, 0), (1, 9 * hour, hour, 0)) == {0: 0.0}
+    host.write({"proc/loadavg": "1.00 1.00 1.00 2/1431 88123\n"})
+    reader = HostCpuReader()
+    for at in (0, 100):
+        host.write({"proc/stat": stat(*((cpu, 9 * hour + at, 0, 0) for cpu in range(4))) + "ctxt 1\n"})
+        (node,) = reader.read(host.round()).nodes
+    assert (node.busiest_ratio, node.shared_busy_ratio) == (1.0, None)

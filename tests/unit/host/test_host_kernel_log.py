@@ -11,7 +11,7 @@ from gpu_triage.host.kernel_log import HostKernelLogReader, HostKernelLogReading
 from gpu_triage.host.kernel_messages import Trouble
 from gpu_triage.machine import Moment, real_machine
 from gpu_triage.subjects.rounds import HostRound
-from gpu_triage.xid.kernel_log import ROUND_BYTES
+from gpu_triage.xid.kernel_log import ROUND_BYTES, KernelLog
 
 WALL = 1_768_435_200.0
 POD = "0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9"
@@ -197,3 +197,20 @@ def test_a_link_of_an_adapter_that_is_up_again_is_no_trouble_any_more(host: Host
     assert set(host.read().last) == {(Trouble.ADAPTER_LINK_DOWN, "mlx5_5 port 1")}
     host.log("mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link ACTIVE", 11.0)
     assert host.read().last == {}
+
+
+def test_records_that_the_kernel_wrote_over_are_counted(tmp_path: Path) -> None:
+    """Documentation/ABI/testing/dev-kmsg: EPIPE, and sequence numbers that tell how many messages were lost."""
+    answers: list[bytes | OSError] = [b"6,7,1000000,-;usb 1-1: new device\n"]
+
+    def read(_file: int, _size: int) -> bytes:
+        answer = answers.pop(0) if answers else BlockingIOError()
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    host = Host(tmp_path)
+    host.reader = HostKernelLogReader(lambda path: KernelLog(path, read))
+    assert rendered(host.read(), "gpu_host_kernel_log_lost_records_total") == {(): 0.0}
+    answers[:] = [BrokenPipeError(), b"6,107,2000000,-;usb 1-1: new device\n"]
+    assert rendered(host.read(), "gpu_host_kernel_log_lost_records_total") == {(): 99.0}

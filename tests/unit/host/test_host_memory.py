@@ -79,6 +79,66 @@ def test_memory_is_bytes_and_swap_traffic_counts_real_pages(host: HostTree) -> N
     assert round_.failures == []
 
 
+GH200 = {
+    # bytedance/xpu-perf #129: node 0 has the CPUs, and nodes 1 to 8 are for the GPU and its instances.
+    "sys/devices/system/node/node0/cpulist": "0-71\n",
+    **{f"sys/devices/system/node/node{node}/cpulist": "\n" for node in range(1, 9)},
+    "sys/devices/system/node/has_generic_initiator": "1-8\n",
+    "sys/devices/system/node/node0/meminfo": "Node 0 MemTotal:       502000000 kB\nNode 0 MemFree:  9 kB\n",
+    # node_read_meminfo of drivers/base/node.c
+    "sys/devices/system/node/node1/meminfo": (
+        "Node 1 MemTotal:       100000000 kB\nNode 1 MemFree:        90000000 kB\nNode 1 MemUsed:        10000000 kB\n"
+    ),
+    "sys/devices/system/node/node2/meminfo": "Node 2 MemTotal:       0 kB\nNode 2 MemFree:        0 kB\n",
+}
+
+
+def test_memory_of_gpus_is_not_the_hosts(host: HostTree) -> None:
+    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT} | GH200)
+    round_ = host.round()
+    reading = read_host_memory(round_)
+    assert (reading.total_bytes, reading.available_bytes) == (2013380500 * 1024, 1910000000 * 1024)
+    assert round_.failures == []
+
+
+def test_memory_of_nodes_is_told_apart_on_hosts_with_several(host: HostTree) -> None:
+    """node_read_meminfo and node_read_numastat of drivers/base/node.c, docs.kernel.org/admin-guide/numastat.html."""
+    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT} | GH200)
+    host.write({"sys/devices/system/node/node0/numastat": "numa_hit 9000\nnuma_miss 512\nnuma_foreign 0\n"})
+    reader = HostMemoryReader()
+    reading = reader.read(host.round())
+    assert reading.node_total_bytes == {"0": 502000000 * 1024, "1": 100000000 * 1024, "2": 0}
+    assert reading.node_free_bytes == {"0": 9 * 1024, "1": 90000000 * 1024, "2": 0}
+    assert reading.node_miss_bytes == {"0": 512 * PAGE_BYTES}
+    host.write({"sys/devices/system/node/node0/numastat": "numa_miss 500\n"})
+    assert reader.read(host.round()).node_miss_bytes == {"0": 512 * PAGE_BYTES}
+    host.write({"sys/devices/system/node/node0/numastat": "numa_miss some\n"})
+    round_ = host.round()
+    assert reader.read(round_).node_miss_bytes == {}
+    assert round_.failures == ["malformed"]
+
+
+def test_memory_of_the_only_node_is_the_hosts(host: HostTree) -> None:
+    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT, "sys/devices/system/node/node0/cpulist": "0-3\n"})
+    host.write({"sys/devices/system/node/node0/meminfo": "Node 0 MemTotal: 5 kB\n"})
+    assert read_host_memory(host.round()).node_total_bytes == {}
+
+
+def test_memory_behind_cxl_is_the_hosts(host: HostTree) -> None:
+    """It has no CPUs either; and on a kernel before 5.10, nobody says what it is."""
+    files = {name: text for name, text in GH200.items() if "initiator" not in name}
+    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT} | files)
+    assert read_host_memory(host.round()).total_bytes == 2113380500 * 1024
+
+
+def test_a_node_that_cannot_be_read_costs_only_itself(host: HostTree) -> None:
+    host.write({"proc/meminfo": MEMINFO, "proc/vmstat": VMSTAT} | GH200)
+    host.spoil("sys/devices/system/node/has_generic_initiator")
+    round_ = host.round()
+    assert read_host_memory(round_).total_bytes == 2113380500 * 1024
+    assert round_.failures == ["io_error"]
+
+
 def test_a_kernel_older_than_memavailable_and_one_without_swap_leave_those_out(host: HostTree) -> None:
     host.write({"proc/meminfo": "MemTotal: 1 kB\n", "proc/vmstat": "pgmajfault 1\n"})
     reading = read_host_memory(host.round())

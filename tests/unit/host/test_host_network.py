@@ -13,7 +13,6 @@ from gpu_triage.host.network import (
     GPU_HOST_NETWORK_ERRORS_TOTAL,
     GPU_HOST_NETWORK_NUMA_NODE,
     GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
-    GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
     GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
     HostNetworkReader,
     HostNetworkReading,
@@ -52,15 +51,7 @@ def bonded_host(host: HostTree) -> None:
     for name, node in (("ens1f0np0", "1"), ("ens1f1np1", "1"), ("ib0", "-1")):
         host.write({f"sys/devices/pci0000:00/{name}/numa_node": f"{node}\n"})
         host.link(f"sys/class/net/{name}/device", f"../../../devices/pci0000:00/{name}")
-    host.write(
-        {
-            "sys/class/net/ens1f0np0/speed": "100000\n",
-            "sys/class/net/ens1f1np1/speed": "-1\n",
-            "sys/class/net/ib0/speed": "4294967295\n",
-            "sys/class/net/bond0/speed": "100000\n",
-            "sys/class/net/bond0/bonding/mode": "802.3ad 4\n",
-        }
-    )
+    host.write({"sys/class/net/bond0/bonding/mode": "802.3ad 4\n"})
 
 
 def test_physical_interfaces_and_bonds_are_read_and_nothing_virtual(host: HostTree) -> None:
@@ -68,10 +59,10 @@ def test_physical_interfaces_and_bonds_are_read_and_nothing_virtual(host: HostTr
     round_ = host.round()
     assert HostNetworkReader().read(round_) == HostNetworkReading(
         interfaces=(
-            NetworkInterface("bond0", 9010, 8020, 1, 3, 2, 4, 12_500_000_000, None, 1.0),
-            NetworkInterface("ens1f0np0", 9000, 8000, 1, 3, 2, 4, 12_500_000_000, 1, 1.0),
-            NetworkInterface("ens1f1np1", 10, 20, 0, 0, 0, 0, None, 1),
-            NetworkInterface("ib0", 18446744073709551615, 1, 0, 0, 0, 0, None, None),
+            NetworkInterface("bond0", 9010, 8020, 1, 3, 2, 4, None),
+            NetworkInterface("ens1f0np0", 9000, 8000, 1, 3, 2, 4, 1),
+            NetworkInterface("ens1f1np1", 10, 20, 0, 0, 0, 0, 1),
+            NetworkInterface("ib0", 18446744073709551615, 1, 0, 0, 0, 0, None),
         )
     )
     assert round_.failures == []
@@ -81,6 +72,25 @@ def test_the_hosts_own_network_namespace_is_preferred_to_the_readers(host: HostT
     host.write({"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n", "proc/1/net/dev": NET_DEV})
     devices = [interface.device for interface in HostNetworkReader().read(host.round()).interfaces]
     assert devices == ["bond0", "ens1f0np0", "ens1f1np1", "ib0"]
+
+
+def test_interfaces_of_a_host_whose_sysfs_is_not_there_are_told_by_their_names(host: HostTree) -> None:
+    """A container without the host's network: /proc/1/net/dev is the host's, /sys/class/net the container's."""
+    host.write({"proc/1/net/dev": NET_DEV})
+    for name in ("lo", "eth0"):
+        host.write({f"sys/class/net/{name}/operstate": "up\n"})
+    devices = [interface.device for interface in HostNetworkReader().read(host.round()).interfaces]
+    assert devices == ["bond0", "ens1f0np0", "ens1f1np1", "ib0"]
+
+
+def test_inner_ports_of_an_adapters_switch_carry_no_data_of_the_host(host: HostTree) -> None:
+    line = "1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"
+    names = ("enp8s0f0np0", "enp8s0f0npf0vf1", "enp8s0f0npf0sf88", "pf0")
+    host.write({"proc/net/dev": "".join(f"{name}: {line}" for name in names)})
+    for name in names:
+        host.write({f"sys/class/net/{name}/device/vendor": "0x15b3\n"})
+    devices = [interface.device for interface in HostNetworkReader().read(host.round()).interfaces]
+    assert devices == ["enp8s0f0np0", "pf0"]
 
 
 def test_an_exporter_that_may_not_look_at_process_1_reads_its_own_namespace(host: HostTree) -> None:
@@ -100,53 +110,16 @@ def test_counters_of_a_reloaded_driver_go_on(host: HostTree) -> None:
     assert (interface.receive_bytes, interface.receive_errors, interface.transmit_bytes) == (5070, 3, 1)
 
 
-def test_an_unreadable_speed_and_a_malformed_line_cost_only_themselves(host: HostTree) -> None:
+def test_an_unreadable_node_and_a_malformed_line_cost_only_themselves(host: HostTree) -> None:
     bonded_host(host)
-    host.write({"proc/net/dev": NET_DEV + "  eth9: 12 1", "sys/class/net/ib0/speed": "fast\n"})
-    host.spoil("sys/class/net/ens1f0np0/speed")
+    host.write({"proc/net/dev": NET_DEV + "  eth9: 12 1"})
+    host.spoil("sys/devices/pci0000:00/ens1f0np0/numa_node")
     round_ = host.round()
     interfaces = {interface.device: interface for interface in HostNetworkReader().read(round_).interfaces}
-    assert interfaces["ens1f0np0"].speed_bytes_per_second is None
-    assert interfaces["ens1f0np0"].numa_node == 1
+    assert interfaces["ens1f0np0"].numa_node is None
+    assert interfaces["ens1f1np1"].numa_node == 1
     assert set(interfaces) == {"bond0", "ens1f0np0", "ens1f1np1", "ib0"}
-    assert round_.failures == ["malformed", "io_error", "malformed"]
-
-
-def one_interface(host: HostTree, reader: HostNetworkReader, **files: str) -> NetworkInterface:
-    host.write({"proc/net/dev": f"{HEADER}  eth0: 1 0 0 0 0 0 0 0 1 0 0 0 0 0 0 0\n"})
-    host.write({"sys/class/net/eth0/device/numa_node": "0\n"})
-    host.write({f"sys/class/net/eth0/{name}": f"{text}\n" for name, text in files.items()})
-    return reader.read(host.round()).interfaces[0]
-
-
-def test_the_speed_is_held_against_the_highest_that_was_seen(host: HostTree) -> None:
-    reader = HostNetworkReader()
-    speeds = ("25000", "10000", "-1", "25000")
-    assert [one_interface(host, reader, speed=speed).speed_expected_ratio for speed in speeds] == [1.0, 0.4, None, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("files", "downs"),
-    [
-        ({"carrier_down_count": "3", "carrier_changes": "7"}, 3),
-        ({"carrier_changes": "7"}, 3),  # before Linux 4.16
-        ({}, None),
-    ],
-)
-def test_lost_links_are_counted(host: HostTree, files: dict[str, str], downs: int | None) -> None:
-    assert one_interface(host, HostNetworkReader(), **files).carrier_downs == downs
-
-
-def test_lost_links_of_a_reloaded_driver_go_on(host: HostTree) -> None:
-    reader = HostNetworkReader()
-    found = [one_interface(host, reader, carrier_down_count=downs).carrier_downs for downs in ("4", "0", "1")]
-    assert found == [4, 4, 5]
-
-
-def test_of_an_interface_that_is_a_port_too_the_port_tells(host: HostTree) -> None:
-    host.write({"sys/class/net/eth0/device/infiniband/mlx5_0/board_id": "MT_0000000838\n"})
-    found = one_interface(host, HostNetworkReader(), speed="200000", carrier_down_count="3")
-    assert (found.speed_bytes_per_second, found.speed_expected_ratio, found.carrier_downs) == (25e9, None, None)
+    assert round_.failures == ["malformed", "io_error"]
 
 
 def test_missing_and_unreadable_statistics_fail(host: HostTree) -> None:
@@ -158,11 +131,11 @@ def test_missing_and_unreadable_statistics_fail(host: HostTree) -> None:
         HostNetworkReader().read(host.round())
 
 
-def test_rendering_leaves_out_a_speed_and_a_node_that_are_not_known() -> None:
+def test_rendering_leaves_out_a_node_that_is_not_known() -> None:
     reading = HostNetworkReading(
         interfaces=(
-            NetworkInterface("bond0", 1, 2, 3, 4, 5, 6, None, None),
-            NetworkInterface("eth0", 0, 0, 0, 0, 0, 0, 125_000_000, 0),
+            NetworkInterface("bond0", 1, 2, 3, 4, 5, 6, None),
+            NetworkInterface("eth0", 0, 0, 0, 0, 0, 0, 0),
         )
     )
     assert list(render(reading)) == [
@@ -178,7 +151,6 @@ def test_rendering_leaves_out_a_speed_and_a_node_that_are_not_known() -> None:
         GPU_HOST_NETWORK_ERRORS_TOTAL.sample(0, "eth0", "transmit"),
         GPU_HOST_NETWORK_DROPS_TOTAL.sample(0, "eth0", "receive"),
         GPU_HOST_NETWORK_DROPS_TOTAL.sample(0, "eth0", "transmit"),
-        GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND.sample(125_000_000, "eth0"),
         GPU_HOST_NETWORK_NUMA_NODE.sample(0, "eth0"),
     ]
 

@@ -11,8 +11,10 @@ from tests.rig import pair_with, rig, scenario_with
 from gpu_triage.errors import HostReadFailed, ScenarioError
 from gpu_triage.host.nfs import (
     GPU_HOST_NFS_BYTES_TOTAL,
+    GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL,
     GPU_HOST_NFS_OPERATION_SECONDS_TOTAL,
     GPU_HOST_NFS_OPERATIONS_TOTAL,
+    GPU_HOST_NFS_RETRANSMISSIONS_TOTAL,
     MOST_MOUNTS,
     HostNfsReader,
     HostNfsReading,
@@ -93,6 +95,8 @@ DATA = NfsMount(
     },
     read_bytes=8388608,
     written_bytes=4096,
+    retransmissions=2,
+    major_timeouts=2,
 )
 HOME = NfsMount(
     mount="/home of\\all",
@@ -207,12 +211,14 @@ def test_a_host_without_nfs_has_no_series_and_missing_or_unreadable_statistics_f
 
 
 def test_rendering() -> None:
-    mount = NfsMount("/data", {"READ": NfsOperation(3, 1.5)}, read_bytes=10, written_bytes=0)
+    mount = NfsMount("/data", {"READ": NfsOperation(3, 1.5)}, read_bytes=10, written_bytes=0, retransmissions=7)
     assert list(render(HostNfsReading((mount,)))) == [
         GPU_HOST_NFS_OPERATIONS_TOTAL.sample(3, "/data", "READ"),
         GPU_HOST_NFS_OPERATION_SECONDS_TOTAL.sample(1.5, "/data", "READ"),
         GPU_HOST_NFS_BYTES_TOTAL.sample(10, "/data", "read"),
         GPU_HOST_NFS_BYTES_TOTAL.sample(0, "/data", "write"),
+        GPU_HOST_NFS_RETRANSMISSIONS_TOTAL.sample(7, "/data"),
+        GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL.sample(0, "/data"),
     ]
 
 

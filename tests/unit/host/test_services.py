@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpu_triage.host.access import AccessReader, Wanted
+from gpu_triage.host.access import AccessReader
+from gpu_triage.host.lacks import Wanted
 from gpu_triage.host.services import ServicesReader, ServicesReading, has_switches
 from gpu_triage.machine import Moment
 

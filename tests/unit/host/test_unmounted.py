@@ -26,8 +26,11 @@ OF_FEATURES = frozenset(
         "host_cpu_settings",
         "host_pressure",
         "host_infiniband",
+        "host_network_link",
         "host_services",
         "host_edac",
+        "host_file_systems",
+        "pcie_uplinks",
     }
 )
 """Collectors of what a kernel or a host need not have."""

@@ -201,3 +201,32 @@ def test_a_set_that_was_shut_down_with_nvml_is_closed_without_complaint(tmp_path
         assert list(events.drain()) == []
         events.close()
         assert events.take_failures() == ("uninitialized",)
+
+
+def test_a_gpu_that_becomes_unavailable_or_wants_recovery_is_to_be_looked_at_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # nvmlEventTypeGpuUnavailableError 0x4000 and nvmlEventTypeGpuRecoveryAction 0x8000 of nvml.h (CUDA 13.3).
+    wait, register = pynvml.nvmlEventSetWait_v2, pynvml.nvmlDeviceRegisterEvents
+    types: list[int] = []
+
+    def recovery(*arguments: Any) -> Any:
+        event = wait(*arguments)
+        event.eventType = 0x8000
+        return event
+
+    def noted(handle: Any, wanted: int, event_set: Any) -> Any:
+        types.append(wanted)
+        return register(handle, wanted & 0x8, event_set)
+
+    monkeypatch.setattr(pynvml, "nvmlEventSetWait_v2", recovery)
+    monkeypatch.setattr(pynvml, "nvmlDeviceRegisterEvents", noted)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetSupportedEventTypes", lambda _handle: 0xC00F)
+    with driver(host(tmp_path, xid(4, 1, 31))) as nvml:
+        events = XidEvents(nvml.clock)
+        events.listen(devices(nvml))
+        nvml.at(10)
+        assert types == [0xC008, 0xC008]
+        assert heard(events) == []
+        assert events.take_changed() == {"GPU-1"}
+        assert events.take_changed() == frozenset()

@@ -31,20 +31,26 @@ def strict(known: Mapping[int, int], refusal: int) -> Any:
     return call
 
 
-def refusing_in_company(known: Mapping[int, int]) -> Any:
+def refusing_in_company(known: Mapping[int, int], refusal: int) -> Any:
     """A driver that refuses a call over any field it does not know."""
     lenient = strict(known, 0)
 
     def call(device: Any, count: Any, out: Any) -> int:
         unknown = any(out._obj[i].fieldId not in known for i in range(count.value))
-        return int(pynvml.NVML_ERROR_NOT_SUPPORTED if unknown else lenient(device, count, out))
+        return int(refusal if unknown else lenient(device, count, out))
 
     return call
 
 
-@pytest.mark.parametrize(
-    "refusal", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_DEPRECATED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND]
-)
+REFUSALS = [
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_DEPRECATED,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_INVALID_ARGUMENT,
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS)
 def test_a_call_refused_as_a_whole_speaks_for_its_own_fields_alone(bench: BenchMaker, refusal: int) -> None:
     nvml = bench()
     nvml.answer(FUNCTION, strict({186: 151_500, 82: 44}, refusal))
@@ -56,9 +62,10 @@ def test_a_call_refused_as_a_whole_speaks_for_its_own_fields_alone(bench: BenchM
     assert inquiry.failures == []
 
 
-def test_fields_a_gpu_has_are_read_beside_one_for_which_the_call_is_refused(bench: BenchMaker) -> None:
+@pytest.mark.parametrize("refusal", REFUSALS)
+def test_fields_a_gpu_has_are_read_beside_one_for_which_the_call_is_refused(bench: BenchMaker, refusal: int) -> None:
     nvml = bench()
-    nvml.answer(FUNCTION, refusing_in_company({186: 5, 185: 6}))
+    nvml.answer(FUNCTION, refusing_in_company({186: 5, 185: 6}, refusal))
     for _ in range(2):
         inquiry = nvml.round().inquiry
         assert inquiry.fields([186, 74, 185]) == {186: 5, 185: 6}

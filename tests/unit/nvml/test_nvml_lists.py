@@ -29,8 +29,9 @@ LISTS: dict[str, tuple[Any, ...]] = {
 class Counting:
     """A function that counts so many entries, and says how long the buffers are that it is given."""
 
-    def __init__(self, counts: int, then: int | None = None) -> None:
+    def __init__(self, counts: int, then: int | None = None, *, fits: bool = True) -> None:
         self.buffers: list[int] = []
+        self._fits = fits
         self._counts = counts
         self._then = counts if then is None else then
 
@@ -40,7 +41,8 @@ class Counting:
         if buffer is not None:
             self.buffers.append(len(buffer))
         count.value = self._counts if buffer is None else self._then
-        code: int = pynvml.NVML_ERROR_INSUFFICIENT_SIZE if buffer is None else pynvml.NVML_SUCCESS
+        enough = buffer is not None and self._fits
+        code: int = pynvml.NVML_SUCCESS if enough else pynvml.NVML_ERROR_INSUFFICIENT_SIZE
         return code
 
 
@@ -52,17 +54,17 @@ def h100(bench: BenchMaker) -> Bench:
 @pytest.mark.parametrize("function", LISTS)
 @pytest.mark.parametrize("counted", [MOST_ENTRIES + 1, 1 << 31, (1 << 32) - 1])
 def test_a_junk_count_reserves_nothing(h100: Bench, function: str, counted: int) -> None:
-    counting = Counting(counted)
+    counting = Counting(counted, fits=False)
     h100.answer(function, counting)
     with pytest.raises(ValueError, match=f"counts {counted} entries"):
         read_list(function, h100.devices[0].handle, *LISTS[function])
-    assert counting.buffers == []
+    assert counting.buffers == ([64] if "RunningProcesses" in function else [])
 
 
 @pytest.mark.parametrize("function", LISTS)
 def test_a_count_that_grows_beyond_its_buffer_is_refused(h100: Bench, function: str) -> None:
     h100.answer(function, Counting(3, then=1000))
-    with pytest.raises(ValueError, match=r"1000 entries where there was room for (3|11)"):
+    with pytest.raises(ValueError, match=r"1000 entries where there was room for (3|11|64)"):
         read_list(function, h100.devices[0].handle, *LISTS[function])
 
 
@@ -127,6 +129,19 @@ def test_a_list_that_never_fits_is_given_up(h100: Bench, function: str) -> None:
     h100.answer(function, pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
     with pytest.raises(pynvml.NVMLError_InsufficientSize):
         read_list(function, h100.devices[0].handle, *LISTS[function])
+
+
+def test_a_list_is_asked_for_once_with_the_room_that_it_needed_last(h100: Bench) -> None:
+    inquiry = h100.round().inquiry
+    asked = []
+    for listed in (3, 200, 200, 3):
+        h100.answer(PROCESSES, Growing(listed))
+        before = h100.calls(PROCESSES)
+        entries = inquiry.many(PROCESSES)
+        assert entries is not None
+        assert len(entries) == listed
+        asked.append(h100.calls(PROCESSES) - before)
+    assert asked == [1, 2, 1, 1]
 
 
 class WideProcess(ctypes.Structure):

@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 import pytest
 from tests.command_line import config_from
 
-from gpu_triage.config import Config, JudgeOption, collector_enabled
+from gpu_triage.config import Config, JudgeOption, LineRate, collector_enabled
 from gpu_triage.errors import ConfigError
 from gpu_triage.options import (
     CollectorSwitch,
@@ -96,6 +96,9 @@ GOOD: tuple[tuple[str, str, str, object], ...] = (
     ("metrics.include", "gpu_nvlink_*", "metrics_include", ("gpu_nvlink_*",)),
     ("metrics.exclude", "gpu_power_watts", "metrics_exclude", ("gpu_power_watts",)),
     ("process.max", "0", "process_max", 0),
+    ("network.device-include", "mlx5_*", "network_device_include", ("mlx5_*",)),
+    ("network.device-exclude", "mlx5_4", "network_device_exclude", ("mlx5_4",)),
+    ("network.line-rate", "ens5=100G", "network_line_rate", (LineRate("ens5", 12_500_000_000),)),
     (
         "kubernetes.pod-resources-socket",
         "/run/kubelet.sock",

@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.faults.rows_files import DAMAGES, UNREADABLE
 
+from gpu_triage.kernel.cgroups import Membership, Place
 from gpu_triage.kernel.process_stat import read_process_stats
-from gpu_triage.processes.facts import ProcessFactsReader, parse_cgroup
+from gpu_triage.processes.cgroup_names import parse_cgroup
+from gpu_triage.processes.facts import ProcessFactsReader
 from gpu_triage.processes.pids import Owner, ProcessFacts, counts_as_this_process, names_are_host_pids, parse_status
 
 if TYPE_CHECKING:
@@ -63,6 +65,7 @@ def test_facts_of_a_process_in_a_pod(host: HostTree) -> None:
         user="1001",  # a procfs that is not /proc is another's: its user names are not known here
         allowed_cpus=frozenset(range(32, 64)),
         owner=Owner(ID, UID),
+        cgroups=Membership(unified=Place("", f"{POD_SLICE}/cri-containerd-{ID}.scope")),
     )
 
 

@@ -9,7 +9,8 @@ import pynvml
 import pytest
 
 from gpu_triage.machine import Moment
-from gpu_triage.processes.on_gpu import Locality, ProcessesReader
+from gpu_triage.processes.on_gpu import ProcessesReader
+from gpu_triage.processes.placement import Locality
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tests.nvml_bench import Bench, BenchMaker
 
 NOT_AVAILABLE = 0xFFFFFFFFFFFFFFFF
+NO_INSTANCE = 0xFFFFFFFF
 LISTS = {
     "compute": "nvmlDeviceGetComputeRunningProcesses_v3",
     "graphics": "nvmlDeviceGetGraphicsRunningProcesses_v3",
@@ -24,15 +26,16 @@ LISTS = {
 }
 
 
-def lists(*processes: tuple[int, int]) -> Callable[..., int]:
-    """A list of running processes: PID and bytes of each."""
+def lists(*processes: tuple[int, int], instances: bool = False) -> Callable[..., int]:
+    """A list of running processes: PID and bytes of each, each on a MIG instance of its own if there are instances."""
 
     def call(_device: Any, count: Any, out: Any) -> int:
         room, count._obj.value = count._obj.value, len(processes)
         if processes and (out is None or room < len(processes)):
             return int(pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
-        for entry, (pid, used) in zip(out or (), processes, strict=False):
+        for number, (entry, (pid, used)) in enumerate(zip(out or (), processes, strict=False)):
             entry.pid, entry.usedGpuMemory = pid, used
+            entry.gpuInstanceId = entry.computeInstanceId = number if instances else NO_INSTANCE
         return 0
 
     return call
@@ -97,6 +100,14 @@ def test_the_largest_processes_are_kept_and_the_rest_counted(bench: BenchMaker) 
     assert (reading.truncated, reading.counts["compute"]) == (2, 5)
 
 
+@pytest.mark.parametrize(("listed", "more"), [(949, 949 - 32), (950, 950 - 32 + 1)])
+def test_a_list_that_the_driver_ends_may_be_longer(bench: BenchMaker, listed: int, more: int) -> None:
+    # NV2080_CTRL_GPU_GET_PIDS_MAX_COUNT of open-gpu-kernel-modules: at 950 the driver stops, and succeeds.
+    nvml = listing(bench(), compute=tuple((pid, 10) for pid in range(1, listed + 1)))
+    reading = ProcessesReader(32).read(nvml.round())
+    assert (reading.truncated, reading.counts["compute"]) == (more, listed)
+
+
 def test_with_no_process_looked_at_nobody_is_said_to_be_well_placed(bench: BenchMaker) -> None:
     nvml = bench("dual-a10")
     reading = ProcessesReader(0).read(nvml.round())
@@ -132,7 +143,8 @@ def test_a_list_that_is_not_empty_counts_in_any_pid_namespace(bench: BenchMaker)
 
 
 def test_a_process_with_several_mig_instances_has_the_sum_of_their_memory(bench: BenchMaker) -> None:
-    nvml = listing(bench(), compute=((9, 500), (9, 300)))
+    nvml = listing(bench())
+    nvml.answer(LISTS["compute"], lists((9, 500), (9, 300), instances=True))
     reading = ProcessesReader(32).read(nvml.round())
     assert [(p.pid, p.memory_bytes) for p in reading.processes] == [(9, 800)]
     assert reading.counts["compute"] == 1
@@ -219,6 +231,41 @@ def test_a_pid_that_no_kernel_gives_out_is_no_process(bench: BenchMaker) -> None
 )
 def test_a_process_is_where_its_cpus_are(bench: BenchMaker, cpus: str, locality: Locality) -> None:
     assert locality_of(bench("dual-a10"), cpus) is locality
+
+
+@pytest.mark.parametrize(
+    ("distances", "locality", "distance"),
+    [
+        ("10 32", Locality.REMOTE, 32),
+        ("10 20", Locality.REMOTE, 20),
+        ("10 12", Locality.UNKNOWN, None),  # two nodes of one socket: the host has no far side
+    ],
+)
+def test_a_process_on_another_node_is_remote_if_that_is_clearly_farther(
+    bench: BenchMaker, distances: str, locality: Locality, distance: int | None
+) -> None:
+    nvml = bench("dual-a10")
+    (nvml.machine.sysfs / "devices/system/node/node0/distance").write_text(f"{distances}\n")
+    assert locality_of(nvml, "32-63") is locality
+    reading = ProcessesReader(32).read(nvml.round())
+    assert next(p.numa_distance for p in reading.processes if p.pid == 24819) == distance
+
+
+def test_a_process_on_another_node_of_the_gpus_socket_is_local(bench: BenchMaker) -> None:
+    """As on DGX A100: two EPYC 7742 with NPS4, 10 for a node itself, 12 on its socket, 32 on the other."""
+    nvml = bench("dual-a10")
+    nodes = nvml.machine.sysfs / "devices" / "system" / "node"
+    for node in range(8):
+        (nodes / f"node{node}").mkdir(exist_ok=True)
+        (nodes / f"node{node}" / "cpulist").write_text(f"{node * 8}-{node * 8 + 7}\n")
+    (nodes / "node0" / "distance").write_text("10 12 12 12 32 32 32 32\n")
+    for cpus, locality in (
+        ("24-31", Locality.LOCAL),
+        ("0-31", Locality.LOCAL),
+        ("32-39", Locality.REMOTE),
+        ("24-39", Locality.SPANNING),
+    ):
+        assert locality_of(nvml, cpus) is locality
 
 
 def test_on_a_host_with_one_node_there_is_no_locality(bench: BenchMaker) -> None:

@@ -4,8 +4,9 @@ from tests.nvml_bench import shown
 
 from gpu_triage.machine import Workload
 from gpu_triage.processes import on_gpu as processes
-from gpu_triage.processes.on_gpu import Locality, ProcessesReading, ProcessReading
+from gpu_triage.processes.on_gpu import ProcessesReading, ProcessReading
 from gpu_triage.processes.pids import Owner, ProcessFacts
+from gpu_triage.processes.placement import Locality
 from gpu_triage.processes.workloads import NO_WORKLOAD
 from gpu_triage.subjects.contract import GpuLabels
 

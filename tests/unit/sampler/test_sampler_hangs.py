@@ -83,6 +83,62 @@ def test_a_gpu_that_hangs_in_a_later_look_costs_the_others_nothing(tmp_path: Pat
         assert [value for _, value in running.series("gpu_up")] == [1.0] * 3
 
 
+def silent(running: Rig) -> dict[str, tuple[str, str]]:
+    """Code and text of the finding about each GPU that does not answer."""
+    assert running.judge.latest is not None
+    found = [found for found in running.judge.latest.report.findings if found.check.code.startswith("gpu.")]
+    return {each.subject: (each.check.code, each.measured) for each in found if each.gpu is not None and each.holds}
+
+
+def test_gpus_that_stop_with_another_one_are_blocked_behind_it_and_not_lost(tmp_path: Path) -> None:
+    # The resource manager's API lock is one for all GPUs: who holds it blocks every other caller
+    # (open-gpu-kernel-modules, rmapi.c: RMAPI_LOCK_FLAGS; issue 968 there).
+    begins = {2: 20, 0: 21, 1: 21}
+    hangs = [hang("nvmlDeviceGetUtilizationRates", at=at, until=90, gpu=gpu) for gpu, at in begins.items()]
+    with rig(three_with(tmp_path, "h100-8", *hangs)) as running:
+        running.run_to(60)
+        assert [running.error_of(gpu) for gpu in "012"] == ["blocked", "blocked", "stalled"]
+        found = silent(running)
+        assert {subject: code for subject, (code, _) in found.items()} == {
+            "GPU 0": "gpu.blocked",
+            "GPU 1": "gpu.blocked",
+            "GPU 2": "gpu.lost",
+        }
+        assert found["GPU 0"][1].startswith("blocked behind GPU 2, which does not answer (stalled: nvmlDeviceGetUtil")
+        assert running.judge.latest is not None
+        verdicts = {gpu.gpu: gpu.verdict for gpu in running.judge.latest.report.gpus}
+        assert verdicts == {"0": Verdict.WATCH, "1": Verdict.WATCH, "2": Verdict.DRAIN}
+        running.run_to(100)
+        assert [value for _, value in running.series("gpu_up")] == [1.0] * 3
+
+
+def test_a_gpu_that_stops_long_after_another_one_hangs_itself(tmp_path: Path) -> None:
+    later = hang("nvmlDeviceGetUtilizationRates", at=60, gpu=0)
+    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetTemperatureV", at=20), later)) as running:
+        running.run_to(90)
+        assert [running.error_of(gpu) for gpu in "01"] == ["stalled", "stalled"]
+
+
+def test_a_gpu_that_corrects_a_flood_of_errors_is_slow_before_it_is_lost(tmp_path: Path) -> None:
+    # 17,700 corrected errors a second and calls of more than 45 s: github.com/NVIDIA/DCGM, issue 313, on a GB200.
+    storm = 'at = 0\ngpu = 1\neffect = { kind = "ecc", corrected_per_hour = 63720000.0 }'
+    with rig(three_with(tmp_path, "h100-8", storm, hang("nvmlDeviceGetTemperatureV", at=60, until=400))) as running:
+        running.run_to(110)
+        code, measured = silent(running)["GPU 1"]
+        assert code == "gpu.slow"
+        assert measured.startswith("177")
+        assert "corrected errors a second; does not answer (stalled: nvmlDeviceGetTemperatureV" in measured
+        running.run_to(250)
+        assert silent(running)["GPU 1"][0] == "gpu.lost"
+
+
+def test_a_gpu_without_errors_that_does_not_answer_is_lost_at_once(tmp_path: Path) -> None:
+    few = 'at = 0\ngpu = 1\neffect = { kind = "ecc", corrected_per_hour = 7200.0 }'
+    with rig(three_with(tmp_path, "h100-8", few, hang("nvmlDeviceGetTemperatureV", at=60))) as running:
+        running.run_to(70)
+        assert silent(running)["GPU 1"][0] == "gpu.lost"
+
+
 def test_a_call_that_does_not_return_is_named_while_it_lasts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetTemperatureV", at=20, until=60))) as running:

@@ -11,6 +11,7 @@ from tests.rig import Rig, pair, rig
 from tests.watched_paths import watched
 
 from gpu_triage.config import Config
+from gpu_triage.host import network_link
 from gpu_triage.host.memory import HOST_MEMORY
 from gpu_triage.machine import Blocked
 from gpu_triage.registry import HOST_COLLECTORS
@@ -93,20 +94,74 @@ def test_an_adapter_that_hangs_from_the_start_is_a_collector_that_fails(running:
     assert rig.value("gpu_exporter_collector_success", collector="host_infiniband") == 1
 
 
-IN_ONE_LANE = tuple(c for c in HOST_COLLECTORS if not c.own_lane and runs(c, Config()))
-"""Collectors of the host that are read one after the other."""
-
-
 @dataclasses.dataclass
 class Stuck:
     """A file that does not come back when it is read."""
 
     clock: VirtualClock
     name: str = ""
+    hang_seconds: float = HANG_SECONDS
 
     def opened(self, path: Path) -> None:
         if path.name == self.name:
-            raise Blocked(self.clock.now().monotonic + HANG_SECONDS)
+            raise Blocked(self.clock.now().monotonic + self.hang_seconds)
+
+
+OF_LINKS = {
+    "gpu_host_network_speed_bytes_per_second",
+    "gpu_host_network_speed_expected_ratio",
+    "gpu_host_network_carrier_downs_total",
+}
+
+
+@pytest.fixture
+def link() -> Iterator[tuple[Rig, Stuck]]:
+    """A host whose network interfaces all wait for the RTNL lock, as `speed_show` of net/core/net-sysfs.c does."""
+    clock = VirtualClock()
+    stuck = Stuck(clock)
+    with simulated_machine(load_scenario("idle-downshift"), clock=clock) as simulated:
+        machine = dataclasses.replace(simulated.machine, sysfs=watched(simulated.machine.sysfs, stuck.opened))
+        yield Rig(simulated, clock, Config(metrics_profile="full"), machine), stuck
+
+
+def test_a_speed_that_hangs_keeps_its_last_value_and_costs_no_other_series(
+    link: tuple[Rig, Stuck], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network_link, "_KNOWN_FOR_SECONDS", 10.0)
+    rig, stuck = link
+    rig.run(10)
+    healthy = names(rig)
+    assert healthy >= OF_LINKS
+    speeds = rig.series("gpu_host_network_speed_bytes_per_second")
+    stuck.name, stuck.hang_seconds = "speed", 3600.0
+    rig.run(60 + STALE_SECONDS)
+    assert names(rig) == healthy
+    assert rig.series("gpu_host_network_speed_bytes_per_second") == speeds
+    assert failing(rig) == {"host_network_link"}
+    stale = rig.series("gpu_exporter_collector_stale_seconds")
+    assert [labels["collector"] for labels, _ in stale] == ["host_network_link"]
+    assert rig.judge.latest is not None
+    assert any(line.startswith("host_network_link: ") for line in rig.judge.latest.report.not_read)
+
+
+def test_a_speed_that_hangs_from_the_start_costs_what_is_read_of_links_alone(link: tuple[Rig, Stuck]) -> None:
+    rig, stuck = link
+    stuck.name, stuck.hang_seconds = "speed", 3600.0
+    rig.run(30)
+    found = names(rig)
+    assert not found & OF_LINKS
+    assert found >= {
+        "gpu_host_cpu_seconds_total",
+        "gpu_host_memory_total_bytes",
+        "gpu_host_disk_busy_seconds_total",
+        "gpu_host_pressure_seconds_total",
+        "gpu_host_network_receive_bytes_total",
+    }
+    assert failing(rig) == {"host_network_link"}
+
+
+IN_ONE_LANE = tuple(c for c in HOST_COLLECTORS if not c.own_lane and runs(c, Config()))
+"""Collectors of the host that are read one after the other."""
 
 
 @pytest.fixture
@@ -189,10 +244,22 @@ def test_a_reading_that_took_longer_than_the_deadline_is_not_published(one_file:
     assert (outcome.success, outcome.errors, outcome.samples) == (False, ("deadline",), ())
 
 
-def test_only_collectors_that_ask_hardware_have_a_lane_of_their_own(running: tuple[Rig, Adapter]) -> None:
-    assert [collector.name for collector in HOST_COLLECTORS if collector.own_lane] == ["host_infiniband"]
+def test_what_cannot_block_shares_a_lane_and_nothing_else_is_in_it(running: tuple[Rig, Adapter]) -> None:
+    """Plain values of the kernel, read without a lock that drivers, mounts or cgroups hold."""
+    assert {c.name for c in HOST_COLLECTORS if not c.own_lane and c.foreign is None and c.needs is None} == {
+        "modules",
+        "platform",
+        "host_cpu",
+        "host_cpu_settings",
+        "host_pressure",
+        "host_memory",
+        "host_disk",
+        "host_kernel_log",
+        "host_edac",
+    }
     rig, _ = running
-    assert len(rig.sampler._host.lanes) == 2
+    alone = [c for c in HOST_COLLECTORS if c.own_lane and runs(c, rig.config)]
+    assert len(rig.sampler._host.lanes) == 1 + len(alone)
 
 
 def test_the_log_of_a_failing_collector_has_no_empty_fields(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage.subjects.integrals import Confirmed, Continued, Integral, Unwrapped
-
-WRAP = 1 << 32
+from gpu_triage.subjects.integrals import Confirmed, Continued, Integral
 
 ratios = st.floats(0, 1)
 steps = st.floats(0, 100)
@@ -92,49 +90,6 @@ def test_a_single_low_reading_of_a_continued_counter_is_not_counted_twice() -> N
     assert counter.add(1001) == 1001
     assert counter.add(0) == 1001
     assert counter.add(1002) == 1002
-
-
-@given(st.lists(raws))
-def test_an_unwrapped_counter_never_goes_back_and_starts_at_zero(values: list[int]) -> None:
-    counter, last = Unwrapped(), 0.0
-    for number, raw in enumerate(values):
-        now = counter.add(raw)
-        assert now >= last
-        assert number or now == 0.0
-        last = now
-
-
-@given(st.integers(0, WRAP - 1), st.lists(st.integers(0, (1 << 31) - 1), max_size=40))
-def test_a_counter_that_wraps_at_32_bits_is_followed_exactly(start: int, growth: list[int]) -> None:
-    counter, true = Unwrapped(), start
-    counter.add(true % WRAP)
-    for more in growth:
-        true += more
-        assert counter.add(true % WRAP) == true - start
-
-
-@given(st.integers(0, 1 << 50), st.lists(st.integers(0, 1 << 45), max_size=40))
-def test_a_counter_of_64_bits_is_followed_exactly(start: int, growth: list[int]) -> None:
-    counter, true = Unwrapped(), start
-    counter.add(true)
-    for more in growth:
-        true += more
-        assert counter.add(true) == true - start
-
-
-def test_an_unwrapped_counter_that_is_reset_counts_on_from_zero() -> None:
-    counter = Unwrapped()
-    counter.add(1000)
-    counter.add(1500)
-    assert counter.add(20) == 500  # may be a glitch
-    assert counter.add(30) == 530
-
-
-def test_a_single_low_reading_of_an_unwrapped_counter_is_held_back() -> None:
-    counter = Unwrapped()
-    counter.add(10**12)
-    assert counter.add(0) == 0
-    assert counter.add(10**12 + 5) == 5
 
 
 def test_one_low_reading_of_an_error_counter_is_held_back() -> None:

@@ -15,7 +15,7 @@ from gpu_triage.gpu.pcie_errors import PcieErrorsReader
 from gpu_triage.gpu.power import PowerReader
 from gpu_triage.nvml.inquiry import Inquiry
 from gpu_triage.nvml.session import Device
-from gpu_triage.subjects.integrals import Continued, Unwrapped
+from gpu_triage.subjects.integrals import Continued
 from gpu_triage.subjects.plausible import BoundedCounter, CounterLimit
 
 if TYPE_CHECKING:
@@ -81,31 +81,12 @@ def test_an_absurd_first_energy_is_not_believed(bench: BenchMaker) -> None:
 
 
 def test_an_absurd_count_of_replays_is_dropped(bench: BenchMaker) -> None:
-    nvml, reader, replays = bench(), PcieReader(), []
+    nvml, reader, replays = bench(), PcieReader(15.0, 60.0), []
     for count in (3, 4_294_967_294, 1_000_000_000, 4, 4):
         nvml.answer("nvmlDeviceGetPcieReplayCounter", says(count))
         replays.append(reader.read(nvml.round()).replays)
         nvml.clock.advance(5)
     assert replays == [3, None, None, 4, 4]
-
-
-@pytest.mark.parametrize("absurd", [ABSURD, 1 << 50])
-def test_absurd_pcie_bytes_are_dropped(bench: BenchMaker, absurd: int) -> None:
-    nvml, reader = bench("h100-8"), PcieReader()
-    reader.read(nvml.round())
-    nvml.clock.advance(5)
-    before = reader.read(nvml.round()).transmit_bytes
-    altered(nvml, range(197, 199), absurd)
-    round_ = nvml.round()
-    reading = reader.read(round_)
-    assert (reading.transmit_bytes, reading.receive_bytes) == (None, None)
-    assert round_.inquiry.failures == ["implausible"] * 2
-    nvml.restore("nvmlDeviceGetFieldValues")
-    nvml.clock.advance(5)
-    after = reader.read(nvml.round()).transmit_bytes
-    assert before is not None
-    assert after is not None
-    assert before < after < 3 * before
 
 
 @pytest.mark.parametrize(
@@ -161,18 +142,18 @@ def test_a_counter_may_catch_up_on_the_time_in_which_nobody_asked() -> None:
 
 @pytest.mark.parametrize("junk", [-1.0, float("nan"), float("inf"), -float("inf")])
 def test_a_number_that_counts_nothing_is_dropped(junk: float) -> None:
-    counter, asked = BoundedCounter(LIMIT, Unwrapped()), inquiry()
-    assert [counter.add(asked, raw, 0.0) for raw in (5, junk, 7)] == [0, None, 2]
+    counter, asked = BoundedCounter(LIMIT, Continued()), inquiry()
+    assert [counter.add(asked, raw, 0.0) for raw in (5, junk, 7)] == [5, None, 7]
     assert asked.failures == ["implausible"]
 
 
 @given(st.lists(st.tuples(st.integers(-5, 1 << 64) | st.integers(0, 5000), st.floats(0, 100))))
 def test_a_bounded_counter_never_goes_back_and_never_outruns_the_hardware(readings: list[tuple[int, float]]) -> None:
-    counter, at, last = BoundedCounter(LIMIT, Unwrapped()), 0.0, 0.0
+    counter, at, first, last = BoundedCounter(LIMIT, Continued()), 0.0, None, 0.0
     for number, (raw, step) in enumerate(readings, 1):
         at += step
         now = counter.add(inquiry(), raw, at)
         if now is not None:
-            # A 32-bit counter may wrap between any two readings.
-            assert last <= now <= (at + 10 * number) * LIMIT.per_second + number * (1 << 32)
+            first = now if first is None else first
+            assert last <= now <= first + (at + 10 * number) * LIMIT.per_second
             last = now

@@ -147,6 +147,32 @@ def test_a_log_that_is_overwritten_all_the_time_does_not_hold_the_round_up(tmp_p
     assert len(device.answers) > 0
 
 
+def test_records_that_were_overwritten_are_counted_by_their_numbers(tmp_path: Path) -> None:
+    """Documentation/ABI/testing/dev-kmsg: after EPIPE, the sequence numbers tell how many messages were lost."""
+    device = Device(BrokenPipeError(), record(7, 9.0), BrokenPipeError(), BrokenPipeError(), record(50, 10.0))
+    kernel = KernelLog(log(tmp_path), device.read)
+    kernel.read()
+    assert kernel.lost == 42  # and none before the first: nobody had read them anyway
+    device.answers = [record(51, 11.0), BrokenPipeError(), BlockingIOError(), record(53, 12.0)]
+    kernel.read()
+    assert kernel.lost == 42
+    kernel.read()
+    assert kernel.lost == 43
+
+
+def test_what_was_overwritten_while_the_log_could_not_be_read_is_counted_once(tmp_path: Path) -> None:
+    device = Device(record(7, 9.0))
+    kernel = KernelLog(log(tmp_path), device.read)
+    kernel.read()
+    device.answers = [BrokenPipeError(), record(20, 10.0), OSError(5, "Input/output error")]
+    with pytest.raises(HostReadFailed):
+        kernel.read()
+    assert kernel.lost == 0
+    device.answers = [record(20, 10.0), record(21, 10.0)]
+    assert [found.sequence for found in kernel.read()] == [20, 21]
+    assert kernel.lost == 12
+
+
 def test_a_pipe_without_data_is_no_reason_to_wait(tmp_path: Path) -> None:
     path = tmp_path / "kmsg"
     os.mkfifo(path)

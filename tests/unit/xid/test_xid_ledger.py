@@ -5,10 +5,11 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpu_triage.xid.events import XidReport, XidSource
+from gpu_triage.xid.events import UNKNOWN, XidReport, XidSource
 from gpu_triage.xid.ledger import (
     CODES_PER_GPU,
     OTHER,
+    UNKNOWN_XID,
     WINDOW_SECONDS,
     XidCount,
     XidLedger,
@@ -244,3 +245,35 @@ def test_what_one_source_told_long_ago_is_not_kept_where_the_other_is_silent() -
 def test_a_source_that_is_minutes_late_counts_nothing_twice() -> None:
     early = [told(second, second + 1) for second in range(0, 300, 10)]
     assert count(*early, *(logged(second + 0.5) for second in range(0, 300, 10))) == len(early)
+
+
+def test_what_nvml_does_not_know_is_the_xid_that_the_kernel_log_tells_of() -> None:
+    for reports in (
+        (logged(100.2, code=167), told(100, 101, code=UNKNOWN)),
+        (told(100, 101, code=UNKNOWN), logged(100.2, code=167)),
+    ):
+        ledger = XidLedger()
+        for report in reports:
+            ledger.see(report)
+        ledger.release(1000)
+        assert set(ledger.counts()[GPU]) == {XidName("167")}
+        # The next one of this code is another incident.
+        ledger.see(told(100, 101, code=167))
+        assert ledger.counts()[GPU][XidName("167")].count == 2
+
+
+def test_what_nobody_knows_is_unknown_and_no_code() -> None:
+    ledger = XidLedger()
+    ledger.see(told(100, 101, code=UNKNOWN))
+    ledger.see(logged(120, code=31))
+    assert set(ledger.counts()[GPU]) == {XidName("31")}
+    ledger.release(101)
+    assert ledger.counts()[GPU][XidName(UNKNOWN_XID)] == XidCount(1, 101)
+
+
+def test_of_several_xids_the_newest_code_is_the_one_that_nvml_does_not_know() -> None:
+    ledger = XidLedger()
+    for report in (logged(100, 31), logged(100.1, 167), told(99, 101, UNKNOWN), told(99, 101, 31)):
+        ledger.see(report)
+    ledger.release(1000)
+    assert {name.xid: xid.count for name, xid in ledger.counts()[GPU].items()} == {"31": 1, "167": 1}

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from gpu_triage.diagnosis.bottleneck.work import Work
 from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.evidence.cgroups import held_by_cpu_limit, held_by_memory_limit
 from gpu_triage.diagnosis.evidence.faults import (
     contained_error,
     fabric_trouble,
@@ -23,6 +24,7 @@ from gpu_triage.diagnosis.evidence.faults import (
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.diagnosis.evidence.held import uncounted, uncounted_slowdown
 from gpu_triage.diagnosis.evidence.host import HostEvidence
+from gpu_triage.diagnosis.evidence.uplinks import narrow_uplink_that_is_full
 from gpu_triage.gpu.gpm import GPU_SM_ACTIVE_RATIO
 from gpu_triage.gpu.memory_repair import GPU_ROW_REMAP_FAILURE
 from gpu_triage.gpu.recovery import DRAIN_AND_RESET
@@ -75,7 +77,7 @@ class Case:
     def storage(self) -> str | None:
         """Why storage is scarce; a checkpoint that is being saved during a pause makes no scarcity."""
         saving = self.work.paused and self.host.recent.mostly_writes()
-        return None if saving else self.host.recent.scarce_storage(self.ease("storage"))
+        return None if saving else self.host.recent.scarce_storage(self.ease("storage"), waiting=self.gpu)
 
 
 def bottleneck_of(case: Case) -> Bottleneck:
@@ -99,17 +101,21 @@ def _classes(case: Case) -> Iterator[tuple[str, str | None]]:
     braked_now = uncounted(gpu, "hw_power_brake") or uncounted_slowdown(gpu)
     yield "power_brake", f"braked {brake:.0%} of the time" if braked else braked_now and braked_now.words
     # Under load for as long as the link was short: a GPU that comes to rest lets its link slow down.
-    yield "pcie_link", (narrow_link(gpu) or slow_link(gpu)) if gpu.recent.loaded else None
+    shared = narrow_uplink_that_is_full(host, gpu)
+    yield "pcie_link", shared or ((narrow_link(gpu) or slow_link(gpu)) if gpu.recent.loaded else None)
     yield "power_cap", _capped(gpu, ease("power_cap"))
     # Of a GPU that waits or rests, its clocks are not the bottleneck, and must not hide what is.
     limited = limited_clock(gpu) if gpu.loaded and not case.waiting else None
     yield "clock_cap", limited and limited.words
     yield "hung", _hung(case)
     if case.waiting:
-        yield "memory", host.scarce_memory(ease("memory"))
+        memory_limit = held_by_memory_limit(gpu.recent, ease("memory"))
+        yield "memory", memory_limit.because if memory_limit else host.scarce_memory(ease("memory"), waiting=gpu)
         yield "storage", case.storage
         # Saving a checkpoint keeps one CPU busy, and an adapter sending; it neither fills a node nor receives.
-        yield "cpu", host.scarce_cpu(gpu.node, ease("cpu"), single=not case.work.paused)
+        cpu_limit = held_by_cpu_limit(gpu.recent, ease("cpu"))
+        full_cpus = host.scarce_cpu_of(gpu, ease("cpu"), single=not case.work.paused)
+        yield "cpu", cpu_limit.because if cpu_limit else full_cpus
         full = host.scarce_network(ease("network"), receiving=case.work.paused)
         yield "network", full or host.broken_network()
         remote = gpu.last(GPU_NUMA_MISMATCHED_PROCESSES) or 0

@@ -52,6 +52,17 @@ def uncorrected_errors(gpu: GpuEvidence) -> float:
     return gpu.last(GPU_ECC_VOLATILE_ERRORS_TOTAL, severity="uncorrected") or 0.0
 
 
+def corrected_storm(gpu: GpuEvidence) -> float | None:
+    """Corrected memory errors a second while the GPU last answered, if so many slow the driver down.
+
+    On a GB200 with 17,700 a second, calls took more than 45 s under load and returned at once without it
+    (github.com/NVIDIA/DCGM, issue 313).
+    """
+    labels = (gpu.gpu, gpu.uuid, "corrected")
+    rate = gpu.memory.rise(GPU_ECC_VOLATILE_ERRORS_TOTAL, labels, thresholds.WINDOW_SECONDS).mean
+    return rate if rate >= gpu.limit("gpu.slow", "corrected_per_second") else None
+
+
 def recovery_action(gpu: GpuEvidence) -> int:
     """What the driver asks for, a state of gpu_recovery_action; 0 for nothing, and where it is not reported."""
     return int(gpu.last(GPU_RECOVERY_ACTION) or 0)

@@ -92,9 +92,20 @@ class GpuEvidence(Evidence):
         return not self.up and self.label(GPU_ERROR_INFO, "error") not in {RELEASED, DRIVER_UNAVAILABLE}
 
     @cached_property
+    def error(self) -> str:
+        """Why it does not answer, as the sampler names it."""
+        return self.label(GPU_ERROR_INFO, "error") or "unknown"
+
+    @cached_property
+    def silent_seconds(self) -> float | None:
+        """For how long a call to it has not returned; None where none is known to be out."""
+        call = self.one(GPU_EXPORTER_CALL_INFLIGHT_SECONDS)
+        return None if call is None else call.last
+
+    @cached_property
     def no_answer(self) -> str:
         """In what way it does not answer, with the call that does not return while there is one."""
-        error = self.label(GPU_ERROR_INFO, "error") or "unknown"
+        error = self.error
         call = self.one(GPU_EXPORTER_CALL_INFLIGHT_SECONDS)
         if call is None:
             return _NO_ANSWER.get(error, f"does not answer ({error})")

@@ -24,6 +24,7 @@ from gpu_triage.gpu.nvlink import (
     GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL,
     GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL,
 )
+from gpu_triage.gpu.nvlink_quality import GPU_NVLINK_FEC_BLOCKS_TOTAL, GPU_NVLINK_SYMBOL_ERRORS_TOTAL
 from gpu_triage.gpu.pcie_errors import GPU_PCIE_ERRORS_TOTAL
 from gpu_triage.gpu.topology import GPU_P2P_PEERS
 from gpu_triage.host.infiniband import GPU_HOST_INFINIBAND_EVENTS_TOTAL
@@ -43,7 +44,8 @@ from gpu_triage.subjects.metric import GPU_LABELS, Kind, MetricSpec
 
 _NOT_JUDGED: Final = frozenset(
     {
-        GPU_NVLINK_LINK_ERRORS_TOTAL,
+        GPU_NVLINK_FEC_BLOCKS_TOTAL,
+        GPU_NVLINK_SYMBOL_ERRORS_TOTAL,
         GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL,
         GPU_NVLINK_LINK_RECEIVE_BYTES_TOTAL,
         GPU_HOST_INFINIBAND_EVENTS_TOTAL,
@@ -69,6 +71,9 @@ _NOT_JUDGED: Final = frozenset(
     }
 )
 """Families that nobody asks for: taking them in would be a quarter of the judge's work."""
+
+_ZERO_SAYS_NOTHING: Final = frozenset({GPU_NVLINK_LINK_ERRORS_TOTAL})
+"""Families of which a series is taken in once it is not 0: a GPU has dozens, and of healthy ones all are."""
 
 
 class _Round(NamedTuple):
@@ -139,7 +144,7 @@ def _extended(
             # Of one process there may be thousands of series, and nobody asks for their past.
             remembered = spec.kind is not Kind.INFO and "pid" not in spec.labels
             past = before.groups.get(spec, {}) if remembered and before is not None else {}
-        if not judged:
+        if not judged or (not value and spec in _ZERO_SAYS_NOTHING):
             continue
         whose = labels[:2] if of_gpu else ()
         group = mine.get(whose)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.evidence.cgroups import pressure
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.diagnosis.evidence.series import Evidence
+from gpu_triage.diagnosis.evidence.storage import (
+    full_disks,
+    silent_mounts,
+    slow_lustre,
+    slow_mounts,
+    unfinished_transfers,
+)
+from gpu_triage.diagnosis.evidence.threads import full_thread, knows_threads, sees_waits, waits_for_storage
 from gpu_triage.gpu.presence import GPU_DRIVER_ERROR_INFO, GPU_UP
 from gpu_triage.gpu.topology import GPU_TOPOLOGY_INFO
 from gpu_triage.host.cpu import (
     GPU_HOST_CPU_BUSIEST_RATIO,
     GPU_HOST_CPU_SECONDS_TOTAL,
+    GPU_HOST_CPU_SHARED_BUSY_RATIO,
     GPU_HOST_CPUS,
     GPU_HOST_PROCESSES_BLOCKED,
 )
@@ -22,6 +31,9 @@ from gpu_triage.host.disk import (
     GPU_HOST_DISK_BUSY_SECONDS_TOTAL,
     GPU_HOST_DISK_READ_BYTES_TOTAL,
     GPU_HOST_DISK_WRITTEN_BYTES_TOTAL,
+)
+from gpu_triage.host.file_systems import (
+    GPU_HOST_LUSTRE_BYTES_TOTAL,
 )
 from gpu_triage.host.infiniband import (
     GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
@@ -35,14 +47,10 @@ from gpu_triage.host.kernel_messages import Trouble
 from gpu_triage.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.host.network import (
     GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL,
-    GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND,
     GPU_HOST_NETWORK_TRANSMIT_BYTES_TOTAL,
 )
-from gpu_triage.host.nfs import (
-    GPU_HOST_NFS_BYTES_TOTAL,
-    GPU_HOST_NFS_OPERATION_SECONDS_TOTAL,
-    GPU_HOST_NFS_OPERATIONS_TOTAL,
-)
+from gpu_triage.host.network_link import GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND
+from gpu_triage.host.nfs import GPU_HOST_NFS_BYTES_TOTAL
 from gpu_triage.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
 from gpu_triage.subjects.exporter import GPU_EXPORTER_GPUS_RELEASED
 
@@ -65,6 +73,10 @@ _SERVERS = {
     Trouble.LUSTRE_LOST: "the connection to Lustre target {} is lost",
 }
 """What the kernel says of file servers, until it says that they are back."""
+
+
+def _tasks(of_job: float | None) -> str:
+    return "tasks" if of_job is None else "tasks of the job"
 
 
 def length_of_time(seconds: float) -> str:
@@ -147,28 +159,59 @@ class HostEvidence(Evidence):
         """Share of the window in which some task waited for the resource (PSI); None without PSI."""
         return self.rate(GPU_HOST_PRESSURE_SECONDS_TOTAL, resource=resource, kind="some")
 
-    def scarce_memory(self, ease: float = 1.0) -> str | None:
-        """Why memory is scarce: swapping in, or tasks that stall for memory, on hosts without swap too."""
+    def scarce_memory(self, ease: float = 1.0, *, waiting: GpuEvidence | None = None) -> str | None:
+        """Why memory is scarce: swapping in, or tasks that stall for memory, on hosts without swap too.
+
+        Of a GPU that is `waiting`, its job's own tasks count, where their pressure is known, and nobody else's.
+        """
         swapped = self.rate(GPU_HOST_SWAP_IN_BYTES_TOTAL) or 0.0
         if swapped >= self.limit("memory.starved", "rate") * ease:
             return f"{swapped / 1024**2:.1f} MiB/s read back from swap"
-        stalled = self.pressure("memory") or 0.0
+        of_job = self._of_job(waiting, "memory")
+        stalled = (self.pressure("memory") if of_job is None else of_job) or 0.0
         if stalled >= self.limit("memory.starved", "pressure") * ease:
-            return f"tasks stalled for memory {stalled:.0%} of the time"
+            return f"{_tasks(of_job)} stalled for memory {stalled:.0%} of the time"
         return None
 
-    def scarce_storage(self, ease: float = 1.0, *, measured: bool = False) -> str | None:
-        """Why storage is scarce: everything that says so, in one line; `measured`: but for what the kernel log says."""
-        reasons = [*self._slow_storage(ease), *(() if measured else self._silent_servers())]
+    def scarce_storage(
+        self, ease: float = 1.0, *, measured: bool = False, waiting: GpuEvidence | None = None
+    ) -> str | None:
+        """Why storage is scarce: everything that says so, in one line.
+
+        Args:
+            ease: what thresholds are multiplied by.
+            measured: leaves out what the kernel log says.
+            waiting: the GPU that may wait for it. If its job's own tasks hardly wait for I/O, busy disks, slow NFS and
+                other tasks that wait are somebody else's, such as a backup's; where that is not known, they count.
+        """
+        blocked = None if waiting is None else waits_for_storage(waiting.over(self.seconds), ease)
+        reasons = [*filter(None, (blocked,)), *self._slow_storage(ease, waiting)]
+        reasons += () if measured else self._silent_servers()
         return "; ".join(reasons) or None
 
+    def _of_job(self, gpu: GpuEvidence | None, resource: str) -> float | None:
+        """Share of the same time in which tasks of a GPU's own job waited for a resource; None where unknown."""
+        return None if gpu is None else pressure(gpu.over(self.seconds), resource)
+
     def mostly_writes(self) -> bool:
-        """Whether more is written to disks and NFS than read from them, as while a checkpoint is saved."""
+        """Whether more is written to disks, NFS and Lustre than read from them, as while a checkpoint is saved."""
         read = self.rate(GPU_HOST_DISK_READ_BYTES_TOTAL) or 0.0
         written = self.rate(GPU_HOST_DISK_WRITTEN_BYTES_TOTAL) or 0.0
         read += self.rate(GPU_HOST_NFS_BYTES_TOTAL, direction="read") or 0.0
         written += self.rate(GPU_HOST_NFS_BYTES_TOTAL, direction="write") or 0.0
+        read += self.rate(GPU_HOST_LUSTRE_BYTES_TOTAL, direction="read") or 0.0
+        written += self.rate(GPU_HOST_LUSTRE_BYTES_TOTAL, direction="write") or 0.0
         return written > read
+
+    def scarce_cpu_of(self, gpu: GpuEvidence, ease: float = 1.0, *, single: bool) -> str | None:
+        """Why CPUs are scarce for a GPU; `single`: one CPU is enough that a thread of its job fills.
+
+        Where the job's threads are not known, any busy CPU of the node counts that may be theirs.
+        """
+        if not knows_threads(gpu):
+            return self.scarce_cpu(gpu.node, ease, single=single)
+        full = full_thread(gpu.over(self.seconds), ease) if single else None
+        return self.scarce_cpu(gpu.node, ease, single=False) or full
 
     def scarce_cpu(self, node: str | None, ease: float = 1.0, *, single: bool) -> str | None:
         """Why the CPUs of a NUMA node (of every node, without one) are scarce; `single`: one busy CPU is enough."""
@@ -176,7 +219,8 @@ class HostEvidence(Evidence):
             nodes = sorted({each.labels["numa_node"] for each in self.series(GPU_HOST_CPUS)})
             reasons = [self.scarce_cpu(each, ease, single=single) for each in nodes]
             return "; ".join(filter(None, reasons)) if reasons and all(reasons) else None
-        busy = self.cpu_busy_share(node) or 0.0
+        shared = self.one(GPU_HOST_CPU_SHARED_BUSY_RATIO, numa_node=node)
+        busy = (self.cpu_busy_share(node) if shared is None else shared.mean) or 0.0
         if busy >= self.limit("cpu.starved", "node") * ease:
             return f"CPUs of NUMA node {node} busy {busy:.0%} of the time"
         busiest = max((each.mean for each in self.series(GPU_HOST_CPU_BUSIEST_RATIO, numa_node=node)), default=0.0)
@@ -224,24 +268,31 @@ class HostEvidence(Evidence):
                     if traffic is not None and speed.last > 0:
                         yield ":".join(speed.values), direction, traffic / speed.last
 
-    def _slow_storage(self, ease: float) -> Iterator[str]:
+    def _slow_storage(self, ease: float, waiting: GpuEvidence | None) -> Iterator[str]:
+        of_job = self._of_job(waiting, "io")
+        at_ease = of_job is not None and of_job < self.limit("storage.starved", "pressure") * ease
+        if not at_ease:
+            yield from self._slow_devices(ease, of_job)
+        # PSI counts who waits for data in the page cache, and neither lookups of NFS nor clients of other file systems.
+        if not at_ease or waiting is None or not sees_waits(waiting.over(self.seconds)):
+            yield from slow_mounts(self, ease)
+            yield from self._silent_mounts()
+        yield from slow_lustre(self, ease)
+        yield from unfinished_transfers(self)
+
+    def _slow_devices(self, ease: float, of_job: float | None) -> Iterator[str]:
         iowait = self.cpu_share("iowait") or 0.0
         if iowait >= self.limit("storage.starved", "iowait") * ease:
             yield f"{iowait:.0%} of the CPU time is iowait"
-        stalled = self.pressure("io") or 0.0
+        stalled = (self.pressure("io") if of_job is None else of_job) or 0.0
         if stalled >= self.limit("storage.starved", "pressure") * ease:
-            yield f"tasks stalled for I/O {stalled:.0%} of the time"
-        for disk in self.series(GPU_HOST_DISK_BUSY_SECONDS_TOTAL):
-            busy = min(1.0, disk.rate or 0.0)
-            if busy >= self.limit("storage.starved", "disk") * ease:
-                yield f"disk {disk.labels['device']} busy {busy:.0%} of the time"
-        mounts = self._nfs_mounts()
-        for mount, (operations, seconds) in mounts.items():
-            many = operations >= thresholds.NFS_OPERATIONS_PER_SECOND * ease
-            if many and seconds / operations >= self.limit("storage.starved", "nfs") * ease:
-                yield f"NFS {mount} takes {seconds / operations * 1000:.0f} ms an operation"
+            yield f"{_tasks(of_job)} stalled for I/O {stalled:.0%} of the time"
+        yield from full_disks(self, ease)
+
+    def _silent_mounts(self) -> Iterator[str]:
+        """NFS mounts that complete nothing while tasks wait for I/O."""
         if stalled_tasks := self._io_without_disks():
-            silent = (mount for mount, (operations, _) in mounts.items() if operations == 0)
+            silent = silent_mounts(self)
             yield from (f"NFS {mount} answers nothing, {stalled_tasks:.0f} tasks wait for I/O" for mount in silent)
 
     def _silent_servers(self) -> Iterator[str]:
@@ -250,14 +301,6 @@ class HostEvidence(Evidence):
             for each in self.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value):
                 if self.age_seconds(each.last) <= thresholds.KERNEL_RECENT_SECONDS:
                     yield words.format(each.labels["subject"])
-
-    def _nfs_mounts(self) -> dict[str, list[float]]:
-        """Operations a second, and seconds spent on them a second, by mount."""
-        mounts: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
-        for index, spec in enumerate((GPU_HOST_NFS_OPERATIONS_TOTAL, GPU_HOST_NFS_OPERATION_SECONDS_TOTAL)):
-            for each in self.series(spec):
-                mounts[each.labels["mount"]][index] += each.rate or 0.0
-        return mounts
 
     def _io_without_disks(self) -> float:
         """How many tasks wait for I/O while no disk works, on a host whose kernel has no PSI; 0 elsewhere.

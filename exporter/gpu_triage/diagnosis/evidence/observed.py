@@ -13,6 +13,7 @@ from gpu_triage.diagnosis.evidence.host import HostEvidence
 from gpu_triage.diagnosis.evidence.past import DAY_SECONDS
 from gpu_triage.diagnosis.evidence.series import Evidence
 from gpu_triage.diagnosis.findings.finding import Finding
+from gpu_triage.gpu.c2c import GPU_C2C_LINKS_UP
 from gpu_triage.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.gpu.memory_repair import (
     GPU_ECC_SRAM_THRESHOLD_EXCEEDED,
@@ -22,6 +23,7 @@ from gpu_triage.gpu.memory_repair import (
 )
 from gpu_triage.gpu.modes import GPU_PERSISTENCE_MODE
 from gpu_triage.gpu.nvlink import GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_UP
+from gpu_triage.gpu.nvlink_quality import GPU_NVLINK_BIT_ERROR_RATIO
 from gpu_triage.gpu.pcie import (
     GPU_PCIE_LINK_GENERATION,
     GPU_PCIE_LINK_TRANSITIONS_TOTAL,
@@ -39,9 +41,12 @@ from gpu_triage.gpu.vgpu_license import GPU_VGPU_LICENSE_STATE
 from gpu_triage.host.cpu import GPU_HOST_CPU_BUSIEST_RATIO, GPU_HOST_CPU_SECONDS_TOTAL
 from gpu_triage.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
 from gpu_triage.host.infiniband import GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL, GPU_HOST_INFINIBAND_UP
+from gpu_triage.host.kernel_log import GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL
 from gpu_triage.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
+from gpu_triage.host.pcie_uplinks import GPU_HOST_PCIE_UPLINK_RATIO
 from gpu_triage.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
 from gpu_triage.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.processes.on_gpu import GPU_PROCESSES
 from gpu_triage.subjects.metric import MetricSpec
 
 _READS: Final[Mapping[str, MetricSpec]] = MappingProxyType(
@@ -72,15 +77,22 @@ _READS: Final[Mapping[str, MetricSpec]] = MappingProxyType(
         "pcie.width_changes": GPU_PCIE_LINK_TRANSITIONS_TOTAL,
         "pcie.replays": GPU_PCIE_REPLAYS_TOTAL,
         "pcie.aer": GPU_PCIE_AER_ERRORS_TOTAL,
+        "pcie.uplink": GPU_HOST_PCIE_UPLINK_RATIO,
         "p2p.unavailable": GPU_P2P_STATUS,
         "nvlink.down": GPU_NVLINK_UP,
         "nvlink.flapping": GPU_NVLINK_UP,
         "nvlink.errors": GPU_NVLINK_ERRORS_TOTAL,
+        "nvlink.recovering": GPU_NVLINK_ERRORS_TOTAL,
+        "c2c.down": GPU_C2C_LINKS_UP,
+        "nvlink.bit_errors": GPU_NVLINK_BIT_ERROR_RATIO,
         "vgpu.unlicensed": GPU_VGPU_LICENSE_STATE,
         "policy.persistence": GPU_PERSISTENCE_MODE,
         "host.memory_errors_rising": GPU_HOST_EDAC_ERRORS_TOTAL,
+        "host.kernel_log_lost": GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL,
         "cpu.slow_clock": GPU_HOST_CPU_BUSIEST_RATIO,
         "cpu.starved": GPU_HOST_CPU_SECONDS_TOTAL,
+        "cpu.limited": GPU_PROCESSES,
+        "memory.limited": GPU_PROCESSES,
         "memory.swapping": GPU_HOST_SWAP_IN_BYTES_TOTAL,
         "network.port_down": GPU_HOST_INFINIBAND_UP,
         "network.port_errors": GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL,

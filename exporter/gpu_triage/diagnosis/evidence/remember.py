@@ -16,9 +16,10 @@ from gpu_triage.diagnosis.evidence.past import DAY_SECONDS, MINUTES_SECONDS
 from gpu_triage.diagnosis.evidence.series import Evidence
 from gpu_triage.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.gpu.memory import GPU_MEMORY_USED_BYTES
-from gpu_triage.gpu.nvlink import GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_UP
+from gpu_triage.gpu.nvlink import GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_LINK_ERRORS_TOTAL, GPU_NVLINK_UP
 from gpu_triage.gpu.pcie import GPU_PCIE_LINK_TRANSITIONS_TOTAL, GPU_PCIE_REPLAYS_TOTAL
 from gpu_triage.gpu.pcie_aer import GPU_PCIE_AER_ERRORS_TOTAL
+from gpu_triage.host.cpu_settings import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
 from gpu_triage.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
 from gpu_triage.host.infiniband import (
     GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL,
@@ -29,7 +30,14 @@ from gpu_triage.host.infiniband import (
 from gpu_triage.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS
 from gpu_triage.host.kernel_messages import Trouble
 from gpu_triage.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
-from gpu_triage.host.network import GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL, GPU_HOST_NETWORK_ERRORS_TOTAL
+from gpu_triage.host.network import GPU_HOST_NETWORK_ERRORS_TOTAL
+from gpu_triage.host.network_link import GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL
+from gpu_triage.processes.cgroups import (
+    GPU_CGROUP_CPU_PERIODS_TOTAL,
+    GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL,
+    GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL,
+    GPU_CGROUP_MEMORY_EVENTS_TOTAL,
+)
 from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESSES
 from gpu_triage.subjects.metric import MetricSpec
 from gpu_triage.xid.metrics import GPU_XID_ERRORS_TOTAL
@@ -69,6 +77,7 @@ _COUNTERS: Final[Mapping[MetricSpec, float]] = MappingProxyType(
         GPU_PCIE_REPLAYS_TOTAL: MINUTES_SECONDS,
         GPU_PCIE_AER_ERRORS_TOTAL: thresholds.SEVERE_AER_SECONDS,
         GPU_NVLINK_ERRORS_TOTAL: MINUTES_SECONDS,
+        GPU_NVLINK_LINK_ERRORS_TOTAL: thresholds.RECOVERIES_SECONDS,
         GPU_ECC_VOLATILE_ERRORS_TOTAL: DAY_SECONDS,
         GPU_XID_ERRORS_TOTAL: MINUTES_SECONDS,
         GPU_HOST_EDAC_ERRORS_TOTAL: DAY_SECONDS,
@@ -78,6 +87,11 @@ _COUNTERS: Final[Mapping[MetricSpec, float]] = MappingProxyType(
         GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL: thresholds.PORT_DOWNS_SECONDS,
         GPU_HOST_NETWORK_ERRORS_TOTAL: MINUTES_SECONDS,
         GPU_HOST_SWAP_IN_BYTES_TOTAL: MINUTES_SECONDS,
+        GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL: MINUTES_SECONDS,
+        GPU_CGROUP_CPU_PERIODS_TOTAL: MINUTES_SECONDS,
+        GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL: MINUTES_SECONDS,
+        GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL: MINUTES_SECONDS,
+        GPU_CGROUP_MEMORY_EVENTS_TOTAL: thresholds.OOM_KILLED_SECONDS,
     }
 )
 """Counters of which more is asked than one window, and how far back."""

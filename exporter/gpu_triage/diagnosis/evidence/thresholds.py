@@ -72,7 +72,19 @@ SILENT_BYTES_PER_SECOND: Final = 1e6
 
 ALLOCATED_IDLE_SECONDS: Final = 7200.0  # held for all of it, and working for less than WORKING_SHARE of it
 
-NFS_OPERATIONS_PER_SECOND: Final = 10.0  # fewer do not show that NFS is slow
+# Requests of NFS or Lustre under way on average; fewer do not show that somebody waits for the server.
+OUTSTANDING_REQUESTS: Final = 1.0
+# A disk that is busy all the time is at its limit if its requests take this long, as a hard disk's do, or so many are
+# under way, as SATA can queue, or tasks stall for I/O for this share of the time.
+SLOW_REQUEST_SECONDS: Final = 0.005
+LONG_QUEUE: Final = 32.0
+STALLED_BY_DISK_SHARE: Final = 0.05
+
+# A cgroup that its CPU limit stops loses at least so much, in CPUs: short bursts of one that mostly rests cost little.
+THROTTLED_CPUS: Final = 0.05
+
+BLOCKED_THREADS: Final = 0.5  # so many threads of a job, on average, wait for storage in the kernel
+
 DISK_WORKS_SHARE: Final = 0.05  # a disk that is busy for so long may be what tasks wait for
 
 # Class communication: busy for this share while drawing less than SPINNING_POWER_SHARE of the limit, and with less than
@@ -86,6 +98,8 @@ XID_OPEN_SECONDS: Final = 3600.0  # a critical Xid is a finding for this long, o
 XID_DAMAGE_SECONDS: Final = 86_400.0  # while the damage lasts, for this long
 CONTAINED_SECONDS: Final = 60.0  # a double-bit error (Xid 48) was contained if Xid 94 is less than this away from it
 
+HOT_CPU_SHARE: Final = 0.05  # CPUs were too hot for this share of HOT_CPU_SECONDS
+HOT_CPU_SECONDS: Final = 900.0
 OOM_KILLED_SECONDS: Final = 900.0  # a process that the kernel killed counts for this long,
 HELD_GPU_SECONDS: Final = 1800.0  # if it, or its job, was on a GPU within this
 HUNG_TASK_SECONDS: Final = 900.0  # a task that hangs counts for this long
@@ -101,6 +115,7 @@ RESTING_SHARE: Final = 0.05  # at rest for longer, a link changes its generation
 WIDTH_CHANGES_SECONDS: Final = 900.0  # a change of width under load counts for this long
 SEVERE_AER_SECONDS: Final = 1800.0  # an error that the link could not correct counts for longer than it waits
 NVLINK_FLAPS_SECONDS: Final = 1800.0  # an NVLink that went down counts for this long,
+RECOVERIES_SECONDS: Final = 3600.0  # a recovery of one for so long,
 PORT_DOWNS_SECONDS: Final = 3600.0  # and a port or an interface that lost its link
 UNCORRECTED_SECONDS: Final = 3600.0  # an uncorrected error of the host's memory counts for this long
 
@@ -112,5 +127,7 @@ SET_CLOCK_SHARE: Final = 0.5
 SET_CLOCK_PEERS_SHARE: Final = 0.1
 # At its default power limit for POWER_CAP_CLASS_SHARE of the time, and its peers for no more than this: harder work.
 STRAGGLER_PEERS_CAP_SHARE: Final = 0.1
+
+FULL_UPLINK_SHARE: Final = 0.75  # of what a PCIe link carries, its packets' headers take the rest
 
 MEMORY_GROWTH_SECONDS: Final = 900.0  # memory that grew within this

@@ -62,6 +62,10 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = MappingProxyType(
             for xid in XID_CODES.values()
             if xid.kind is XidKind.APPLICATION
         },
+        "gpu.slow": {
+            "corrected_per_second": _count(100, "At least so many corrected memory errors a second before it stalled"),
+            "seconds": _seconds(120, "and stalled for no longer than this: then it counts as lost", 10, 3600),
+        },
         "gpu.repeat_offender": {
             "in_7_days": _count(2, "Incidents of one kind within 7 days", 2, 100),
             "in_30_days": _count(3, "Incidents of one kind within 30 days", 2, 100),
@@ -95,6 +99,7 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = MappingProxyType(
             "replays": _count(10, "More replays and recoveries than this in 15 minutes"),
             "crc": _count(100, "More CRC errors than this in 15 minutes"),
         },
+        "nvlink.recovering": {"count": _count(2, "One link of NVLink 5 recovered at least so often within an hour")},
         "nvlink.flapping": {"downs": _count(2, "Links went down at least so often in 30 minutes")},
         "ecc.corrected_rising": {"a_day": _count(100, "More corrected memory errors than this in a day")},
         "host.memory_errors_rising": {"a_day": _count(100, "More corrected errors of the host's memory in a day")},
@@ -104,6 +109,9 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = MappingProxyType(
             "busy": _share(0.9, "while it is busy for this share of the time"),
         },
         "memory.swapping": {"rate": _rate(65536, "Reads back more than this a second from swap")},
+        "memory.limited": {
+            "pressure": _share(0.1, "At its own memory limit, a job's tasks are stalled for this share of the time")
+        },
         "memory.starved": {
             "rate": _rate(1024.0**2, "GPUs wait, and at least this is read back from swap a second"),
             "pressure": _share(0.1, "or tasks are stalled for memory for this share of the time"),
@@ -111,12 +119,18 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = MappingProxyType(
         "storage.starved": {
             "iowait": _share(0.1, "GPUs wait, and iowait is at least this share of the CPU time"),
             "pressure": _share(0.2, "or tasks are stalled for I/O for this share of the time"),
-            "disk": _share(0.9, "or a disk is busy for this share of the time"),
-            "nfs": _seconds(0.05, "or an NFS operation takes this long on average", 0.001, 60),
+            "blocked": _share(0.3, "or this share of the job's threads that do not sleep wait for it in the kernel"),
+            "disk": _share(0.9, "or a disk is busy for this share of the time, and slow"),
+            "nfs": _seconds(
+                0.05, "or reads, writes or lookups of NFS, or reads of Lustre, take this long on average", 0.001, 60
+            ),
         },
         "cpu.starved": {
             "node": _share(0.9, "GPUs wait, and the CPUs of their NUMA node are busy for this share of the time"),
             "busiest": _share(0.98, "or the busiest CPU of the node is busy for this share of the time"),
+        },
+        "cpu.limited": {
+            "share": _share(0.25, "GPUs wait, and the job's CPU limit stops it in this share of the periods, or more")
         },
         "network.starved": {
             "line_rate": _share(0.85, "GPUs wait, and an adapter is at this share of its line rate, or more")

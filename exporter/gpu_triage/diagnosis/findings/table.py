@@ -10,6 +10,7 @@ from gpu_triage.diagnosis.findings.kinds.clocks import CLOCKS
 from gpu_triage.diagnosis.findings.kinds.driver import DRIVER
 from gpu_triage.diagnosis.findings.kinds.health import GSP, HEALTH
 from gpu_triage.diagnosis.findings.kinds.host import HARDWARE, RESOURCES
+from gpu_triage.diagnosis.findings.kinds.job_limits import JOB_LIMITS
 from gpu_triage.diagnosis.findings.kinds.links import PCIE, PEERS
 from gpu_triage.diagnosis.findings.kinds.network import NETWORK
 from gpu_triage.diagnosis.findings.kinds.settings import BASELINE, SETTINGS
@@ -40,6 +41,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     *BASELINE,
     *PEERS,
     *HARDWARE,
+    *JOB_LIMITS,
     *RESOURCES,
     *NETWORK,
     *WORK,
@@ -59,7 +61,9 @@ EXPLAINED_BY: Final = MappingProxyType(
         "ecc.corrected": ("ecc.corrected_rising",),
         "host.memory_errors": ("host.memory_errors_rising",),
         "nvlink.down": ("nvlink.flapping",),
+        "nvlink.bit_errors": ("nvlink.recovering",),
         "work.allocated_unused": ("work.allocated_idle",),
+        "memory.limited": ("memory.oom_killed",),
     }
 )
 """Findings that follow from another one of the same GPU, as Alertmanager's inhibitions have it."""

@@ -20,7 +20,7 @@ from gpu_triage.gpu.limits import (
     GPU_POWER_MAX_LIMIT_WATTS,
     GPU_TEMPERATURE_THRESHOLD_CELSIUS,
 )
-from gpu_triage.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
+from gpu_triage.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_REQUESTED_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.gpu.thermal import GPU_TEMPERATURE_CELSIUS
 from gpu_triage.gpu.throttle import GPU_THROTTLE_ACTIVE
 
@@ -123,7 +123,9 @@ def _capped(gpu: GpuEvidence) -> Finding:
     at_it = f"; at it {share:.0%} of the time" if gpu.seconds > 0 else ""
     if held is not None:
         at_it, share = f"; it holds the clocks{held.words.removeprefix('sw_power_cap')}", max(share, held.share)
-    measured = f"limit {limit:.0f} W, default {default:.0f} W{at_it}"
+    requested = gpu.last(GPU_POWER_REQUESTED_LIMIT_WATTS)
+    asked = "" if requested is None else f" ({requested:.0f} W requested: the BMC or another limit applies)"
+    measured = f"limit {limit:.0f} W{asked}, default {default:.0f} W{at_it}"
     if (share > most and gpu.under_load) or held is not None:
         return of_gpu("power.cap", gpu, measured, value=share)
     return of_gpu("power.limit", gpu, measured, value=limit)

@@ -9,6 +9,7 @@ from gpu_triage.diagnosis.bottleneck.classes import Bottlenecks
 from gpu_triage.diagnosis.evidence import thresholds
 from gpu_triage.diagnosis.evidence.faults import (
     contained_error,
+    corrected_storm,
     fabric_trouble,
     is_critical,
     recovery_action,
@@ -20,7 +21,7 @@ from gpu_triage.diagnosis.evidence.past import DAY_SECONDS
 from gpu_triage.diagnosis.evidence.series import Series
 from gpu_triage.diagnosis.findings.finding import Finding, of_gpu, of_host, of_slot
 from gpu_triage.diagnosis.findings.table import BY_CODE, Severity, xid_check
-from gpu_triage.gpu.ecc import GPU_ECC_VOLATILE_ERRORS_TOTAL
+from gpu_triage.gpu.ecc import GPU_ECC_MEMORY_ERRORS_TOTAL, GPU_ECC_VOLATILE_ERRORS_TOTAL
 from gpu_triage.gpu.fabric import GPU_FABRIC_CONFIGURATION, GPU_FABRIC_FAULT
 from gpu_triage.gpu.memory_repair import (
     GPU_ECC_MODE,
@@ -36,6 +37,8 @@ from gpu_triage.gpu.recovery import DRAIN_AND_RESET, GPU_RECOVERY_ACTION
 from gpu_triage.host.modules import GPU_KERNEL_MODULE_LOADED
 from gpu_triage.host.services import FABRIC_MANAGER, GPU_HOST_SERVICE_RUNNING
 from gpu_triage.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
+from gpu_triage.sampler.driver import STALLED
+from gpu_triage.sampler.fleet import BLOCKED_BEHIND
 from gpu_triage.subjects.exporter import DRIVER, GPU_EXPORTER_CALL_INFLIGHT_SECONDS
 from gpu_triage.xid.codes import DOUBLE_BIT_ERROR
 from gpu_triage.xid.metrics import (
@@ -107,9 +110,22 @@ def _presence(host: HostEvidence) -> Iterator[Finding]:
             return
     else:
         yield from _missing(host, expected, on_bus)
-    yield from (of_gpu("gpu.lost", gpu, gpu.no_answer) for gpu in host.gpus if gpu.lost)
+    yield from (_silent(host, gpu) for gpu in host.gpus if gpu.lost)
     if host.gpus and host.last(GPU_KERNEL_MODULE_LOADED, module=_CUDA_MODULE) == 0:
         yield of_host("driver.module_missing", f"{_CUDA_MODULE} is not in /proc/modules")
+
+
+def _silent(host: HostEvidence, gpu: GpuEvidence) -> Finding:
+    """A GPU that does not answer: lost, unless another one blocks the driver or errors slow it down."""
+    if gpu.error == BLOCKED_BEHIND:
+        stalled = [each for each in host.gpus if each.lost and each.error == STALLED]
+        first = max(stalled, key=lambda each: each.silent_seconds or 0.0, default=None)
+        behind = "behind another GPU" if first is None else f"behind GPU {first.gpu}, which {first.no_answer}"
+        return of_gpu("gpu.blocked", gpu, f"blocked {behind}")
+    storm, silent = corrected_storm(gpu), gpu.silent_seconds
+    if storm is not None and gpu.error == STALLED and (silent or 0.0) <= gpu.limit("gpu.slow", "seconds"):
+        return of_gpu("gpu.slow", gpu, f"{storm:.0f} corrected errors a second; {gpu.no_answer}", value=storm)
+    return of_gpu("gpu.lost", gpu, gpu.no_answer)
 
 
 def _missing(host: HostEvidence, expected: float | None, on_bus: float | None) -> Iterator[Finding]:
@@ -208,7 +224,10 @@ def _xid(last: Series, count: float, host: HostEvidence, *, damaged: bool, reset
 def _ecc(gpu: GpuEvidence) -> Iterator[Finding]:
     if uncorrected := uncorrected_errors(gpu):
         code = "ecc.contained" if contained_error(gpu) else "ecc.uncorrected"
-        yield of_gpu(code, gpu, f"{uncorrected:.0f} uncorrected errors since the driver was loaded", value=uncorrected)
+        in_chip = gpu.last(GPU_ECC_MEMORY_ERRORS_TOTAL, severity="uncorrected", memory="sram")
+        where = f", {in_chip:.0f} of them in the chip (SRAM)" if in_chip else ""
+        measured = f"{uncorrected:.0f} uncorrected errors since the driver was loaded{where}"
+        yield of_gpu(code, gpu, measured, value=uncorrected)
     corrected = gpu.one(GPU_ECC_VOLATILE_ERRORS_TOTAL, severity="corrected")
     if corrected is not None and corrected.increase > 0:
         count = corrected.increase

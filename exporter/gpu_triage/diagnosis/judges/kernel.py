@@ -14,8 +14,13 @@ from gpu_triage.diagnosis.evidence.remember import OWNER_LABELS, Count
 from gpu_triage.diagnosis.evidence.series import Series
 from gpu_triage.diagnosis.findings.finding import Finding, of_host, of_slot
 from gpu_triage.gpu.presence import GPU_DEVICES
+from gpu_triage.host.cpu_settings import GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL
 from gpu_triage.host.edac import GPU_HOST_EDAC_ERRORS_TOTAL
-from gpu_triage.host.kernel_log import GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS
+from gpu_triage.host.kernel_log import (
+    GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS,
+    GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL,
+    GPU_HOST_OOM_KILL_TIMESTAMP_SECONDS,
+)
 from gpu_triage.host.kernel_messages import Trouble
 from gpu_triage.incidents.metrics import GPU_RESET_TIMESTAMP_SECONDS
 
@@ -125,6 +130,8 @@ def judge_kernel(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Find
             for each in host.series(GPU_HOST_KERNEL_EVENT_LAST_TIMESTAMP_SECONDS, kind=kind.value)
             if host.age_seconds(each.last) <= told.seconds and not (told.until_reset and each.last < reset_at)
         ]
+        if told.code == "cpu.thermal":
+            said += _hot_cpus(host)
         repeated = told.again and host.memory.over("", told.again, told.seconds).amount > 0
         least = host.limit(told.code, told.limit) if told.limit else 1
         if len(said) >= least or (said and repeated):
@@ -132,6 +139,18 @@ def judge_kernel(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Find
     yield from _driver(host)
     yield from _memory_errors(host)
     yield from _killed(host)
+    lost = host.one(GPU_HOST_KERNEL_LOG_LOST_RECORDS_TOTAL)
+    if lost is not None and lost.increase > 0:
+        measured = f"{lost.increase:.0f} records of the kernel log were lost before they could be read"
+        yield of_host("host.kernel_log_lost", measured, lost.increase)
+
+
+def _hot_cpus(host: HostEvidence) -> Iterator[str]:
+    """Processors that lowered their clocks for heat, by what they count: the kernel tells of it once in a while."""
+    for labels in host.labels_of(GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL):
+        share = host.risen(GPU_HOST_CPU_THROTTLED_SECONDS_TOTAL, thresholds.HOT_CPU_SECONDS, **labels).mean
+        if share >= thresholds.HOT_CPU_SHARE:
+            yield f"CPUs of NUMA node {labels['numa_node']} too hot for {min(share, 1.0):.0%} of the time"
 
 
 def _killed(host: HostEvidence) -> Iterator[Finding]:

@@ -18,8 +18,16 @@ from gpu_triage.diagnosis.evidence.host import HostEvidence, length_of_time
 from gpu_triage.diagnosis.evidence.remember import Count, lately
 from gpu_triage.diagnosis.evidence.series import many
 from gpu_triage.diagnosis.findings.finding import Finding, of_gpu, of_host
+from gpu_triage.gpu.c2c import GPU_C2C_LINKS, GPU_C2C_LINKS_UP
 from gpu_triage.gpu.fabric import FABRIC_JOINED, GPU_FABRIC_STATE
-from gpu_triage.gpu.nvlink import GPU_NVLINK_ERRORS_TOTAL, GPU_NVLINK_UP
+from gpu_triage.gpu.nvlink import (
+    GPU_NVLINK_ERRORS_TOTAL,
+    GPU_NVLINK_LINK_ERRORS_TOTAL,
+    GPU_NVLINK_UP,
+    RECOVERY,
+    REPLAY,
+)
+from gpu_triage.gpu.nvlink_quality import EFFECTIVE_BER_LIMIT, GPU_NVLINK_LINK_BIT_ERROR_RATIO
 from gpu_triage.gpu.pcie import GPU_PCIE_LINK_GENERATION, GPU_PCIE_LINK_WIDTH, GPU_PCIE_REPLAYS_TOTAL
 from gpu_triage.gpu.pcie_aer import GPU_PCIE_AER_ERRORS_TOTAL
 from gpu_triage.gpu.pcie_limits import (
@@ -216,6 +224,41 @@ def _nvlink(host: HostEvidence) -> Iterator[Finding]:
             words = ", ".join(f"{count:.0f} {kinds}" for count, kinds in errors)
             total = sum(count for count, _ in errors)
             yield of_gpu("nvlink.errors", gpu, f"{words} errors {lately(gpu)}", value=total)
+        yield from _quality(gpu)
+        yield from _c2c(gpu)
+
+
+def _quality(gpu: GpuEvidence) -> Iterator[Finding]:
+    """Links of NVLink 5, which counts no replays: those that recover again and again, and those with bit errors.
+
+    Of 320 GPUs of GB200 all counters stood at 0, but for the recoveries of one link: 3 more in 21 minutes, and five
+    days later it failed (github.com/marin-community/marin, issue 9086).
+    """
+    if not gpu.has(GPU_NVLINK_ERRORS_TOTAL, type=REPLAY):
+        found = [
+            (gpu.memory.rise(GPU_NVLINK_LINK_ERRORS_TOTAL, link.values, thresholds.RECOVERIES_SECONDS), link)
+            for link in gpu.series(GPU_NVLINK_LINK_ERRORS_TOTAL, type=RECOVERY)
+        ]
+        again = [(rise, link) for rise, link in found if rise.amount >= gpu.limit("nvlink.recovering", "count")]
+        if again:
+            words = ", ".join(f"link {link.labels['link']} recovered {rise.amount:.0f} times" for rise, link in again)
+            longest = max(rise.seconds for rise, _ in again)
+            most = max(rise.amount for rise, _ in again)
+            yield of_gpu("nvlink.recovering", gpu, f"{words} in {length_of_time(longest)}", value=most)
+    high = [
+        f"link {link.labels['link']}: {link.last:.0e}"
+        for link in gpu.series(GPU_NVLINK_LINK_BIT_ERROR_RATIO, kind="effective")
+        if link.low > EFFECTIVE_BER_LIMIT
+    ]
+    if high:
+        yield of_gpu("nvlink.bit_errors", gpu, f"effective bit error rate of {', '.join(high)}")
+
+
+def _c2c(gpu: GpuEvidence) -> Iterator[Finding]:
+    """Links to the CPU of the module that are down."""
+    links, links_up = gpu.last(GPU_C2C_LINKS), gpu.recent.one(GPU_C2C_LINKS_UP)
+    if links is not None and links_up is not None and links_up.high < links:
+        yield of_gpu("c2c.down", gpu, f"{links_up.last:.0f} of {links:.0f} links are up", value=links - links_up.last)
 
 
 def _switches(host: HostEvidence) -> Iterator[Finding]:

@@ -18,9 +18,9 @@ from gpu_triage.host.infiniband import (
     GPU_HOST_INFINIBAND_UP,
     PORT_LINK_UP,
 )
-from gpu_triage.host.network import (
+from gpu_triage.host.network import GPU_HOST_NETWORK_ERRORS_TOTAL
+from gpu_triage.host.network_link import (
     GPU_HOST_NETWORK_CARRIER_DOWNS_TOTAL,
-    GPU_HOST_NETWORK_ERRORS_TOTAL,
     GPU_HOST_NETWORK_SPEED_EXPECTED_RATIO,
 )
 from gpu_triage.subjects.metric import MetricSpec

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from gpu_triage.diagnosis.bottleneck.classes import Bottleneck, Bottlenecks
 from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.evidence.cgroups import (
+    Held,
+    held_by_cpu_limit,
+    held_by_cpu_limit_lately,
+    held_by_memory_limit,
+    held_by_memory_limit_lately,
+    killed_at_limit,
+)
 from gpu_triage.diagnosis.evidence.faults import held_idle
 from gpu_triage.diagnosis.evidence.gpu import GpuEvidence
 from gpu_triage.diagnosis.evidence.holders import given_to, in_words
@@ -24,6 +32,7 @@ from gpu_triage.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
 from gpu_triage.processes.on_gpu import (
     GPU_NUMA_MISMATCHED_PROCESSES,
     GPU_PROCESS_INFO,
+    GPU_PROCESS_NUMA_DISTANCE,
     GPU_PROCESS_NUMA_LOCAL,
     GPU_PROCESSES,
 )
@@ -38,6 +47,7 @@ _RECEIVED: Final = (GPU_NVLINK_RECEIVE_BYTES_TOTAL, GPU_PCIE_RECEIVE_BYTES_TOTAL
 def judge_work(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
     """What starves GPUs, jobs that hang or do little, where processes and memory are, and settings that drifted."""
     yield from _scarcity(host, bottlenecks)
+    yield from _killed(host)
     yield from _classes(bottlenecks)
     yield from _stuck(host, bottlenecks)
     for gpu in host.answering:
@@ -106,15 +116,49 @@ def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]
         "network": host.recent.scarce_network(),
     }
     for resource, reason in scarce.items():
-        spent = ((gpu, _spent(resource, gpu, bottleneck)) for gpu, bottleneck in bottlenecks.items())
-        if starved := [(gpu, because) for gpu, because in spent if because]:
-            names = ", ".join(gpu.gpu for gpu, _ in starved)
-            gpus = f"{len(starved)} GPU{'s' if len(starved) > 1 else ''} ({names})"
+        spent = [(gpu, because) for gpu, each in bottlenecks.items() if (because := _spent(resource, gpu, each))]
+        held = {gpu: held for gpu, _ in spent if (held := _held_by_limit(resource, gpu))}
+        if finding := _limited(resource, held):
+            yield finding
+        if starved := [(gpu, because) for gpu, because in spent if gpu not in held]:
+            gpus = _counted([gpu for gpu, _ in starved])
             # Why one waits now says more than for how long one did.
             because = next((b.because for gpu, _ in starved if (b := bottlenecks[gpu]).name == resource), starved[0][1])
             yield of_host(f"{resource}.starved", f"{gpus} waiting: {because}", len(starved))
         elif reason is not None:
             yield of_host(f"{resource}.saturated", reason)
+
+
+def _held_by_limit(resource: str, gpu: GpuEvidence) -> Held | None:
+    """The limit of its own job that keeps a GPU waiting."""
+    if resource == "cpu":
+        return held_by_cpu_limit(gpu.recent) or held_by_cpu_limit_lately(gpu)
+    if resource == "memory":
+        return held_by_memory_limit(gpu.recent) or held_by_memory_limit_lately(gpu)
+    return None
+
+
+def _limited(resource: str, held: Mapping[GpuEvidence, Held]) -> Finding | None:
+    """GPUs that wait for CPU time or memory because of their own job's limit, not the host."""
+    if not held:
+        return None
+    worst = max(held.values())
+    code = f"{resource}.limited"
+    measured = f"{_counted(list(held))} waiting: {worst.because}"
+    # Of memory, kills are told by the same code, and have no share.
+    return of_host(code, measured, worst.share if BY_CODE[code].measure else None)
+
+
+def _killed(host: HostEvidence) -> Iterator[Finding]:
+    """Jobs of which the kernel killed processes at their own memory limit, as their cgroups count; once each."""
+    killed = {name: count for gpu in host.answering for name, count in killed_at_limit(gpu)}
+    if killed:
+        measured = ", ".join(f"{count:.0f} process{'es' if count > 1 else ''} of {n}" for n, count in killed.items())
+        yield of_host("memory.limited", f"killed at the job's own memory limit: {measured}")
+
+
+def _counted(gpus: Sequence[GpuEvidence]) -> str:
+    return f"{len(gpus)} GPU{'s' if len(gpus) > 1 else ''} ({', '.join(gpu.gpu for gpu in gpus)})"
 
 
 def _held(gpu: GpuEvidence) -> str:
@@ -153,9 +197,16 @@ def _locality(gpu: GpuEvidence) -> Iterator[Finding]:
     """Processes on the wrong NUMA node."""
     if gpu.last(GPU_NUMA_MISMATCHED_PROCESSES):
         remote = [each.labels for each in gpu.series(GPU_PROCESS_NUMA_LOCAL) if each.last == 0]
-        names = ", ".join(f"{labels['process'] or 'process'} ({labels['pid']})" for labels in remote)
-        measured = f"GPU on node {gpu.node}, on other nodes: {names or 'a process'}"
+        names = ", ".join(
+            f"{labels['process'] or 'process'} ({labels['pid']}){_distance(gpu, labels)}" for labels in remote
+        )
+        measured = f"GPU on node {gpu.node}, on far nodes: {names or 'a process'}"
         yield of_gpu("numa.mismatch", gpu, measured, value=gpu.last(GPU_NUMA_MISMATCHED_PROCESSES))
+
+
+def _distance(gpu: GpuEvidence, labels: Mapping[str, str]) -> str:
+    distance = gpu.last(GPU_PROCESS_NUMA_DISTANCE, pid=labels["pid"], process=labels["process"])
+    return "" if distance is None else f" at distance {distance:.0f}"
 
 
 def _memory_growth(gpu: GpuEvidence) -> Iterator[Finding]:

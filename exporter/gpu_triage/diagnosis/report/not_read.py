@@ -24,10 +24,12 @@ from gpu_triage.subjects.exporter import (
     GPU_EXPORTER_STATE_DIRECTORY_IN_USE,
     GPU_EXPORTER_STATE_SAVED,
 )
+from gpu_triage.xid.events import NEVER_FROM_NVML
 from gpu_triage.xid.metrics import GPU_EXPORTER_XID_SOURCE_UP
 
 _FOUND: Final = frozenset({"lost", "reset_required", IN_USE})  # errors that are findings, or have a line of their own
 _READ_LOG: Final = "read the kernel log (dmesg | grep -i nvrm)"
+_NEVER_FROM_NVML: Final = ", ".join(map(str, NEVER_FROM_NVML))
 _OF_HOST: Final = frozenset(collector.name for collector in HOST_COLLECTORS)
 _NEXT_STEPS: Final = MappingProxyType(
     {
@@ -78,8 +80,8 @@ def _unheard(host: HostEvidence) -> Iterator[str]:
     sources = {each.labels["source"]: each.last for each in host.series(GPU_EXPORTER_XID_SOURCE_UP)}
     if sources.get("kmsg") == 0:
         yield (
-            "the kernel log: Xids from before this look are not seen; run as root or with CAP_SYSLOG, "
-            "or give --path.kmsg"
+            f"the kernel log: Xids from before this look are not seen, and Xids {_NEVER_FROM_NVML} at no time; run as "
+            "root or with CAP_SYSLOG, or give --path.kmsg"
         )
     if host.answering and sources.get("nvml") == 0:
         yield "NVML's events: an Xid of now is seen in the kernel log only"

@@ -35,7 +35,7 @@ WORK: Final = (
         title="a process runs on the wrong NUMA node",
         advice=Advice(
             "A process is bound to the CPUs of another socket than its GPU's: every transfer crosses between them.",
-            "Bind it to the GPU's own node (numactl, the scheduler's affinity settings).",
+            "Bind it to the GPU's own node or socket (numactl, the scheduler's affinity settings).",
         ),
         measure=Measure(Unit.COUNT, "processes on the wrong node: {}"),
         wait_seconds=30 * MINUTES,

@@ -1,0 +1,167 @@
+"""Which disks, file servers and transfers are too slow for what is asked of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.diagnosis.evidence.series import Evidence
+from gpu_triage.host.cpu import GPU_HOST_PROCESSES_BLOCKED
+from gpu_triage.host.disk import (
+    GPU_HOST_DISK_BUSY_SECONDS_TOTAL,
+    GPU_HOST_DISK_QUEUE_SECONDS_TOTAL,
+    GPU_HOST_DISK_READ_SECONDS_TOTAL,
+    GPU_HOST_DISK_READS_TOTAL,
+    GPU_HOST_DISK_WRITE_SECONDS_TOTAL,
+    GPU_HOST_DISK_WRITES_TOTAL,
+)
+from gpu_triage.host.file_systems import (
+    GPU_HOST_GDS_OPERATIONS_IN_FLIGHT,
+    GPU_HOST_GDS_OPERATIONS_TOTAL,
+    GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL,
+    GPU_HOST_LUSTRE_OPERATIONS_TOTAL,
+)
+from gpu_triage.host.nfs import (
+    GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL,
+    GPU_HOST_NFS_OPERATION_SECONDS_TOTAL,
+    GPU_HOST_NFS_OPERATIONS_TOTAL,
+    GPU_HOST_NFS_RETRANSMISSIONS_TOTAL,
+)
+from gpu_triage.host.pressure import GPU_HOST_PRESSURE_SECONDS_TOTAL
+from gpu_triage.subjects.metric import MetricSpec
+
+_OPERATIONS: Final = {"READ": "a READ", "WRITE": "a WRITE", "COMMIT": "a WRITE"}
+"""What is told of operations that carry data; all others, which look files up, are told together."""
+_LOOKUP: Final = "a lookup"
+
+
+class DiskLoad(NamedTuple):
+    """What a disk does, each second.
+
+    Attributes:
+        requests: that it completed.
+        served: seconds that these took, together.
+        busy: share of the time with a request under way, 0-1. The kernel counts a tick (1 to 4 ms) for each request of
+            some microseconds, so never more than `served`.
+        queue: requests under way, on average.
+    """
+
+    requests: float
+    served: float
+    busy: float
+    queue: float
+
+
+def full_disks(evidence: Evidence, ease: float) -> Iterator[str]:
+    """Disks that are busy all the time, and at their limit: requests are slow, many wait, or tasks wait for them.
+
+    A disk that serves many requests at once is busy with the first of them: without a second sign that says nothing.
+    Source: https://docs.kernel.org/admin-guide/iostats.html, field 10.
+    """
+    for disk in evidence.series(GPU_HOST_DISK_BUSY_SECONDS_TOTAL):
+        load = disk_load(evidence, disk.labels["device"], disk.rate or 0.0)
+        if load.busy < evidence.limit("storage.starved", "disk") * ease:
+            continue
+        if sign := _sign(evidence, load, ease):
+            yield f"disk {disk.labels['device']} busy {load.busy:.0%} of the time, {sign}"
+
+
+def disk_load(evidence: Evidence, device: str, busy: float) -> DiskLoad:
+    """What a disk does; `busy` as the kernel counts it."""
+
+    def rate(*specs: MetricSpec) -> float:
+        return sum(evidence.rate(spec, device=device) or 0.0 for spec in specs)
+
+    requests = rate(GPU_HOST_DISK_READS_TOTAL, GPU_HOST_DISK_WRITES_TOTAL)
+    served = rate(GPU_HOST_DISK_READ_SECONDS_TOTAL, GPU_HOST_DISK_WRITE_SECONDS_TOTAL)
+    # Of a disk that completes nothing, what it is busy with has not been counted yet.
+    return DiskLoad(
+        requests,
+        served,
+        min(1.0, busy, served) if requests else min(1.0, busy),
+        rate(GPU_HOST_DISK_QUEUE_SECONDS_TOTAL),
+    )
+
+
+def slow_mounts(evidence: Evidence, ease: float) -> Iterator[str]:
+    """NFS mounts whose reads, writes or lookups are slow while somebody waits for at least one of them at any time.
+
+    Each kind counts by itself: a job looks up a hundred files in the time of one read.
+    """
+    for mount, kinds in _nfs_operations(evidence).items():
+        slow = [
+            f"{seconds / operations * 1000:.0f} ms {kind}, {seconds:.1f} under way"
+            for kind, (operations, seconds) in kinds.items()
+            if _is_slow(evidence, operations, seconds, ease)
+        ]
+        if slow:
+            yield f"NFS {mount} takes {', '.join(slow)}{_lost(evidence, mount)}"
+
+
+def slow_lustre(evidence: Evidence, ease: float) -> Iterator[str]:
+    """Lustre file systems whose reads are slow while at least one is under way at any time."""
+    for calls in evidence.series(GPU_HOST_LUSTRE_OPERATIONS_TOTAL, direction="read"):
+        operations = calls.rate or 0.0
+        seconds = evidence.rate(GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL, **calls.labels) or 0.0
+        if _is_slow(evidence, operations, seconds, ease):
+            yield f"Lustre {calls.labels['file_system']} takes {seconds / operations * 1000:.0f} ms a read"
+
+
+def unfinished_transfers(evidence: Evidence) -> Iterator[str]:
+    """Reads of GPUDirect Storage that are under way all the time while none ends."""
+    for begun in evidence.series(GPU_HOST_GDS_OPERATIONS_IN_FLIGHT, direction="read"):
+        ended = evidence.rate(GPU_HOST_GDS_OPERATIONS_TOTAL, direction="read")
+        if begun.seconds and begun.low >= 1 and ended == 0:
+            yield f"{begun.last:.0f} reads of GPUDirect Storage do not end"
+
+
+def silent_mounts(evidence: Evidence) -> Iterator[str]:
+    """NFS mounts that complete nothing."""
+    for mount, kinds in _nfs_operations(evidence).items():
+        if not any(operations for operations, _ in kinds.values()):
+            yield mount
+
+
+def _nfs_operations(evidence: Evidence) -> dict[str, dict[str, list[float]]]:
+    """Operations a second, and seconds spent on them a second (how many are under way), by mount and kind."""
+    mounts: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(lambda: [0.0, 0.0]))
+    for index, spec in enumerate((GPU_HOST_NFS_OPERATIONS_TOTAL, GPU_HOST_NFS_OPERATION_SECONDS_TOTAL)):
+        for each in evidence.series(spec):
+            kind = _OPERATIONS.get(each.labels["operation"], _LOOKUP)
+            mounts[each.labels["mount"]][kind][index] += each.rate or 0.0
+    return mounts
+
+
+def _is_slow(evidence: Evidence, operations: float, seconds: float, ease: float) -> bool:
+    """Whether requests to a file server are slow, of so many a second, with the seconds a second that they take."""
+    if not operations or seconds < thresholds.OUTSTANDING_REQUESTS * ease:
+        return False
+    return seconds / operations >= evidence.limit("storage.starved", "nfs") * ease
+
+
+def _lost(evidence: Evidence, mount: str) -> str:
+    """Requests that were lost on the way, rather than answered late; "" where none were."""
+    resent, late = (
+        sum(each.increase for each in evidence.series(spec, mount=mount))
+        for spec in (GPU_HOST_NFS_RETRANSMISSIONS_TOTAL, GPU_HOST_NFS_MAJOR_TIMEOUTS_TOTAL)
+    )
+    told = [f"{resent:.0f} requests sent again"] if resent else []
+    told += [f"{late:.0f} timed out"] if late else []
+    return f" ({', '.join(told)})" if told else ""
+
+
+def _sign(evidence: Evidence, load: DiskLoad, ease: float) -> str:
+    """What else says that a busy disk is at its limit; "" if nothing does."""
+    if load.requests and load.served / load.requests >= thresholds.SLOW_REQUEST_SECONDS * ease:
+        return f"{load.served / load.requests * 1000:.0f} ms a request"
+    if load.requests and load.queue >= thresholds.LONG_QUEUE * ease:
+        return f"{load.queue:.0f} requests under way"
+    stalled = evidence.rate(GPU_HOST_PRESSURE_SECONDS_TOTAL, resource="io", kind="some")
+    if stalled is not None:
+        waits = stalled >= thresholds.STALLED_BY_DISK_SHARE * ease
+        return f"tasks stalled for I/O {stalled:.0%} of the time" if waits else ""
+    blocked = evidence.one(GPU_HOST_PROCESSES_BLOCKED)
+    hangs = not load.requests and blocked is not None and blocked.low >= 1
+    return f"nothing completed, {blocked.last:.0f} tasks wait for I/O" if hangs and blocked is not None else ""

@@ -1,0 +1,103 @@
+"""Bytes over a GPU's PCIe link, from a source that can count them at full speed.
+
+The driver's byte counters (NVML_FI_DEV_PCIE_COUNT_TX_BYTES, ..._RX_BYTES: "value can be wrapped") are 32 bits wide in
+every resource manager whose source is public (NvU32 pexCounters[] of NV2080_CTRL_BUS_GET_PEX_UTIL_COUNTERS_PARAMS). A
+link of 25 GB/s wraps them six times a second, and a reading every 5 s cannot tell 0.3 GB/s from 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from gpu_triage.gpu.gpm import DeviceGpm
+from gpu_triage.nvml import gpm as nvml_gpm
+from gpu_triage.nvml.gpm import GpmMetrics
+from gpu_triage.nvml.inquiry import Inquiry
+from gpu_triage.subjects.integrals import Continued
+from gpu_triage.subjects.plausible import BoundedCounter, CounterLimit
+from gpu_triage.subjects.rounds import GpuRound
+
+TRANSMIT: Final = "transmit"
+RECEIVE: Final = "receive"
+"""Directions, as the GPU sees them."""
+
+_FIELDS: Final = MappingProxyType({TRANSMIT: 197, RECEIVE: 198})
+"""NVML_FI_DEV_PCIE_COUNT_TX_BYTES and _RX_BYTES."""
+
+_GPM_METRICS: Final = MappingProxyType({TRANSMIT: nvml_gpm.PCIE_TRANSMITTED, RECEIVE: nvml_gpm.PCIE_RECEIVED})
+
+_LIMIT: Final = CounterLimit(per_second=300e9, most=1 << 62)
+"""Bytes: sixteen lanes of generation 7 carry less than 256 GB/s each way."""
+
+_MOST_32_BIT: Final = (1 << 32) - 1
+
+
+class PcieTraffic:
+    """Bytes over one GPU's link since the exporter started, by direction.
+
+    GPM's averages where there is GPM: each is the traffic between two samples, so that none is missed. Else the
+    driver's counter, once it has proved that it is wider than 32 bits. Else nothing.
+
+    Args:
+        max_gap_seconds: the longest time between two samples of GPM that counts.
+        retry_seconds: for how long GPM's refusal holds.
+    """
+
+    def __init__(self, max_gap_seconds: float, retry_seconds: float) -> None:
+        self._gpm = DeviceGpm(GpmMetrics(*_GPM_METRICS.values()), max_gap_seconds, retry_seconds)
+        self._averaged: dict[str, float] = {}
+        self._counters = {direction: _WideCounter() for direction in _FIELDS}
+
+    def read(self, gpu: GpuRound) -> Mapping[str, float]:
+        """Bytes so far (GPM metrics 20 and 21, or fields 197 and 198); a direction that is not known is not in it."""
+        averages = self._gpm.read(gpu)
+        if averages is not None:
+            return self._integrate(averages)
+        counted = gpu.inquiry.fields(_FIELDS.values())
+        totals: dict[str, float] = {}
+        for direction, field in _FIELDS.items():
+            counter = self._counters[direction]
+            total = counter.add(gpu.inquiry, counted.get(field), gpu.at.monotonic)
+            if total is not None:
+                totals[direction] = self._averaged.get(direction, 0.0) + total
+        return totals
+
+    def _integrate(self, averages: Mapping[int, float]) -> dict[str, float]:
+        totals: dict[str, float] = {}
+        for direction, metric in _GPM_METRICS.items():
+            if metric not in averages:
+                continue
+            more = averages[metric] * self._gpm.spanned_seconds
+            self._averaged[direction] = self._averaged.get(direction, 0.0) + more
+            totals[direction] = self._averaged[direction] + self._counters[direction].total
+        return totals
+
+
+class _WideCounter:
+    """A byte counter that counts once two readings in a row, the first of which junk may be, exceeded 32 bits.
+
+    Attributes:
+        total: bytes since it proved its width.
+    """
+
+    __slots__ = ("_counter", "_exceeded", "total")
+
+    def __init__(self) -> None:
+        self._counter: BoundedCounter | None = None
+        self._exceeded = False
+        self.total = 0.0
+
+    def add(self, inquiry: Inquiry, raw: float | None, at: float) -> float | None:
+        if self._counter is None:
+            exceeds = raw is not None and _MOST_32_BIT < raw <= _LIMIT.most
+            if raw is None or not (exceeds and self._exceeded):
+                self._exceeded = exceeds
+                return None
+            counter = Continued()
+            counter.rebase(raw)
+            self._counter = BoundedCounter(_LIMIT, counter)
+        total = self._counter.add(inquiry, raw, at)
+        self.total = self.total if total is None else total
+        return total

@@ -1,0 +1,23 @@
+"""What an administrator can set of a Blackwell board; an effect as those of `effects`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from gpu_triage.documents import Between
+
+Profile = Annotated[int, Between(0, 254)]
+
+
+@dataclass(frozen=True, slots=True)
+class PowerProfiles:
+    """Workload power profiles are set.
+
+    Attributes:
+        requested: numbers of NVML_POWER_PROFILE_*.
+        enforced: those of them that the driver lets stand.
+    """
+
+    requested: tuple[Profile, ...]
+    enforced: tuple[Profile, ...]
