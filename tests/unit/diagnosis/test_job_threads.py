@@ -21,7 +21,8 @@ from gpu_triage.host.file_systems import (
     GPU_HOST_LUSTRE_OPERATION_SECONDS_TOTAL,
     GPU_HOST_LUSTRE_OPERATIONS_TOTAL,
 )
-from gpu_triage.host.network import GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL, GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND
+from gpu_triage.host.network import GPU_HOST_NETWORK_RECEIVE_BYTES_TOTAL
+from gpu_triage.host.network_link import GPU_HOST_NETWORK_SPEED_BYTES_PER_SECOND
 from gpu_triage.host.nfs import GPU_HOST_NFS_OPERATION_SECONDS_TOTAL, GPU_HOST_NFS_OPERATIONS_TOTAL
 from gpu_triage.processes.cgroups import GPU_CGROUP_PRESSURE_SECONDS_TOTAL
 from gpu_triage.processes.on_gpu import GPU_NUMA_MISMATCHED_PROCESSES, GPU_PROCESSES

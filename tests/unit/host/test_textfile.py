@@ -214,8 +214,11 @@ def test_families_are_the_same_objects_until_a_file_changes(tmp_path: Path) -> N
 
 
 def test_parsing_holds_up_no_other_collector(tmp_path: Path) -> None:
-    with rig(load_scenario("dual-a10"), Config(collector_textfile_directory=tmp_path)) as running:
-        assert len(running.sampler._host.lanes) == 3
+    with (
+        rig(load_scenario("dual-a10")) as without,
+        rig(load_scenario("dual-a10"), Config(collector_textfile_directory=tmp_path)) as running,
+    ):
+        assert len(running.sampler._host.lanes) == len(without.sampler._host.lanes) + 1
 
 
 def test_a_file_as_a_directory_is_said_to_be_missing(tmp_path: Path) -> None:
