@@ -178,8 +178,7 @@ CASES: Final[Mapping[str, Case]] = {
     "less than a fifth of a fleet": Case("GpuExportersDown", NEVER, fleet(3)),
     "one of two hosts": Case("GpuExportersDown", NEVER, merged(up((0, END)), up((1, END), instance="b"))),
     "deaf": Case("GpuExporterXidDeaf", range(15, END), heard(0, 0)),
-    # NVML never delivers some codes.
-    "deaf but for the driver": Case("GpuExporterXidDeaf", range(15, END), heard(0, 1)),
+    "deaf but for the driver": Case("GpuExporterXidDeaf", NEVER, heard(0, 1)),
     "deaf to the driver alone": Case("GpuExporterXidDeaf", NEVER, heard(1, 0)),
     "deaf without a driver": Case("GpuExporterXidDeaf", NEVER, heard(0, 0, host("gpu_driver_up", over((0, END))))),
     "deaf while released": Case("GpuExporterXidDeaf", NEVER, heard(0, 0, RELEASED)),
