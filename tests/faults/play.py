@@ -16,6 +16,7 @@ from tests.faults.rows import ROWS
 from tests.faults.stage import Stage, Twin, staged
 
 from gpu_triage.diagnosis.evidence import thresholds
+from gpu_triage.gpu.pcie import GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU_PCIE_TRANSMIT_BYTES_TOTAL
 from gpu_triage.gpu.topology import GPU_P2P_PEERS
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ JUDGED_HISTORY: Mapping[str, str] = MappingProxyType(
 """How the codes of findings begin that go by metrics of what happened, and outlast the fault with them."""
 
 _OF_THE_DRIVER = {"gpu_devices", "gpu_driver_info"}
+_OF_EACH_GPU = {GPU_P2P_PEERS.name, GPU_PCIE_RECEIVE_BYTES_TOTAL.name, GPU_PCIE_TRANSMIT_BYTES_TOTAL.name}
+"""A count of other GPUs; and traffic between samples of an NVML session, which is opened anew for all of them."""
 
 
 @cache
@@ -196,8 +199,7 @@ class Play:
         return () if as_said else (f"gpu_xid_errors_total: {counted}",)
 
     def _subjects(self, series: str) -> frozenset[str]:
-        if name_of(series) == GPU_P2P_PEERS.name:
-            # A count of other GPUs: it concerns each of them.
+        if name_of(series) in _OF_EACH_GPU:
             return frozenset({*self._gpus.values(), OTHERS})
         labels = labels_of(series)
         named = [labels[label] for label in ("uuid", "peer_uuid") if label in labels]

@@ -104,7 +104,7 @@ def _other_ways_to_fail_at_init() -> Iterator[Row]:
         reach=_EVERYONE | {HOST},
         begin=takes(FOREVER, _INIT, gpus={None}),
         at=0,
-        recovers_within=3,
+        recovers_within=6,
     )
 
 

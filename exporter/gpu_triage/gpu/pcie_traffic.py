@@ -67,10 +67,13 @@ class PcieTraffic:
     def _integrate(self, averages: Mapping[int, float]) -> dict[str, float]:
         totals: dict[str, float] = {}
         for direction, metric in _GPM_METRICS.items():
-            if metric not in averages:
+            spanned_seconds = self._gpm.spanned_seconds
+            if metric in averages:
+                more = averages[metric] * spanned_seconds
+                self._averaged[direction] = self._averaged.get(direction, 0.0) + more
+            elif spanned_seconds or direction not in self._averaged:
+                # Of the first sample of a session nothing is known, but what was counted before stands.
                 continue
-            more = averages[metric] * self._gpm.spanned_seconds
-            self._averaged[direction] = self._averaged.get(direction, 0.0) + more
             totals[direction] = self._averaged[direction] + self._counters[direction].total
         return totals
 

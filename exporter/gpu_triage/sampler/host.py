@@ -98,6 +98,7 @@ class HostRounds:
 
     Attributes:
         lanes: where rounds run.
+        shared: names of the collectors that have no lane of their own.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class HostRounds:
             # What others wrote may take long to parse.
             alone = collector.own_lane or collector.foreign is not None
             by_lane.setdefault(collector.name if alone else "host", []).append(collector)
+        self.shared = tuple(collector.name for collector in by_lane["host"])
         self._readers = {c.name: c.reader(config) for own in by_lane.values() for c in own}
         self._rounds = tuple(_HostLane(make_lane(name), Schedule(config), tuple(own)) for name, own in by_lane.items())
         self.lanes: tuple[Lane, ...] = tuple(one.lane for one in self._rounds)

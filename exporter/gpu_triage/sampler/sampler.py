@@ -209,7 +209,7 @@ class Sampler:
         unknown = self._gpus.waiting_for(self._machine.clock.now().monotonic)
         if unknown is not None:
             return unknown
-        if self._host_collectors and not self.status.noted(HOST):
+        if not self.status.host_noted(self._host.shared):
             return "the first reading of the host"
         for record in self._fleet:
             if record.error is None and not self.status.noted(record.key):

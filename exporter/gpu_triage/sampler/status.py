@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -104,6 +105,10 @@ class Status:
     def noted(self, subject: str) -> bool:
         """Whether any collector has finished a round of this subject."""
         return any(subject in rounds for rounds in self._last_rounds.values())
+
+    def host_noted(self, collectors: Iterable[str]) -> bool:
+        """Whether each of these collectors of the host has finished a round, or is known to hang."""
+        return all(HOST in self._last_rounds.get(name, ()) for name in collectors)
 
     def presence(
         self,
