@@ -173,7 +173,9 @@ def _failing(_file: int, _size: int) -> bytes:
 
 def _codes() -> Iterator[Row]:
     yield _code("a code that no list has (998)", {"998": 1}, events=(Event(20, None, (0,), effects.Xid(998)),))
-    yield _code("a code that NVML does not know (999)", {"unknown": 1}, events=(Event(20, None, (0,), effects.Xid(999)),))
+    yield _code(
+        "a code that NVML does not know (999)", {"unknown": 1}, events=(Event(20, None, (0,), effects.Xid(999)),)
+    )
     yield _code(
         "a hundred of one kind in one second", {"31": 100}, events=(Event(20, None, (0,), effects.Xid(31, times=100)),)
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Collection
 from typing import Final
 
 from gpu_triage.simulator.conditions import GpuConditions, Timeline
@@ -61,7 +61,7 @@ class GpuState:
         self._relief_mhz = 0
         self._counters = [0.0] * 5
         self._throttled = dict.fromkeys(COUNTED_REASONS, 0.0)
-        self._link_down_joules: defaultdict[int, float] = defaultdict(float)
+        self._quiet_joules: defaultdict[int, float] = defaultdict(float)
         self._pulses = tuple(pulse_train(event, effect, index) for event, effect in timeline.of(Pulses, index))
         self._miscounts = any(
             True for kind in (MiscountedPowerCap, FrozenThrottleCounter) for _ in timeline.of(kind, index)
@@ -106,9 +106,9 @@ class GpuState:
         return self._counter(2)
 
     def link_joules(self, link: int) -> float:
-        """Energy since the driver was loaded, but for the time an NVLink link was down."""
-        down = self.gauges.power_watts * self._into_step() if link in self._links_down() else 0.0
-        return self.energy_joules() - self._link_down_joules[link] - down
+        """Energy since the driver was loaded, but for the time an NVLink link was down, or nothing went over it."""
+        quiet = self.gauges.power_watts * self._into_step() if link in self._quiet_links() else 0.0
+        return self.energy_joules() - self._quiet_joules[link] - quiet
 
     def busy_seconds(self) -> float:
         """Time with a kernel running."""
@@ -162,16 +162,17 @@ class GpuState:
         for i, rate in enumerate(rates(gauges)):
             self._counters[i] += rate * STEP_SECONDS
         end = gauges.step + STEP_SECONDS
-        for link in self._links_down():
-            self._link_down_joules[link] += gauges.power_watts * STEP_SECONDS
+        for link in self._quiet_links():
+            self._quiet_joules[link] += gauges.power_watts * STEP_SECONDS
         if self._pulses:
             self._counters[_BUSY_COUNTER] += self._bursts(gauges, gauges.step, end)
         if self._pulses or gauges.reasons or self._miscounts:
             for reason in COUNTED_REASONS:
                 self._throttled[reason] += self._throttled_between(reason, gauges.step, end)
 
-    def _links_down(self) -> Mapping[int, int]:
-        return self.timeline.conditions(self.index, self.gauges.step).links_down
+    def _quiet_links(self) -> Collection[int]:
+        conditions = self.timeline.conditions(self.index, self.gauges.step)
+        return range(self.gpu.model.nvlinks) if conditions.load.spinning else conditions.links_down
 
     def _throttled_between(self, reason: int, begins: float, ends: float) -> float:
         """How long a reason held during a stretch of the present step, as the driver counts it."""

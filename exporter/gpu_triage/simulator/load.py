@@ -20,6 +20,7 @@ class Load:
         utilization: share of time with a kernel running.
         memory_utilization: share of time device memory is read or written.
         intensity: dynamic power at full utilisation and clocks, a multiple of what the default limit leaves above idle.
+        spinning: whether the kernels wait in a collective: few SMs are at work, and nothing goes over NVLink.
         jitter: how far utilisation wanders, as a share of itself.
         pcie_receive_bytes_per_second: host to GPU.
         pcie_transmit_bytes_per_second: GPU to host.
@@ -35,6 +36,7 @@ class Load:
     utilization: Ratio | None = None
     memory_utilization: Ratio | None = None
     intensity: Intensity | None = None
+    spinning: bool | None = None
     jitter: Ratio | None = None
     pcie_receive_bytes_per_second: Amount | None = None
     pcie_transmit_bytes_per_second: Amount | None = None

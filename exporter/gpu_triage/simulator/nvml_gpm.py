@@ -29,10 +29,11 @@ _SHORTEST_INTERVAL: Final = 0.1
 
 
 class GpmSample(NamedTuple):
-    """Counters of one GPU, or one GPU instance, at one moment: seconds, and bytes."""
+    """Counters of one GPU, or one GPU instance, at one moment: seconds, and bytes; and the share of the SMs at work."""
 
     subject: tuple[int, ...]
     seconds: float
+    sm_share: float
     busy: float
     memory_busy: float
     received: float
@@ -40,27 +41,36 @@ class GpmSample(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """What two samples say: shares of the time, and bytes a second."""
+    """What two samples say: share of the SMs at work while busy, shares of the time, and bytes a second."""
 
+    sm_share: float
     busy: float
     memory_busy: float
     received: float
     transmitted: float
 
+    @property
+    def sm_busy(self) -> float:
+        """Share of the SMs' time."""
+        return self.busy * self.sm_share
+
+
+_SPINNING_SM_SHARE: Final = 0.15
+"""NCCL's kernels take some twenty of an H100's 132 SMs."""
 
 _METRICS: Final[dict[int, Callable[[Interval], float]]] = {
     1: lambda interval: 100.0 * interval.busy,
-    2: lambda interval: 92.0 * interval.busy,
-    3: lambda interval: 34.0 * interval.busy,
-    4: lambda interval: 12.0 * interval.busy,
-    5: lambda interval: 46.0 * interval.busy,
+    2: lambda interval: 92.0 * interval.sm_busy,
+    3: lambda interval: 34.0 * interval.sm_busy,
+    4: lambda interval: 12.0 * interval.sm_busy,
+    5: lambda interval: 46.0 * interval.sm_busy,
     6: lambda _interval: 0.0,
-    7: lambda interval: 46.0 * interval.busy,
+    7: lambda interval: 46.0 * interval.sm_busy,
     9: lambda _interval: 0.0,
     10: lambda interval: 100.0 * interval.memory_busy,
     11: lambda _interval: 0.0,
-    12: lambda interval: 9.0 * interval.busy,
-    13: lambda interval: 5.0 * interval.busy,
+    12: lambda interval: 9.0 * interval.sm_busy,
+    13: lambda interval: 5.0 * interval.sm_busy,
     20: lambda interval: interval.transmitted / _MIB,
     21: lambda interval: interval.received / _MIB,
 }
@@ -106,6 +116,7 @@ def _sample(device: Device, sample: int | None, subject: tuple[int, ...], activi
     samples[sample] = GpmSample(
         subject,
         state.seconds,
+        _SPINNING_SM_SHARE if state.conditions.load.spinning else 1.0,
         state.busy_seconds() * activity,
         state.memory_busy_seconds() * activity,
         state.received_bytes() * activity,
@@ -128,8 +139,8 @@ def _metrics(session: NvmlSession, out: int | None) -> None:
         elif length < _SHORTEST_INTERVAL:
             metric.nvmlReturn = CODES["NO_DATA"]
         else:
-            rates = (after - before for before, after in zip(first[2:], second[2:], strict=True))
-            metric.value = compute(Interval(*(rate / length for rate in rates)))
+            rates = (after - before for before, after in zip(first[3:], second[3:], strict=True))
+            metric.value = compute(Interval(second.sm_share, *(rate / length for rate in rates)))
             metric.nvmlReturn = SUCCESS
 
 

@@ -25,7 +25,11 @@ from gpu_triage.diagnosis.findings.finding import Finding, of_gpu, of_host
 from gpu_triage.diagnosis.findings.table import BY_CODE
 from gpu_triage.gpu.memory import GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
 from gpu_triage.gpu.modes import GPU_PERSISTENCE_MODE
-from gpu_triage.gpu.nvlink import GPU_NVLINK_RECEIVE_BYTES_TOTAL, GPU_NVLINK_TRANSMIT_BYTES_TOTAL
+from gpu_triage.gpu.nvlink import (
+    GPU_NVLINK_LINKS_UP,
+    GPU_NVLINK_RECEIVE_BYTES_TOTAL,
+    GPU_NVLINK_TRANSMIT_BYTES_TOTAL,
+)
 from gpu_triage.gpu.pcie import GPU_PCIE_RECEIVE_BYTES_TOTAL, GPU_PCIE_TRANSMIT_BYTES_TOTAL
 from gpu_triage.host.infiniband import GPU_HOST_INFINIBAND_TRANSMIT_BYTES_TOTAL
 from gpu_triage.host.memory import GPU_HOST_SWAP_IN_BYTES_TOTAL
@@ -40,8 +44,8 @@ from gpu_triage.processes.vitals import GPU_PROCESS_BLOCKED_SINCE_TIMESTAMP_SECO
 from gpu_triage.subjects.baseline import GPU_BASELINE_MISMATCH
 
 _SHARING: Final = 2
-_SENT: Final = (GPU_NVLINK_TRANSMIT_BYTES_TOTAL, GPU_PCIE_TRANSMIT_BYTES_TOTAL)
-_RECEIVED: Final = (GPU_NVLINK_RECEIVE_BYTES_TOTAL, GPU_PCIE_RECEIVE_BYTES_TOTAL)
+_PCIE_TRAFFIC: Final = (GPU_PCIE_TRANSMIT_BYTES_TOTAL, GPU_PCIE_RECEIVE_BYTES_TOTAL)
+_NVLINK_TRAFFIC: Final = (GPU_NVLINK_TRANSMIT_BYTES_TOTAL, GPU_NVLINK_RECEIVE_BYTES_TOTAL)
 
 
 def judge_work(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
@@ -96,10 +100,13 @@ def _stuck(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
 
 
 def _is_silent(gpu: GpuEvidence) -> bool:
-    """Whether traffic is counted and does not grow."""
-    sent = [rate for spec in _SENT if (rate := gpu.rate(spec)) is not None]
-    received = [rate for spec in _RECEIVED if (rate := gpu.rate(spec)) is not None]
-    return bool(sent) and max([*sent, *received]) <= thresholds.SILENT_BYTES_PER_SECOND
+    """Whether the traffic of its way to other GPUs is counted and does not grow.
+
+    Links that are not up carry nothing: then the way is PCIe.
+    """
+    counters = (*_PCIE_TRAFFIC, *(_NVLINK_TRAFFIC if gpu.last(GPU_NVLINK_LINKS_UP) else ()))
+    rates = [rate for spec in counters if (rate := gpu.rate(spec)) is not None]
+    return bool(rates) and max(rates) <= thresholds.SILENT_BYTES_PER_SECOND
 
 
 def _scarcity(host: HostEvidence, bottlenecks: Bottlenecks) -> Iterator[Finding]:
