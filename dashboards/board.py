@@ -139,7 +139,7 @@ def _variables(board: Board) -> list[Builder[model.VariableModel]]:
         # Alerts about a host have no GPU: "all GPUs" includes them.
         found += [_labels("gpu", "GPU", gpus, ".*")] if board.per_gpu else []
     if board.owners:
-        owned = f'{{__name__=~"gpu_allocated|gpu_process_info", {HOST}}}'
+        owned = f'{{__name__=~"gpu_allocated|gpu_process_owner_info", {HOST}}}'
         # What has no pod, and what is in no job, counts as well while all are chosen.
         found += [
             _labels(name, label, f"label_values({owned}, {of})", ".*") for name, (label, of) in _OWNER_LABELS.items()

@@ -70,7 +70,7 @@ def _owners() -> str:
     """1 for each owner of a GPU. Users in pods are the container's, and no owners."""
     by = ", ".join(label for label in _LABELS if label != "account")
     given = f"max by ({TARGET}, gpu, {by}, account) ({gpu('gpu_allocated', OWNER)} > 0)"
-    processes = f'label_replace({gpu("gpu_process_info", OWNER)}, "user", "", "workload_pod", ".+")'
+    processes = f'label_replace({gpu("gpu_process_owner_info", OWNER)}, "user", "", "workload_pod", ".+")'
     known = f"max by ({TARGET}, gpu, {by}) ({processes})"
     return f"{given}\nor on ({TARGET}, gpu, {by})\n{known}"
 

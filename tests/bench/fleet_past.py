@@ -19,7 +19,7 @@ MINUTE, HOUR, DAY = 60, 3600, 86400
 SCRAPED: dict[str, int] = {
     "gpu_host_findings": 15 * MINUTE,
     "gpu_info": 15 * MINUTE,
-    "gpu_process_info": 15 * MINUTE,
+    "gpu_process_owner_info": 15 * MINUTE,
 }
 """Series of a healthy host that the rules look back on for longer than the benchmark lets them settle, and how far."""
 TARGET = "instance:gpu_exporter_target:up"

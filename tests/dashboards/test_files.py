@@ -284,16 +284,16 @@ ELSEWHERE = {
     "gpu_finding_value",
     "gpu_baseline_mismatch",
     "gpu_p2p_status",
+    "gpu_process_owner_info",
     "gpu_exporter_call_inflight_seconds",
     "gpu_flight_recording_timestamp_seconds",
     "gpu_nvlink_link_receive_bytes_total",
     "gpu_nvlink_link_transmit_bytes_total",
 }
 """Shown in the text of the alert, which gives what was measured; by `check` and the status page, how long a finding has
-lasted; in the fleet's dashboard, where hosts are compared with what they were and each pair of GPUs has a cell; by
-`check` and the runbooks, as long as a call does not return; on the status page and in the text of the alert, which
-name a recording; and traffic of single links nowhere: it is not published
-unless asked for."""
+lasted; in the fleet's dashboard, where hosts are compared with what they were, each pair of GPUs has a cell, and GPUs
+have owners; by `check` and the runbooks, as long as a call does not return; on the status page and in the text of the
+alert, which name a recording; and traffic of single links nowhere: it is not published unless asked for."""
 
 
 @pytest.mark.parametrize("file", ["diagnosis.json", "detail.json"])

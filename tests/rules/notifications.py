@@ -100,7 +100,7 @@ def held(alert: str, *series: Series, what: str = "", owners: Owners = MappingPr
     known = of_gpu("gpu_info", steady(1), name=MODEL, pci_bus_id=ADDRESS, serial=SERIAL)
     processes = (
         # Prometheus answers with the older series first, so it stands later, too.
-        of_gpu("gpu_process_info", over((math.nan, 5 * number), (1, NOW + 1)), pid=str(31337 + number), **labels)
+        of_gpu("gpu_process_owner_info", over((math.nan, 5 * number), (1, NOW + 1)), **labels)
         for number, labels in enumerate(owners.values())
     )
     return Exhibit(alert, merged(*series, known, *processes), what, tuple(owners))

@@ -15,7 +15,9 @@ from tests.rules.rulefile import REPOSITORY, Rule, read_rules, rule_files
 
 from gpu_triage.alerting.files import rule_files as rule_files_of
 from gpu_triage.alerting.previous import previous_sources
+from gpu_triage.alerting.rule_source import RecordingRule
 from gpu_triage.alerting.settings import DEFAULTS
+from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESS_OWNER_INFO
 
 FILE = REPOSITORY / "rules" / "compat" / "recorded.yml"
 COMPAT = read_rules([FILE])
@@ -85,3 +87,15 @@ def test_the_previous_rules_are_sound_on_what_is_published_and_recorded_now(tmp_
     labels = series_labels(previous)
     assert len([rule for rule in previous if rule.alert]) == len([alert for each in sources for alert in each.alerts])
     assert [fault for rule in previous for fault in faults(rule.expr, labels)] == []
+
+
+def test_what_the_previous_rules_record_needs_no_metric_of_this_release() -> None:
+    """Exporters of the release before have processes, and no owners."""
+    shares = [
+        rule.expr
+        for source in previous_sources()
+        for group in source.groups
+        for rule in group.rules
+        if isinstance(rule, RecordingRule) and rule.name == "instance_gpu_owner:gpu_allocated:share"
+    ]
+    assert [(GPU_PROCESS_INFO.name in expr, GPU_PROCESS_OWNER_INFO.name in expr) for expr in shares] == [(True, False)]

@@ -37,14 +37,14 @@ def pod(uuid: str, namespace: str, name: str, **labels: str) -> Series:
     return of_gpu(uuid, "gpu_allocated", workload_namespace=namespace, workload_pod=name, **labels)
 
 
-def process(uuid: str, pid: str, user: str, **labels: str) -> Series:
-    return of_gpu(uuid, "gpu_process_info", pid=pid, user=user, **labels)
+def used(uuid: str, user: str, **labels: str) -> Series:
+    return of_gpu(uuid, "gpu_process_owner_info", user=user, **labels)
 
 
 SERIES = {
     # One pod has it, and uses half of its time; its process runs as root.
     **(busy("whole", 0.5) | pod("whole", "ml", "train-0")),
-    **process("whole", "1", "root", workload_namespace="ml", workload_pod="train-0"),
+    **used("whole", "root", workload_namespace="ml", workload_pod="train-0"),
     # Three pods of two namespaces share it.
     **(busy("sliced", 0.3) | pod("sliced", "ml", "a") | pod("sliced", "dev", "b") | pod("sliced", "dev", "c")),
     # A job of Slurm has it, and no process is on it.
@@ -53,11 +53,11 @@ SERIES = {
     # Cut into four, of which two are given away.
     **{key: values for n in range(4) for key, values in of_gpu("cut", "gpu_mig_info", mig_uuid=f"M{n}").items()},
     **(busy("cut", 0.8) | pod("cut", "mig", "a", mig_uuid="M0") | pod("cut", "mig", "b", mig_uuid="M1")),
-    # No scheduler: two users are on it, one of them twice.
-    **(busy("shared", 1.0) | process("shared", "1", "bob") | process("shared", "2", "bob")),
-    **process("shared", "3", "carol"),
+    # No scheduler that says so: two users are on it, one of them with two jobs.
+    **(busy("shared", 1.0) | used("shared", "bob", slurm_job_id="1") | used("shared", "bob", slurm_job_id="2")),
+    **used("shared", "carol"),
     # The scheduler says that it is free, and somebody uses it all the same.
-    **(busy("stray", 0.25) | of_gpu("stray", "gpu_allocated", ZERO) | process("stray", "9", "dave")),
+    **(busy("stray", 0.25) | of_gpu("stray", "gpu_allocated", ZERO) | used("stray", "dave")),
     # Nobody has it.
     **(busy("free", 0.0) | of_gpu("free", "gpu_allocated", ZERO) | of_gpu("free", "gpu_processes", ZERO)),
 }

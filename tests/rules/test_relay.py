@@ -36,7 +36,7 @@ def known(*spans: tuple[float, int], uuid: str = "GPU-1", serial: str = "", **la
 
 
 def process(*spans: tuple[float, int], uuid: str = "GPU-1", **labels: str) -> Series:
-    return gpu("gpu_process_info", over(*spans), uuid, **labels)
+    return gpu("gpu_process_owner_info", over(*spans), uuid, **labels)
 
 
 HOT = found("thermal.hw", *CONFIRMED)
@@ -68,16 +68,16 @@ CASES: Final[Mapping[str, Series]] = {
     ),
     "job that died": merged(
         found("thermal.hw", (NAN, 18), (2, 42)),
-        process((1, 18), (NAN, 42), pid="1", slurm_job_id="42", user="alice"),
+        process((1, 18), (NAN, 42), slurm_job_id="42", user="alice"),
         known((1, END)),
     ),
     "jobs": merged(
         HOT,
         found("thermal.hw", *CONFIRMED, uuid="GPU-2"),
         gpu("gpu_allocated", over((1, END)), slurm_job_id="42", user="alice", account="physics"),
-        process((1, END), pid="1", slurm_job_id="42", user="root"),
-        process((1, END), pid="2", pod_uid="x", user="root"),
-        process((1, END), uuid="GPU-2", pid="3", pod_uid="y", user="nobody"),
+        process((1, END), slurm_job_id="42", user="root"),
+        process((1, END), pod_uid="x", user="root"),
+        process((1, END), uuid="GPU-2", pod_uid="y", user="nobody"),
         known((1, END)),
         known((1, END), uuid="GPU-2"),
     ),

@@ -17,6 +17,7 @@ import yaml
 
 from gpu_triage.alerting.rule_source import INHIBITIONS, Alert, Group, RecordingRule, RuleSource, Threshold
 from gpu_triage.alerting.shipped import shipped_sources
+from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO, GPU_PROCESS_OWNER_INFO
 
 PREVIOUS: Final = Path(__file__).parent / "previous"
 _RECORDED: Final = MappingProxyType({"recording.yml": "recording.yml", "compat/recorded.yml": "recording-previous.yml"})
@@ -25,9 +26,19 @@ _RECORDED: Final = MappingProxyType({"recording.yml": "recording.yml", "compat/r
 @cache
 def previous_sources() -> tuple[RuleSource, ...]:
     """Them, like `shipped_sources`, with the recorded series that they and the dashboards read."""
-    recorded = tuple(replace(each, path=_RECORDED[each.path]) for each in shipped_sources() if each.path in _RECORDED)
+    recorded = tuple(_recorded(each) for each in shipped_sources() if each.path in _RECORDED)
     paths = (path for path in sorted(PREVIOUS.glob("*.yml")) if path.name != INHIBITIONS)
     return (*recorded, *(_source(path) for path in paths))
+
+
+def _recorded(source: RuleSource) -> RuleSource:
+    """Recorded series of this release, from metrics that exporters of the previous one publish, too."""
+    owners, processes = GPU_PROCESS_OWNER_INFO.name, GPU_PROCESS_INFO.name
+    groups = tuple(
+        replace(group, rules=tuple(replace(rule, expr=rule.expr.replace(owners, processes)) for rule in group.rules))
+        for group in source.groups
+    )
+    return replace(source, path=_RECORDED[source.path], groups=groups)
 
 
 def _source(path: Path) -> RuleSource:

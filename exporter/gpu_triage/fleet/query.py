@@ -12,7 +12,7 @@ from gpu_triage.fleet.client import PrometheusClient, Series
 from gpu_triage.gpu.identity import GPU_INFO
 from gpu_triage.incidents.metrics import GPU_INCIDENTS_RECENT
 from gpu_triage.processes.allocation import GPU_ALLOCATED
-from gpu_triage.processes.on_gpu import GPU_PROCESS_INFO
+from gpu_triage.processes.on_gpu import GPU_PROCESS_OWNER_INFO
 from gpu_triage.subjects.exporter import GPU_EXPORTER_BUILD_INFO, GPU_EXPORTER_SIMULATED, GPU_EXPORTER_TIME_SECONDS
 from gpu_triage.subjects.judgement import (
     GPU_BOTTLENECK,
@@ -122,7 +122,7 @@ def queries(selection: Selection) -> Mapping[str, str]:
         "host_states": now_or_last(GPU_HOST_FINDING),
         "gpus": f"group by (cluster, job, instance, gpu, uuid, name, serial) ({to_look_at(GPU_INFO)})",
         "allocated": f"({to_look_at(GPU_ALLOCATED)}) == 1",
-        "processes": to_look_at(GPU_PROCESS_INFO),
+        "processes": to_look_at(GPU_PROCESS_OWNER_INFO),
         "incidents": (
             f"{month} >= {repeated['in_30_days'].value:.0f} "
             f"or {month} and ignoring (days) {week} >= {repeated['in_7_days'].value:.0f}"

@@ -69,8 +69,10 @@ GPU_ROW_REMAP_FAILURE = gpu_gauge(
 )
 GPU_ROW_REMAP_BANKS = gpu_gauge(
     "gpu_row_remap_banks",
-    "Memory banks by how many spare rows they have left; with MIG on, too.",
+    "Memory banks by how many spare rows they have left; with MIG on, too. With --metrics.profile full, also 0 for "
+    "every availability that no bank has.",
     labels={"availability": BANK_AVAILABILITIES},
+    brief=lambda sample: bool(sample.value),
     source="nvmlDeviceGetRowRemapperHistogram",
 )
 

@@ -100,6 +100,13 @@ GPU_PROCESS_INFO = gpu_info(
     ),
     source="/proc/PID/{comm,status,cgroup}; names in /var/log/containers; the kubelet's pod resources",
 )
+GPU_PROCESS_OWNER_INFO = gpu_info(
+    "gpu_process_owner_info",
+    "Whose processes are on the GPU: one series for each owner, however many processes they have. Labels are those of "
+    "gpu_process_info; all are empty for processes about which nothing can be read.",
+    labels=("user", "pod_uid", "workload_pod", "workload_namespace", "slurm_job_id"),
+    source="the same as gpu_process_info",
+)
 GPU_NUMA_MISMATCHED_PROCESSES = gpu_gauge(
     "gpu_numa_mismatched_processes",
     "Compute processes whose every allowed CPU is clearly farther from the GPU than the nearest CPUs; absent when "
@@ -267,6 +274,8 @@ def render(reading: ProcessesReading, gpu: GpuLabels) -> Iterator[Sample]:
         yield GPU_PROCESSES_TRUNCATED.sample(reading.truncated, *gpu)
     for process in reading.processes:
         yield from _render_process(process, gpu)
+    for owner in dict.fromkeys(_owner_labels(process) for process in reading.processes):
+        yield GPU_PROCESS_OWNER_INFO.sample(1, *gpu, *owner)
     if reading.threads is not None:
         yield from process_threads.render(reading.threads, gpu)
     for cgroup in reading.cgroups:
@@ -287,6 +296,15 @@ def _render_process(process: ProcessReading, gpu: GpuLabels) -> Iterator[Sample]
         yield from process_vitals.render(process.vitals, (*gpu, pid, name))
     user, (container, pod, job) = (facts.user, facts.owner) if facts else ("", ("", "", ""))
     yield GPU_PROCESS_INFO.sample(1, *gpu, pid, name, user, container, pod, *process.workload, job)
+
+
+def _owner_labels(process: ProcessReading) -> tuple[str, ...]:
+    """User, UID, name and namespace of the pod, Slurm job."""
+    pod, namespace, _ = process.workload
+    if process.facts is None:
+        return "", "", pod, namespace, ""
+    owner = process.facts.owner
+    return process.facts.user, owner.pod_uid, pod, namespace, owner.slurm_job_id
 
 
 PROCESSES = GpuCollector(

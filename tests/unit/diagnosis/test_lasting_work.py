@@ -20,7 +20,7 @@ from gpu_triage.gpu.clocks import GPU_CLOCK_HERTZ
 from gpu_triage.gpu.identity import GPU_INFO
 from gpu_triage.gpu.limits import GPU_CLOCK_DEFAULT_HERTZ
 from gpu_triage.gpu.memory import GPU_MEMORY_FREE_BYTES, GPU_MEMORY_TOTAL_BYTES, GPU_MEMORY_USED_BYTES
-from gpu_triage.gpu.nvlink import GPU_NVLINK_TRANSMIT_BYTES_TOTAL
+from gpu_triage.gpu.nvlink import GPU_NVLINK_LINKS_UP, GPU_NVLINK_TRANSMIT_BYTES_TOTAL
 from gpu_triage.gpu.pcie import GPU_PCIE_LINK_WIDTH, GPU_PCIE_TRANSMIT_BYTES_TOTAL
 from gpu_triage.gpu.power import GPU_POWER_LIMIT_WATTS, GPU_POWER_WATTS
 from gpu_triage.gpu.presence import GPU_DEVICES, GPU_DRIVER_ERROR_INFO, GPU_UP
@@ -83,13 +83,16 @@ def test_a_gpu_that_a_job_hardly_uses_for_two_hours_could_be_somebody_elses(busy
     assert fed.state("work.allocated_idle") == state
 
 
-def spinning(at: float, gpus: int, bytes_per_second: float, counters: tuple[MetricSpec, ...]) -> Iterator[Sample]:
+def spinning(
+    at: float, gpus: int, bytes_per_second: float, counters: tuple[MetricSpec, ...], links: int = 1
+) -> Iterator[Sample]:
     for index in range(gpus):
         gpu = (str(index), f"GPU-{index}")
         yield from loaded(at, gpu=gpu)
         yield GPU_POWER_WATTS.sample(200.0, *gpu)
         yield GPU_POWER_LIMIT_WATTS.sample(700.0, *gpu)
         yield GPU_PROCESSES.sample(1, *gpu, "compute")
+        yield GPU_NVLINK_LINKS_UP.sample(links, *gpu)
         for counter in counters:
             yield counter.sample(at * bytes_per_second, *gpu)
 
@@ -114,6 +117,12 @@ def test_gpus_that_spin_while_nothing_moves_are_stuck(
     fed.run(40 * MINUTE, lambda at: spinning(at, gpus, bytes_per_second, counters))
     assert fed.state("work.collective_hang") == state
     assert fed.state("work.low_power") == "confirmed"
+
+
+def test_links_that_are_not_up_do_not_tell_that_nothing_moves() -> None:
+    fed = Fed()
+    fed.run(40 * MINUTE, lambda at: spinning(at, 2, 0.0, (GPU_NVLINK_TRANSMIT_BYTES_TOTAL,), links=0))
+    assert fed.state("work.collective_hang") == "absent"
 
 
 @pytest.mark.parametrize(("share", "found"), [(0.6, True), (0.4, False)])

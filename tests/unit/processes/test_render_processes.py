@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
+
 from tests.nvml_bench import shown
 
 from gpu_triage.machine import Workload
 from gpu_triage.processes import on_gpu as processes
-from gpu_triage.processes.on_gpu import ProcessesReading, ProcessReading
+from gpu_triage.processes.on_gpu import GPU_PROCESS_OWNER_INFO, ProcessesReading, ProcessReading
 from gpu_triage.processes.pids import Owner, ProcessFacts
 from gpu_triage.processes.placement import Locality
 from gpu_triage.processes.workloads import NO_WORKLOAD
@@ -59,6 +61,10 @@ def test_everything_known_of_a_process_shows() -> None:
             f'container_id="{"c" * 64}",pod_uid="11111111-2222-3333-4444-555555555555",workload_pod="bert-0",'
             'workload_namespace="research",workload_container="train",slurm_job_id="42"} 1.0'
         ),
+        (
+            'gpu_process_owner_info{gpu="0",uuid="GPU-a",user="alice",pod_uid="11111111-2222-3333-4444-555555555555",'
+            'workload_pod="bert-0",workload_namespace="research",slurm_job_id="42"} 1.0'
+        ),
         'gpu_numa_mismatched_processes{gpu="0",uuid="GPU-a"} 0.0',
         'gpu_numa_unpinned_processes{gpu="0",uuid="GPU-a"} 0.0',
     ]
@@ -73,7 +79,32 @@ def test_a_process_nothing_is_known_of_shows_that_it_is_there_and_no_more() -> N
             'gpu_process_info{gpu="0",uuid="GPU-a",pid="7",process="",user="",container_id="",pod_uid="",'
             'workload_pod="",workload_namespace="",workload_container="",slurm_job_id=""} 1.0'
         ),
+        (
+            'gpu_process_owner_info{gpu="0",uuid="GPU-a",user="",pod_uid="",workload_pod="",workload_namespace="",'
+            'slurm_job_id=""} 1.0'
+        ),
     ]
+
+
+def test_an_owner_has_one_series_however_many_processes_and_containers_it_has_on_the_gpu() -> None:
+    def owned(pid: int, user: str, owner: Owner) -> ProcessReading:
+        return dataclasses.replace(process(pid, Locality.UNKNOWN), facts=ProcessFacts("python", user, None, owner))
+
+    job = Owner(slurm_job_id="42")
+    listed = (
+        owned(1, "alice", job),
+        owned(2, "alice", job._replace(container_id="c" * 64)),
+        owned(3, "alice", Owner(slurm_job_id="43")),
+        owned(4, "bob", Owner()),
+        owned(5, "alice", job),
+    )
+    reading = ProcessesReading({"compute": len(listed)}, listed, 0, locality_known=False)
+    owners = [
+        (sample.labels[2], sample.labels[6], sample.value)
+        for sample in processes.render(reading, GPU)
+        if sample.spec is GPU_PROCESS_OWNER_INFO
+    ]
+    assert owners == [("alice", "42", 1.0), ("alice", "43", 1.0), ("bob", "", 1.0)]
 
 
 def test_a_gpu_that_lists_no_processes_shows_nothing() -> None:

@@ -44,7 +44,7 @@ def holders_of(gpu: GpuEvidence) -> tuple[GpuHolder, ...]:
 def holders_among(
     allocated: Iterable[Mapping[str, str]], processes: Iterable[Mapping[str, str]]
 ) -> tuple[GpuHolder, ...]:
-    """The same by the labels of gpu_allocated where it is 1, and of gpu_process_info."""
+    """The same by the labels of gpu_allocated where it is 1, and of gpu_process_info or gpu_process_owner_info."""
     given, processes = _given(allocated), list(processes)
     in_pods = {
         GpuHolder(each["workload_namespace"], each["workload_pod"]) for each in processes if each["workload_pod"]
