@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dashboards.board import Board, Row
-from dashboards.detail_health import health, host_beside, power
+from dashboards.detail_health import health, host_beside
 from dashboards.detail_links import links
+from dashboards.detail_power import power
 from dashboards.detail_processes import instances, process_profiles, processes
 from dashboards.judgement import findings
 from dashboards.panels import PanelBuilder, Query, Size, lines, tile, timeline

@@ -1,4 +1,4 @@
-"""GPU detail: power and heat, health, and the host around the GPU."""
+"""GPU detail: health, and the host around the GPU."""
 
 from __future__ import annotations
 
@@ -8,86 +8,6 @@ from dashboards.selectors import TARGET, by_gpu, gpu, host, host_legend, in_15m,
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
 from dashboards.words import FABRIC_CONFIGURATION, FABRIC_HEALTH, FABRIC_STATE, NO_FAULT, PORT_STATE, RECOVERY
-
-
-def power() -> Row:
-    """Power, heat and what they cost."""
-    return Row(
-        "Power, clocks and heat",
-        (
-            lines(
-                "Power and its limits",
-                "The enforced limit is the one that counts; below the default: somebody lowered it.",
-                [
-                    Query(gpu("gpu_power_watts"), legend("draws")),
-                    Query(gpu("gpu_power_limit_watts"), legend("limit")),
-                    Query(gpu("gpu_power_default_limit_watts"), legend("default limit")),
-                    Query(gpu("gpu_power_min_limit_watts"), legend("lowest limit")),
-                    Query(gpu("gpu_power_max_limit_watts"), legend("highest limit")),
-                    Query(rate(gpu("gpu_energy_joules_total")), legend("mean, from energy")),
-                ],
-                unit="watt",
-            ),
-            lines(
-                "Temperatures and limits",
-                "Near slowdown the clocks drop; at shutdown the GPU turns itself off. Compare with its neighbours.",
-                [
-                    Query(gpu("gpu_temperature_celsius"), legend("{{sensor}}")),
-                    Query(gpu("gpu_temperature_threshold_celsius"), legend("limit: {{threshold}}")),
-                    Query(gpu("gpu_temperature_margin_celsius"), legend("left until slowdown")),
-                ],
-                unit="celsius",
-                floor=None,
-            ),
-            lines(
-                "Fans",
-                "Share of full speed. Full speed and still hot: dust, a dead fan next to it, or hot air.",
-                [Query(gpu("gpu_fan_speed_ratio"), legend("fan {{fan}}"))],
-                unit="percentunit",
-                top=1,
-            ),
-            lines(
-                "Throttling time by reason",
-                "Share of time in which each reason lowered the clocks. Idle is normal, and so is the power cap at "
-                "full load.",
-                [Query(rate(gpu("gpu_throttle_seconds_total")), legend("{{reason}}"))],
-                unit="percentunit",
-                size=Size(12, 7),
-            ),
-            lines(
-                "Throttle reasons, sampled",
-                "1 while a reason is active. Samples may miss short ones; the shares in the panel before do not, "
-                "unless a line says that the driver's counter of a reason is not used: then that share is sampled too.",
-                [
-                    Query(gpu("gpu_throttle_active"), legend("{{reason}}")),
-                    Query(gpu("gpu_throttle_counter_rejected_info"), legend("{{reason}} counter not used: {{cause}}")),
-                ],
-                unit="none",
-                size=Size(12, 7),
-                top=1,
-            ),
-            lines(
-                "Clocks",
-                "Actual clocks. Below the maximum under load: see the reasons above.",
-                [
-                    Query(gpu("gpu_clock_hertz"), legend("{{clock}}")),
-                    Query(gpu("gpu_clock_max_hertz"), legend("{{clock}} highest")),
-                ],
-                unit="hertz",
-                size=Size(12, 7),
-            ),
-            lines(
-                "Clock settings",
-                "Application clocks and their defaults. No data: this driver does not report them.",
-                [
-                    Query(gpu("gpu_clock_target_hertz"), legend("{{clock}} set")),
-                    Query(gpu("gpu_clock_default_hertz"), legend("{{clock}} default")),
-                ],
-                unit="hertz",
-                size=Size(12, 7),
-            ),
-        ),
-    )
 
 
 def health() -> Row:
@@ -104,6 +24,7 @@ def health() -> Row:
                     Column("Recovery needed", expr=by_gpu(gpu("gpu_recovery_action")), words=RECOVERY),
                     Column("Remap failed", expr=by_gpu(gpu("gpu_row_remap_failure")), words=NO_FAULT),
                     Column("Remap pending", expr=by_gpu(gpu("gpu_row_remap_pending")), words=NO_FAULT),
+                    Column("Banks pending", expr=by_gpu(gpu("gpu_bank_remap_pending")), words=NO_FAULT),
                     Column("Pages pending", expr=by_gpu(gpu("gpu_retired_pages_pending")), words=NO_FAULT),
                     Column("SRAM over limit", expr=by_gpu(gpu("gpu_ecc_sram_threshold_exceeded")), words=NO_FAULT),
                     Column("Fabric", expr=by_gpu(gpu("gpu_fabric_state")), words=FABRIC_STATE),
@@ -158,27 +79,34 @@ def health() -> Row:
             ),
             lines(
                 "ECC errors per hour",
-                "Uncorrected ones kill jobs. More corrected ones than its peers: plan a replacement.",
+                "Uncorrected ones kill jobs. More corrected ones than its peers: plan a replacement. dram: the "
+                "device memory, which the GPU repairs by remapping. sram: the chip itself, which it cannot repair.",
                 [
                     Query(f"increase({gpu('gpu_ecc_volatile_errors_total')}[1h])", legend("{{severity}}")),
                     Query(f"increase({gpu('gpu_ecc_aggregate_errors_total')}[1h])", legend("{{severity}}, lifetime")),
+                    Query(f"increase({gpu('gpu_ecc_memory_errors_total')}[1h])", legend("{{severity}} in {{memory}}")),
                 ],
                 unit="short",
             ),
             lines(
                 "Repaired memory",
-                "Rows remapped and pages retired so far, by cause. A few are normal; a rise due to uncorrectable "
-                "errors is not.",
+                "Rows remapped and pages retired so far, by cause, and whole banks replaced. A few rows are normal; a "
+                "rise due to uncorrectable errors is not.",
                 [
                     Query(gpu("gpu_remapped_rows"), legend("rows, {{cause}}")),
                     Query(gpu("gpu_retired_pages"), legend("pages, {{cause}}")),
+                    Query(gpu("gpu_remapped_banks"), legend("banks, {{state}}")),
                 ],
                 unit="short",
             ),
             lines(
-                "Memory banks, by spare rows left",
-                "Banks with few or no spare rows cannot be repaired much longer.",
-                [Query(gpu("gpu_row_remap_banks"), legend("{{availability}}"))],
+                "Memory banks, by spares left",
+                "Banks with few or no spare rows, and groups of banks without spare banks, cannot be repaired much "
+                "longer.",
+                [
+                    Query(gpu("gpu_row_remap_banks"), legend("banks, rows left: {{availability}}")),
+                    Query(gpu("gpu_bank_remap_groups"), legend("groups, banks left: {{availability}}")),
+                ],
                 unit="short",
             ),
             lines(
@@ -243,8 +171,14 @@ def host_beside() -> Row:
             ),
             lines(
                 "Pressure",
-                "Share of time in which tasks were stalled on a resource.",
-                [Query(rate(host("gpu_host_pressure_seconds_total")), host_legend("{{resource}} {{kind}}"))],
+                "Share of time in which tasks were stalled on a resource: those of the host and, with "
+                "--metrics.profile full, those of each job on the GPU. Stopped: share of the periods in which a job "
+                "was stopped by its own CPU limit.",
+                [
+                    Query(rate(host("gpu_host_pressure_seconds_total")), host_legend("{{resource}} {{kind}}")),
+                    Query(rate(gpu("gpu_cgroup_pressure_seconds_total")), legend("{{cgroup}} {{resource}} {{kind}}")),
+                    Query(f"{_STOPPED} / ({_PERIODS} > 0)", legend("{{cgroup}} stopped by its CPU limit")),
+                ],
                 unit="percentunit",
             ),
             lines(
@@ -324,6 +258,8 @@ def host_beside() -> Row:
 
 
 _PORT = host_legend("{{device}} port {{port}}")
+_STOPPED = rate(gpu("gpu_cgroup_cpu_throttled_periods_total"))
+_PERIODS = rate(gpu("gpu_cgroup_cpu_periods_total"))
 
 
 def _port_state() -> str:

@@ -1,12 +1,14 @@
-"""GPU detail: PCIe, NVLink and peers."""
+"""GPU detail: PCIe, NVLink, NVLink-C2C and peers."""
 
 from __future__ import annotations
 
 from dashboards.board import Row
+from dashboards.palette import WATCH
 from dashboards.panels import PanelBuilder, Query, Size, lines
-from dashboards.selectors import TARGET, both_ways, gpu, in_15m, legend, rate
+from dashboards.selectors import TARGET, both_ways, by_gpu, gpu, in_15m, legend, rate
 from dashboards.tables import GPU as GPU_COLUMN
 from dashboards.tables import HOST, Column, table_of
+from gpu_triage.gpu.nvlink_quality import EFFECTIVE_BER_LIMIT
 
 
 def links() -> Row:
@@ -59,6 +61,50 @@ def links() -> Row:
                     Query(in_15m(gpu("gpu_nvlink_link_errors_total")), legend("link {{link}} {{type}}")),
                 ],
                 unit="short",
+            ),
+            lines(
+                "NVLink bit error ratio",
+                "Of NVLink 5 and later. Effective: what error correction leaves; above the limit, the link is faulty. "
+                "Symbol: of the symbols received. Single links: those above the limit; all of them with "
+                "--metrics.profile full.",
+                [
+                    Query(gpu("gpu_nvlink_bit_error_ratio"), legend("worst link, {{kind}}")),
+                    Query(gpu("gpu_nvlink_link_bit_error_ratio"), legend("link {{link}}, {{kind}}")),
+                ],
+                unit="sci",
+                logarithmic=True,
+                line_at=(EFFECTIVE_BER_LIMIT, WATCH),
+            ),
+            lines(
+                "NVLink symbol errors and repaired blocks",
+                "Per second, on NVLink 5 and later. Error correction repairs most symbol errors. Blocks are counted by "
+                "how many of their symbols it repaired: those with many increase when a link degrades. They are "
+                "published only with --metrics.profile full.",
+                [
+                    Query(rate(gpu("gpu_nvlink_symbol_errors_total")), legend("symbol errors")),
+                    Query(rate(gpu("gpu_nvlink_fec_blocks_total", 'bin!="0"')), legend("blocks, {{bin}} repaired")),
+                ],
+                unit="short",
+                logarithmic=True,
+            ),
+            table_of(
+                "NVLink-C2C",
+                "Links between the GPU and the CPU of its module, and their errors in the time shown. If not all are "
+                "up, access to the host's memory is slower. No data: this card has none.",
+                (
+                    HOST,
+                    GPU_COLUMN,
+                    Column("Links", expr=by_gpu(gpu("gpu_c2c_links"))),
+                    Column("Up", expr=by_gpu(gpu("gpu_c2c_links_up"))),
+                    Column("Bandwidth", expr=by_gpu(gpu("gpu_c2c_max_bytes_per_second")), unit="Bps"),
+                    Column("Type of error", label="type"),
+                    Column(
+                        "Errors",
+                        expr=f"sum by ({TARGET}, gpu, type) (increase({gpu('gpu_c2c_errors_total')}[$__range]))",
+                        decimals=0,
+                    ),
+                ),
+                size=Size(8, 7),
             ),
             table_of(
                 "Peers",

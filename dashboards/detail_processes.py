@@ -16,8 +16,9 @@ def processes() -> Row:
         (
             table_of(
                 "Processes and pods",
-                "Who holds the GPU, with user, container, pod and Slurm job where known. N/A: the driver does not "
-                "report it.",
+                "Who holds the GPU, with user, container, pod and Slurm job where known. The distance to its CPUs is "
+                "that of the nearest, shown if none is near: 10 is the GPU's own node. N/A: the driver or the kernel "
+                "does not report it, or it does not apply.",
                 (
                     HOST,
                     GPU_COLUMN,
@@ -36,6 +37,7 @@ def processes() -> Row:
                         unit="dateTimeFromNow",
                     ),
                     Column("CPUs on its node", expr=_of_process("gpu_process_numa_local")),
+                    Column("Distance to its CPUs", expr=_of_process("gpu_process_numa_distance")),
                     Column(
                         "Memory on its node",
                         expr=_of_process("gpu_process_numa_memory_local_ratio"),
@@ -79,6 +81,22 @@ def processes() -> Row:
                     Query(gpu("gpu_processes_truncated"), legend("left out")),
                 ],
                 unit="short",
+            ),
+            lines(
+                "Threads and CPU limit of its jobs",
+                "How many threads run, how many wait in the kernel and in which function, how much of a CPU the "
+                "busiest takes, each job's CPU limit, and on how many CPUs the limit stops it. Busiest near 1 while "
+                "the GPU waits: the job waits for that one thread. Running and busiest threads are published only "
+                "with --metrics.profile full.",
+                [
+                    Query(rate(gpu("gpu_running_thread_seconds_total")), legend("threads running")),
+                    Query(rate(gpu("gpu_blocked_thread_seconds_total")), legend("threads in {{wait_channel}}")),
+                    Query(gpu("gpu_busiest_thread_ratio"), legend("busiest thread: {{thread}} of {{pid}}")),
+                    Query(gpu("gpu_cgroup_cpu_limit_cpus"), legend("CPU limit of {{cgroup}}")),
+                    Query(rate(gpu("gpu_cgroup_cpu_throttled_seconds_total")), legend("CPUs stopped in {{cgroup}}")),
+                ],
+                unit="short",
+                size=Size(24, 7),
             ),
         ),
     )

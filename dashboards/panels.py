@@ -20,6 +20,7 @@ from grafana_foundation_sdk.models.common import (
     GraphThresholdsStyleMode,
     LegendDisplayMode,
     LegendPlacement,
+    ScaleDistribution,
     SortOrder,
     StackingMode,
     TooltipDisplayMode,
@@ -102,6 +103,7 @@ def lines(
     line_at: tuple[float, str] | None = None,
     every: str | None = None,
     stacked: bool = False,
+    logarithmic: bool = False,
     names: Mapping[str, tuple[str, str]] | None = None,
 ) -> PanelBuilder:
     """Values over time.
@@ -117,6 +119,7 @@ def lines(
         line_at: a limit to draw, and its colour.
         every: the shortest step, for series that change slowly.
         stacked: whether values add up.
+        logarithmic: whether each step of the axis is a power of ten; values of 0 are at its bottom.
         names: name and colour of series by their legend.
     """
     panel = timeseries.Panel().id(panel_id(title)).title(title).description(description)
@@ -124,7 +127,9 @@ def lines(
     panel = panel.fill_opacity(70 if stacked else 4).line_width(0 if stacked else 1)
     panel = panel.show_points(VisibilityMode.NEVER).span_nulls(span_nulls=False)
     panel = panel.legend(_legend()).tooltip(_tooltip())
-    if floor is not None:
+    if logarithmic:
+        panel = panel.scale_distribution(common.ScaleDistributionConfig().type(ScaleDistribution.LOG).log(10))
+    elif floor is not None:
         panel = panel.min(floor)
     if top is not None:
         panel = panel.max(top)

@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.promql.promtool import Run, ask
-from tests.recordings import FULL_STEP_SECONDS, recorded, thinned
+from tests.recordings import FULL_STEP_SECONDS, REPOSITORY, recorded, thinned
 from tests.rules.cases import FOLDER, load_any
 from tests.rules.examine import MARGIN_SECONDS, input_series, mentioned
 from tests.rules.rulefile import read_rules, rule_files
 
 from gpu_triage.config import Setting
+from gpu_triage.simulator import load_scenario
 from gpu_triage.simulator.history import Family, History, SeriesKey
 from gpu_triage.simulator.scenario import Expectation, Scenario
 from gpu_triage.simulator.scenario_file import read_scenario
@@ -61,6 +62,8 @@ CASES = (
 """Cases of the rules' tests, for what no shipped scenario shows."""
 DRIFT = "drift"
 """The scenario beside this file."""
+GRACE = REPOSITORY / "tests" / "golden" / "gb200-fabric.toml"
+"""What only Grace and Blackwell have: a module with its own power, NVLink 5 and NVLink-C2C, banks of spare memory."""
 WITH_BASELINE = "path"
 """The case whose exporter knows what its host was like at the start."""
 
@@ -87,7 +90,7 @@ class Fleet:
 
 def scenarios() -> dict[str, Scenario]:
     """The fleet's scenarios by instance."""
-    return {DRIFT: _drift()} | {name: _loaded(name) for name in (*SHIPPED, *CASES)}
+    return {DRIFT: _drift(), GRACE.stem: load_scenario(GRACE)} | {name: _loaded(name) for name in (*SHIPPED, *CASES)}
 
 
 def expected_moments() -> list[tuple[str, Expectation]]:
