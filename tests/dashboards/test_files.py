@@ -292,16 +292,10 @@ ELSEWHERE = {
     "gpu_nvlink_link_transmit_bytes_total",
 }
 """Shown in the text of the alert, which gives what was measured; by `check` and the status page, how long a finding has
-<<<<<<< HEAD
 lasted; in the fleet's dashboard, where hosts are compared with what they were, each pair of GPUs has a cell, and GPUs
 have owners; by `check` and the runbooks, as long as a call does not return; on the status page and in the text of the
-alert, which name a recording; and traffic of single links nowhere: it is not published unless asked for."""
-=======
-lasted; in the fleet's dashboard, where hosts are compared with what they were and each pair of GPUs has a cell; by
-`check` and the runbooks, as long as a call does not return; on the status page and in the text of the alert, which
-name a recording; in the diagnosis, how often a job came to its own memory limit; and traffic of single links nowhere:
-it is not published unless asked for."""
->>>>>>> k33d
+alert, which name a recording; in the diagnosis, how often a job came to its own memory limit; and traffic of single
+links nowhere: it is not published unless asked for."""
 
 
 @pytest.mark.parametrize("file", ["diagnosis.json", "detail.json"])
