@@ -48,6 +48,7 @@ SHIPPED = (
 CASES = (
     "path",
     "path-network",
+    "path-uplink",
     "process-blocked",
     "sick-fabric",
     "sick-fabric-service",
