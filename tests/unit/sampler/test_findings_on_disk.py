@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.incident_hosts import HangingLane, fields_of, restarted, stop
-from tests.rig import Rig, rig, scenario_with
+from tests.rig import Rig, only, rig, scenario_with
 
 from gpu_triage.config import Config, JudgeOption
 from gpu_triage.diagnosis.findings.finding import State
@@ -31,6 +31,7 @@ JUDGE = (JudgeOption(CODE, "wait", f"{WAIT}s"), JudgeOption(CODE, "hold", f"{HOL
 ONSET, HOURS = 100, 3600
 PENDING, CONFIRMED, ENDED = 1.0, 2.0, 0.0
 STEP = 5.0
+COLLECTORS = ("throttle", "thermal", "power", "clocks", "activity", "identity")
 
 
 def hot(until: int = 100 * HOURS) -> str:
@@ -48,7 +49,7 @@ def config(tmp_path: Path) -> Config:
     """Of an exporter with a state directory."""
     folder = tmp_path / "state"
     folder.mkdir()
-    return Config(state_directory=folder, sample_fast_seconds=STEP, judge=JUDGE)
+    return only(*COLLECTORS, state_directory=folder, sample_fast_seconds=STEP, judge=JUDGE)
 
 
 @pytest.fixture
@@ -269,7 +270,7 @@ def lines_about_the_state_directory(running: Rig) -> int:
 
 
 def test_without_a_state_directory_it_says_so_and_a_wait_begins_anew(tmp_path: Path) -> None:
-    with rig(scenario_with(tmp_path, HOST, hot()), Config(sample_fast_seconds=STEP, judge=JUDGE)) as running:
+    with rig(scenario_with(tmp_path, HOST, hot()), only(*COLLECTORS, sample_fast_seconds=STEP, judge=JUDGE)) as running:
         running.run_to(250)
         assert running.value("gpu_exporter_state_saved") == 0
         assert running.series("gpu_exporter_collector_success", collector="findings") == []
