@@ -62,6 +62,7 @@ CORRUPT: dict[str, tuple[str, Callable[[str], str], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "change", "complaint"), CORRUPT.values(), ids=CORRUPT.keys())
 def test_a_corrupt_recording_is_refused_naming_the_part(
     recorded: Path, part: str, change: Callable[[str], str], complaint: str

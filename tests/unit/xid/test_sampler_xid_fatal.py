@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.rig import Rig, rig, scenario_with
 
 from gpu_triage.xid.ledger import WINDOW_SECONDS
@@ -30,6 +31,7 @@ def fatals(running: Rig) -> dict[tuple[str, str], float]:
 NONFATAL_TEXT = "NETIR_LINK_EVT Nonfatal XC0 i0 Link 00 (0x025001c6 0x00000000)"
 
 
+@pytest.mark.slow
 def test_a_nonfatal_nvlink_xid_that_nvml_tells_first_never_looks_fatal(tmp_path: Path) -> None:
     """NVML knows only the code: what looks like a page for some seconds is one."""
     with rig(host(tmp_path, xid(20, 0, 149, ', reported_by = "nvml"'))) as running:
@@ -66,6 +68,7 @@ def test_a_burst_of_fatal_and_nonfatal_has_both_series_and_counts_each_once(tmp_
         assert fatals(running) == {("149", "true"): 1, ("149", "false"): 2}
 
 
+@pytest.mark.slow
 def test_a_restart_reads_again_whether_an_nvlink_xid_was_fatal(tmp_path: Path) -> None:
     with rig(host(tmp_path, xid(20, 0, 149, ", fatal = false"))) as running:
         running.run_to(60)
