@@ -6,7 +6,7 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tests.rig import Rig, scenario_with
+from tests.rig import Rig, only, scenario_with
 
 from gpu_triage.config import Config
 from gpu_triage.machine import Blocked
@@ -74,7 +74,12 @@ def fields_of(record: logging.LogRecord) -> dict[str, Any]:
     return found
 
 
-COARSE = Config(sample_fast_seconds=60.0, sample_medium_seconds=60.0)
+def watching(**options: Any) -> Config:
+    """An exporter that reads what incidents come from, and little else."""
+    return only("power", "ecc", "recovery", "memory_repair", "identity", "access", **options)
+
+
+COARSE = watching(sample_fast_seconds=60.0, sample_medium_seconds=60.0)
 
 
 class HangingLane(InlineLane):

@@ -17,8 +17,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import cycle, islice, zip_longest
 from pathlib import Path
 
@@ -109,17 +110,26 @@ def mutations_of(path: Path, text: str) -> Iterator[Mutation]:
 
 def drawn(count: int, seed: int) -> list[Mutation]:
     """So many mutations of the package, each kind as often, each from another folder than the one before."""
-    by_place: dict[tuple[str, str], list[Mutation]] = {}
-    for path in sorted((REPOSITORY / PACKAGE).rglob("*.py")):
-        name = path.relative_to(REPOSITORY)
-        for mutation in mutations_of(name, path.read_text(encoding="utf-8")):
-            by_place.setdefault((mutation.kind, name.relative_to(PACKAGE).parts[0]), []).append(mutation)
+    by_place = _by_place()
     chance = random.Random(seed)
     queues = {kind: _in_turn(by_place, kind, chance) for kind in KINDS}
     return [next(queues[kind]) for kind in islice(cycle(KINDS), count)]
 
 
-def _in_turn(by_place: dict[tuple[str, str], list[Mutation]], kind: str, chance: random.Random) -> Iterator[Mutation]:
+@cache
+def _by_place() -> Mapping[tuple[str, str], list[Mutation]]:
+    """All mutations of the package, by kind and folder."""
+    found: dict[tuple[str, str], list[Mutation]] = {}
+    for path in sorted((REPOSITORY / PACKAGE).rglob("*.py")):
+        name = path.relative_to(REPOSITORY)
+        for mutation in mutations_of(name, path.read_text(encoding="utf-8")):
+            found.setdefault((mutation.kind, name.relative_to(PACKAGE).parts[0]), []).append(mutation)
+    return found
+
+
+def _in_turn(
+    by_place: Mapping[tuple[str, str], list[Mutation]], kind: str, chance: random.Random
+) -> Iterator[Mutation]:
     """All mutations of a kind, at random, from each folder in turn."""
     folders = sorted(folder for of, folder in by_place if of == kind and not folder.endswith(".py"))
     chance.shuffle(folders)

@@ -6,6 +6,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -60,6 +61,7 @@ def some(values: Iterable[Value], usual: Container[Value]) -> list[Any]:
     return [pytest.param(value, marks=() if value in usual else pytest.mark.full) for value in values]
 
 
+@cache
 def full_part(path: Path) -> str | None:
     """What a file tests that only `make full` runs; None for every other file."""
     name = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""

@@ -36,6 +36,7 @@ def test_kubernetes_takes_every_manifest(repository: Path, version: str) -> None
         kubernetes_validate.validate(each, version, strict=True)
 
 
+@pytest.mark.slow
 def test_the_operator_knows_every_name(repository: Path) -> None:
     for each in _objects(repository, OPERATOR):
         assert kept_by_the_operator(each)["spec"] == each["spec"]

@@ -55,6 +55,7 @@ def test_numbers_are_written_as_prometheus_client_does(value: float) -> None:
     assert go_float(value) == floatToGoString(value)  # type: ignore[no-untyped-call] # not annotated there
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", Format)
 @given(rounds=st.lists(st.dictionaries(st.tuples(LABEL, LABEL), st.tuples(VALUE, VALUE), max_size=4), max_size=4))
 def test_every_round_reads_as_if_encoded_from_nothing(

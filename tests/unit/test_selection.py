@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+SLOWLY = Config(sample_fast_seconds=15.0, sample_medium_seconds=15.0)
 POWER = GPU_POWER_WATTS.sample(1.0, "0", "GPU-a")
 DOWN, UP = (GPU_NVLINK_UP.sample(value, "0", "GPU-a", "3") for value in (0.0, 1.0))
 SENT = GPU_NVLINK_LINK_TRANSMIT_BYTES_TOTAL.sample(1.0, "0", "GPU-a", "3")
@@ -109,14 +111,14 @@ def test_an_excluded_metric_that_an_alert_needs_is_named_in_log_and_metrics(
 
 @pytest.mark.parametrize(("profile", "most"), [("rules", 1100), ("default", 1800)])
 def test_a_host_of_eight_gpus_and_64_processes_stays_within_the_documented_series(profile: str, most: int) -> None:
-    with rig(load_scenario("h100-8"), Config(metrics_profile=profile)) as running:
-        running.run_to(70)
+    with rig(load_scenario("h100-8"), replace(SLOWLY, metrics_profile=profile)) as running:
+        running.run_to(75)
         page = running.exposition.page("", (), gzipped=False).body.decode()
     assert sum(not line.startswith("#") for line in page.splitlines()) <= most
 
 
 def test_a_gpu_without_processes_has_at_most_190_series_by_default() -> None:
-    with rig(load_scenario("h100-8"), Config(process_max=0)) as running:
-        running.run_to(70)
+    with rig(load_scenario("h100-8"), replace(SLOWLY, process_max=0)) as running:
+        running.run_to(75)
         page = running.exposition.page("", (), gzipped=False).body.decode()
     assert page.count('{gpu="0",') <= 190

@@ -201,10 +201,11 @@ class GpuState:
         noise = self._noise(step)
         asked = _wandering(load.utilization, load.jitter, noise)
         share = 0.0 if asked < _BUSY or load.pauses(step) else asked
-        encoder, decoder = (
-            _wandering(engine, load.video_jitter, self._noise(step + _VIDEO_PHASE))
-            for engine in (load.encoder, load.decoder)
-        )
+        encoder = decoder = 0.0
+        if load.encoder or load.decoder:
+            video_noise = self._noise(step + _VIDEO_PHASE)
+            encoder = _wandering(load.encoder, load.video_jitter, video_noise)
+            decoder = _wandering(load.decoder, load.video_jitter, video_noise)
         awake = asked >= _BUSY or encoder > 0.0 or decoder > 0.0 or load.resting_watts is not None
         if share:
             sm_mhz, watts, reasons = self._run(conditions, share, step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -104,8 +105,16 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
         DocumentError: there is no such scenario, or the file is wrong; names the file and the key.
     """
     path = _find(name_or_path)
+    return _shipped(path) if path.parent == SCENARIOS else _in_file(path)
+
+
+def _in_file(path: Path) -> Scenario:
     with raised_as(ScenarioError):
         return read_scenario(read_toml(path), path.name)
+
+
+# Whoever simulates one host after another takes the same few of them, and reading one takes up to 30 ms.
+_shipped = lru_cache(maxsize=32)(_in_file)
 
 
 def read_scenario(table: Mapping[str, Any], name: str) -> Scenario:

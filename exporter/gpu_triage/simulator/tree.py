@@ -29,6 +29,7 @@ class HostTree:
         self.kmsg = root / "kmsg"
         self._host = host
         self._written: defaultdict[Path, dict[str, str]] = defaultdict(dict)
+        self._directories: set[str] = set()
         self._processes: frozenset[int] = frozenset()
         self._segment = -1
         self._unplugged: frozenset[str] = frozenset()
@@ -40,12 +41,12 @@ class HostTree:
         for path, target in sysfs.links(host.scenario).items():
             self._link(path, target)
         for directory in sysfs.directories(host.scenario):
-            (self.sysfs / directory).mkdir(parents=True, exist_ok=True)
+            self._make_directory(f"{self.sysfs}/{directory}")
         self._write(self.procfs, procfs.own_files(host.scenario))
         for path, target in procfs.own_links(host.scenario).items():
-            link = self.procfs / path
-            link.parent.mkdir(parents=True, exist_ok=True)
-            link.symlink_to(target)
+            link = f"{self.procfs}/{path}"
+            self._make_directory(os.path.dirname(link))  # noqa: PTH120 - as in _write
+            os.symlink(target, link)  # noqa: PTH211 - as in _write
         self.kmsg.touch()
         self.refresh()
 
@@ -78,15 +79,17 @@ class HostTree:
         self._unplugged = removed
 
     def _link(self, path: str, target: str) -> None:
-        link = self.sysfs / path
-        link.parent.mkdir(parents=True, exist_ok=True)
-        (self.sysfs / target).mkdir(parents=True, exist_ok=True)
-        link.symlink_to(os.path.relpath(self.sysfs / target, link.parent))
+        link = f"{self.sysfs}/{path}"
+        folder = os.path.dirname(path)  # noqa: PTH120 - as in _write
+        self._make_directory(f"{self.sysfs}/{folder}")
+        self._make_directory(f"{self.sysfs}/{target}")
+        os.symlink(f"{'../' * len(Path(folder).parts)}{target}", link)  # noqa: PTH211 - as in _write
 
     def _refresh_processes(self, processes: dict[int, dict[str, str]]) -> None:
         for pid in self._processes.difference(processes):
             ended = self.procfs / str(pid)
             self._written.pop(ended, None)
+            self._directories = {each for each in self._directories if not f"{each}/".startswith(f"{ended}/")}
             shutil.rmtree(ended, ignore_errors=True)
         for pid, files in processes.items():
             self._write(self.procfs / str(pid), files)
@@ -128,13 +131,18 @@ class HostTree:
                 continue
             path = f"{root}/{name}"
             if known is None:
-                os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120 - as above
+                self._make_directory(os.path.dirname(path))  # noqa: PTH120 - as above
             # Renaming is atomic: nobody ever reads half a file.
             partial = f"{path}.partial"
             with open(partial, "w", encoding="utf-8") as file:  # noqa: PTH123 - as above
                 file.write(text)
             os.replace(partial, path)  # noqa: PTH105 - as above
             written[name] = text
+
+    def _make_directory(self, path: str) -> None:
+        if path not in self._directories:
+            os.makedirs(path, exist_ok=True)  # noqa: PTH103 - as in _write
+            self._directories.add(path)
 
 
 def _append(path: Path, lines: list[str]) -> None:

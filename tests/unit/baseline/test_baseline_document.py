@@ -68,6 +68,7 @@ def test_a_baseline_is_read_as_it_was_written(facts: HostFacts, schema: Draft202
     schema.validate(json.loads(encode(facts)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [scenario.name for scenario in list_scenarios()])
 def test_every_simulated_host_has_a_baseline_that_its_schema_allows(name: str, schema: Draft202012Validator) -> None:
     with rig(load_scenario(name)) as host:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 from gpu_triage.diagnosis.evidence import history
 from gpu_triage.diagnosis.evidence.history import _NOT_JUDGED
 from gpu_triage.registry import METRICS
@@ -11,6 +13,7 @@ PACKAGE = Path(history.__file__).parents[2]
 READERS_OF_EVIDENCE = ("diagnosis", "offline", "web")
 
 
+@pytest.mark.slow
 def test_what_is_left_out_of_the_evidence_nobody_asks_for() -> None:
     constants = {spec.name.upper() for spec in METRICS if spec in _NOT_JUDGED}
     assert len(constants) == len(_NOT_JUDGED)

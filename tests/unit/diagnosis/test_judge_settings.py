@@ -130,6 +130,7 @@ def test_all_mistakes_are_told_at_once() -> None:
     assert len(problems("thermal.hw.wait=5", "thermal.hw.hold=10m", "thermal.hv.wait=5m")) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "name", "limit"), [each for each in ALL if each[1] not in ("wait", "hold")])
 def test_either_end_of_a_range_can_be_set(code: str, name: str, limit: Limit) -> None:
     for value in (limit.low, limit.value, limit.high):

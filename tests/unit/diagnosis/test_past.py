@@ -29,6 +29,7 @@ def test_less_is_known_than_was_asked_for_until_it_was_seen() -> None:
     assert past.over(60.0) == Amount(5.0, 20.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1.0, 5.0, 15.0, 60.0])
 @pytest.mark.parametrize("seconds", [60.0, 300.0, 840.0, 7200.0])
 def test_a_window_holds_what_happened_in_it(step: float, seconds: float) -> None:
@@ -51,6 +52,7 @@ def test_a_burst_leaves_a_window_when_it_is_older() -> None:
     assert past.over(835.0).amount == pytest.approx(0.0)
 
 
+@pytest.mark.slow
 def test_points_are_bounded_however_long_it_goes_on() -> None:
     minutes, day = Past(), Past(DAY_SECONDS)
     wobbling(minutes, 7200.0, 5.0)
@@ -90,6 +92,7 @@ def test_of_too_many_the_oldest_is_forgotten() -> None:
     assert memory.over("1099", "some", 60.0) == Amount(1.0, 5.0)
 
 
+@pytest.mark.slow
 def test_a_day_of_eight_busy_gpus_takes_little_memory() -> None:
     """Thirty sums of a quarter of an hour, two of two hours and one counter of a day a GPU, none of them even."""
     labels = [(str(gpu), f"GPU-{gpu}", "corrected") for gpu in range(8)]

@@ -45,6 +45,7 @@ def test_a_straggler_is_slower_than_the_median_of_the_busy_gpus(
     assert all(f"median {median_mhz} MHz" in each.measured for each in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paused", [range(1), range(3)], ids=["the straggler", "all GPUs"])
 def test_the_pauses_of_a_job_do_not_restart_the_wait(paused: range) -> None:
     """Of two minutes every ten, as for a checkpoint: at rest a clock cannot be compared."""

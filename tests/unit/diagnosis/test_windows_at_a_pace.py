@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 PACE = 20
 
 
+@pytest.mark.slow
 def test_heat_is_over_as_soon_as_the_last_minute_and_the_shorter_windows_are_without_it() -> None:
     seconds = Total(lambda at: 0.8 * (30 <= at < 120))
 
@@ -33,6 +34,7 @@ def test_heat_is_over_as_soon_as_the_last_minute_and_the_shorter_windows_are_wit
     assert ended_at <= 120 + MINUTE + 15 * MINUTE / PACE + hold_seconds
 
 
+@pytest.mark.slow
 def test_as_many_events_are_found_in_the_shorter_window() -> None:
     replays = Total(lambda at: 400 / 3600 * PACE * (at < 120))
 
@@ -45,6 +47,7 @@ def test_as_many_events_are_found_in_the_shorter_window() -> None:
     assert 120 + 15 * MINUTE / PACE < changes[-1][0] <= 120 + (10 + 15) * MINUTE / PACE
 
 
+@pytest.mark.slow
 def test_an_xid_is_recent_for_as_much_shorter() -> None:
     def after_xid(at: float) -> Iterator[Sample]:
         yield from loaded(at)

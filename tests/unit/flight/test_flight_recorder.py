@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from tests.rig import Rig, pair_with
+from tests.rig import Rig, only, pair_with
 from tests.status_pages import FACTS
 
 from gpu_triage.cli import group
@@ -33,6 +33,7 @@ pytestmark = pytest.mark.slow
 XID = 'at = "30s"\ngpu = 1\neffect = { kind = "xid", code = 79 }'
 LOST = 'at = "30s"\ngpu = 1\neffect = { kind = "lost" }'
 ROUND_SECONDS = 5
+LEAN = only("power", "activity", "pcie", "pcie_limits", "recovery", "identity")
 NARROW = 'at = "30s"\ngpu = 1\neffect = { kind = "link", width = 4 }'
 
 
@@ -68,11 +69,11 @@ class Flight:
 
 
 @contextmanager
-def flight(scenario: Scenario, directory: Path, disk: Disk | WritingProcess) -> Iterator[Flight]:
+def flight(scenario: Scenario, directory: Path, disk: Disk | WritingProcess, config: Config = LEAN) -> Iterator[Flight]:
     clock = VirtualClock()
     with simulated_machine(scenario, clock=clock) as simulated:
         recorder = FlightRecorder(simulated.machine, directory, disk)
-        rig = Rig(simulated, clock, Config(), machine=recorder.machine, flight=recorder)
+        rig = Rig(simulated, clock, config, machine=recorder.machine, flight=recorder)
         yield Flight(rig, recorder)
         recorder.stop()
 
@@ -90,7 +91,7 @@ def test_a_fault_is_recorded_and_seen_again_when_it_is_played(
 ) -> None:
     directory = tmp_path / "recordings"
     scenario = pair_with(tmp_path, "h100-8", XID, LOST)
-    with flight(scenario, directory, Disk()) as host:
+    with flight(scenario, directory, Disk(), Config()) as host:
         host.run(25)
         assert names(directory) == []
         assert host.rig.series("gpu_flight_recording_timestamp_seconds") == []

@@ -109,6 +109,7 @@ def test_of_two_exporters_that_see_the_same_finding_the_second_takes_the_recordi
     assert (tmp_path / name).read_bytes() == b"of the first"
 
 
+@pytest.mark.slow
 def test_the_directory_may_be_cleaned_up_while_another_exporter_looks_at_it(tmp_path: Path) -> None:
     done = threading.Event()
 

@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -107,6 +108,7 @@ def test_a_forgotten_file_is_in_no_later_block() -> None:
     assert files(ring) == []
 
 
+@pytest.mark.slow
 def test_noise_shortens_the_memory_and_does_not_grow_it() -> None:
     ring = Ring()
     dice = random.Random(1)

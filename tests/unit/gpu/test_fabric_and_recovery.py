@@ -7,7 +7,7 @@ import pynvml
 import pytest
 from tests.gpu_rounds import rounds_of
 from tests.one_shot import look_at
-from tests.rig import pair_with, rig, scenario_with
+from tests.rig import only, pair_with, rig, scenario_with
 
 from gpu_triage.errors import DocumentError
 from gpu_triage.gpu import fabric, recovery
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.nvml_bench import BenchMaker
 
 pytestmark = pytest.mark.slow
+LEAN = only("fabric", "recovery", "identity")
 
 GPU = GpuLabels("2", "GPU-2")
 
@@ -127,7 +128,7 @@ def test_the_mask_tells_the_faults_that_the_driver_knows_of(
 def test_a_fabric_over_several_hosts_has_a_name_and_a_clique(tmp_path: Path) -> None:
     cluster = "ea1ae1c3-7d0f-4b5e-9d3a-5f4c2b1a0987"
     event = f'at = "10s"\ngpu = 0\neffect = {{ kind = "fabric", cluster_uuid = "{cluster}", clique = 32766 }}'
-    with rig(pair_with(tmp_path, "h100-8", event)) as running:
+    with rig(pair_with(tmp_path, "h100-8", event), LEAN) as running:
         running.run_to(5)
         assert running.series("gpu_fabric_info") == []
         running.run_to(75)
@@ -153,7 +154,7 @@ def test_systems_without_a_fabric_have_none_and_no_errors(scenario: str) -> None
 
 def test_the_action_the_driver_asks_for_comes_and_goes(tmp_path: Path) -> None:
     event = 'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = { kind = "recovery_action", action = 2 }'
-    with rig(scenario_with(tmp_path, "idle-downshift", event)) as running:
+    with rig(scenario_with(tmp_path, "idle-downshift", event), LEAN) as running:
         for second, actions in ((10, [0, 0]), (30, [0, 2]), (70, [0, 0])):
             running.run_to(second)
             assert [value for _, value in running.series("gpu_recovery_action")] == actions
@@ -168,7 +169,7 @@ def test_drivers_before_the_action_have_none_and_no_error() -> None:
 
 def test_a_fabric_call_that_fails_is_counted_and_costs_the_fabric_alone(tmp_path: Path) -> None:
     fault = 'kind = "error", function = "nvmlDeviceGetGpuFabricInfoV", code = "UNKNOWN"'
-    with rig(pair_with(tmp_path, "h100-8", f"at = 0\ngpu = 0\neffect = {{ {fault} }}")) as running:
+    with rig(pair_with(tmp_path, "h100-8", f"at = 0\ngpu = 0\neffect = {{ {fault} }}"), LEAN) as running:
         running.run(5)
         assert running.series("gpu_fabric_state", gpu="0") == []
         assert running.value("gpu_fabric_state", gpu="1") == 3

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pynvml
 import pytest
 from tests.nvml_bench import shown
-from tests.rig import pair, pair_with, rig
+from tests.rig import only, pair, pair_with, rig
 from tests.simulated_driver import devices_of
 
-from gpu_triage.config import Config
 from gpu_triage.errors import GpuUnavailable
 from gpu_triage.gpu import gpm
 from gpu_triage.gpu.gpm import GpmReader, GpmReading
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tests.nvml_bench import Bench, BenchMaker
 
 pytestmark = pytest.mark.slow
+LEAN = only("gpm", "activity", "identity")
 
 NOTHING = GpmReading(None, None, None, None, None, None, None)
 METRICS = (
@@ -254,7 +255,7 @@ def test_permission_lost_costs_these_series_alone_and_they_return_with_it(tmp_pa
     def errors() -> float | None:
         return running.value("gpu_exporter_errors_total", collector="gpm", error="no_permission")
 
-    with rig(scenario) as running:
+    with rig(scenario, LEAN) as running:
         running.run_to(19)
         assert [running.value(name, gpu="1") is not None for name in METRICS] == [True] * len(METRICS)
         running.run_to(22)
@@ -272,7 +273,7 @@ def test_permission_lost_costs_these_series_alone_and_they_return_with_it(tmp_pa
 
 @pytest.mark.parametrize("interval", [0.1, 1.0])
 def test_a_healthy_host_has_every_ratio_below_the_utilisation_and_no_error(interval: float) -> None:
-    with rig(pair("h100-8"), Config(sample_fast_seconds=interval)) as running:
+    with rig(pair("h100-8"), replace(LEAN, sample_fast_seconds=interval)) as running:
         running.run_to(12)
         for gpu in map(str, range(2)):
             utilization = running.value("gpu_sm_utilization_ratio", gpu=gpu)
@@ -283,9 +284,9 @@ def test_a_healthy_host_has_every_ratio_below_the_utilisation_and_no_error(inter
 
 
 def test_a_buffer_of_a_library_that_was_replaced_is_not_given_to_the_next_one() -> None:
-    with rig(pair("h100-8")) as first:
+    with rig(pair("h100-8"), LEAN) as first:
         first.run(3)
-        with rig(pair("h100-8")) as second:
+        with rig(pair("h100-8"), LEAN) as second:
             second.run(3)
             # Both stand-ins count their buffers' addresses from the same start.
             del first

@@ -207,6 +207,7 @@ def test_one_refusal_of_gpm_stops_all_instances_for_the_slow_interval(bench: Ben
     assert None not in {i.sm_active_ratio for i in reading.instances}
 
 
+@pytest.mark.slow
 def test_gpu_instances_that_come_and_go_leave_no_buffer_behind(bench: BenchMaker) -> None:
     events = [seven(f"{20 * n}s", first=7 - n % 2) for n in range(20)]
     nvml, gpu = bench("h100-8", *events), reader()

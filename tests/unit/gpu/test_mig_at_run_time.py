@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.mig_layouts import cut, seven
-from tests.rig import pair_with, rig, scenario_with
+from tests.rig import only, pair_with, rig, scenario_with
 
 from gpu_triage.simulator import load_scenario
 from gpu_triage.simulator.scenario_file import SCENARIOS
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.rig import Rig
 
 pytestmark = pytest.mark.slow
+LEAN = only("gpm", "mig", "modes", "activity", "identity")
 
 
 def profiles(running: Rig, gpu: str = "0") -> dict[str, str]:
@@ -23,7 +24,7 @@ def profiles(running: Rig, gpu: str = "0") -> dict[str, str]:
 
 
 def test_the_shipped_scenario_is_healthy_and_complete() -> None:
-    with rig(load_scenario("h100-mig")) as running:
+    with rig(load_scenario("h100-mig"), LEAN) as running:
         running.run_to(70)
         assert running.series("gpu_exporter_errors_total") == []
         assert {value for _, value in running.series("gpu_exporter_collector_success")} == {1.0}
@@ -43,7 +44,7 @@ def test_reconfiguration_shows_the_new_instances_and_drops_the_old_within_a_roun
         cut("3g.40gb 1 0 0 0.9", "3g.40gb 2 0 1 0.8"),
         cut("1g.10gb 9 0 0 0.1", "3g.40gb 1 0 1 0.2", "2g.20gb 5 0 2 0.3", at="22s"),
     )
-    with rig(scenario) as running:
+    with rig(scenario, LEAN) as running:
         running.run_to(21)
         before = profiles(running)
         assert sorted(before.values()) == ["3g.40gb", "3g.40gb"]
@@ -60,7 +61,7 @@ def test_reconfiguration_shows_the_new_instances_and_drops_the_old_within_a_roun
 
 
 def test_mig_switched_on_and_off_moves_what_can_be_told_and_no_counter_goes_back(tmp_path: Path) -> None:
-    with rig(pair_with(tmp_path, "h100-8", seven("20s", until="100s"))) as running:
+    with rig(pair_with(tmp_path, "h100-8", seven("20s", until="100s")), LEAN) as running:
         running.run_to(19)
         busy = running.value("gpu_busy_seconds_total", gpu="0")
         assert busy is not None
@@ -84,7 +85,7 @@ def test_mig_switched_on_and_off_moves_what_can_be_told_and_no_counter_goes_back
 
 def test_a_lost_gpu_in_mig_mode_loses_its_instances_and_they_return_with_it(tmp_path: Path) -> None:
     lost = 'at = "20s"\nuntil = "60s"\ngpu = 0\neffect = { kind = "lost" }'
-    with rig(scenario_with(tmp_path, "h100-mig", lost)) as running:
+    with rig(scenario_with(tmp_path, "h100-mig", lost), LEAN) as running:
         running.run_to(16)
         before = profiles(running)
         running.run_to(26)
@@ -104,7 +105,7 @@ def test_sixteen_gpus_of_seven_instances_are_all_read(tmp_path: Path) -> None:
     path.write_text(
         head + "".join(f"[[gpu]]{gpu}" for gpu in gpus) + "".join(f"\n[[event]]\n{event}\n" for event in events)
     )
-    with rig(load_scenario(path)) as running:
+    with rig(load_scenario(path), LEAN) as running:
         running.run_to(11)
         for gpu_index in map(str, range(16)):
             assert len(profiles(running, gpu_index)) == 7

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.gpu_rounds import rounds_of
 from tests.mig_layouts import seven
-from tests.rig import pair, pair_with, rig
+from tests.rig import only, pair, pair_with, rig
 
 from gpu_triage.gpu.nvlink import LINK_COUNT_FIELD, STATE_FIELD, LinkReading, NvlinkReader, NvlinkReading, render
 from gpu_triage.simulator import load_scenario
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpu_triage.simulator import Scenario
 
 pytestmark = pytest.mark.slow
+LEAN = only("nvlink", "mig", "memory_repair", "activity", "identity")
 
 GPU = GpuLabels("0", "GPU-1")
 
@@ -147,7 +148,7 @@ def test_a_link_that_never_carried_anything_shows_if_the_driver_names_its_far_en
 @pytest.mark.parametrize("connected", [0, 8])
 def test_links_that_lead_nowhere_are_no_fault(tmp_path: Path, connected: int) -> None:
     # As a PCIe card without a bridge, and with one that uses some of its links.
-    with rig(card_with_links_connected(tmp_path, connected)) as running:
+    with rig(card_with_links_connected(tmp_path, connected), LEAN) as running:
         running.run(70)
         assert [value for _, value in running.series("gpu_nvlink_links")] == [connected] * bool(connected)
         assert [value for _, value in running.series("gpu_nvlink_links_up")] == [connected] * bool(connected)
@@ -205,7 +206,7 @@ def test_a_counter_keeps_to_its_source_while_another_comes_and_goes() -> None:
 def test_a_failing_call_costs_the_links_for_that_time_only_and_is_counted(tmp_path: Path) -> None:
     fault = 'kind = "error", function = "nvmlDeviceGetFieldValues", code = "UNKNOWN"'
     event = f'at = "20s"\nuntil = "40s"\ngpu = 0\neffect = {{ {fault} }}'
-    with rig(pair_with(tmp_path, "h100-8", event)) as running:
+    with rig(pair_with(tmp_path, "h100-8", event), LEAN) as running:
         running.run_to(15)
         assert running.value("gpu_nvlink_links_up", gpu="0") == 18
         running.run_to(38)
@@ -309,7 +310,7 @@ def test_no_total_goes_back_whatever_links_and_counts_a_driver_answers(
 
 def test_only_links_that_are_down_or_have_errors_are_shown_one_by_one(tmp_path: Path) -> None:
     errors = 'at = "10s"\ngpu = 1\neffect = { kind = "nvlink_errors", links = [7], crc_per_hour = 3600 }'
-    with rig(pair_with(tmp_path, "h100-8", down([3], "10s"), errors)) as running:
+    with rig(pair_with(tmp_path, "h100-8", down([3], "10s"), errors), LEAN) as running:
         running.run_to(30)
         assert [(labels["gpu"], labels["link"]) for labels, _ in running.series("gpu_nvlink_up")] == [("0", "3")]
         shown = [(labels["gpu"], labels["link"]) for labels, _ in running.series("gpu_nvlink_link_errors_total")]
@@ -320,7 +321,7 @@ def test_only_links_that_are_down_or_have_errors_are_shown_one_by_one(tmp_path: 
 
 
 def test_links_of_a_gpu_that_mig_splits_are_unknown_and_return_with_the_whole_gpu(tmp_path: Path) -> None:
-    with rig(pair_with(tmp_path, "h100-8", seven("20s", until="100s"))) as running:
+    with rig(pair_with(tmp_path, "h100-8", seven("20s", until="100s")), LEAN) as running:
         running.run_to(19)
         assert running.value("gpu_nvlink_links_up", gpu="0") == 18
         sent = running.value("gpu_nvlink_transmit_bytes_total", gpu="0") or 0

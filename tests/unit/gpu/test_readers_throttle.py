@@ -247,6 +247,7 @@ def test_an_integrated_reason_never_goes_back_to_the_drivers_counter(bench: Benc
     assert hot.totals[-1] == 79.0
 
 
+@pytest.mark.slow
 def test_nine_samples_of_a_minute_are_not_enough(bench: BenchMaker) -> None:
     hot = Hot(bench())
     for second in range(600):
@@ -254,6 +255,7 @@ def test_nine_samples_of_a_minute_are_not_enough(bench: BenchMaker) -> None:
     assert reading.rejected == {}
 
 
+@pytest.mark.slow
 def test_a_counter_that_moved_within_the_minute_is_the_source(bench: BenchMaker) -> None:
     hot = Hot(bench())
     for second in range(600):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.judged import judged
 from tests.rig import rig, scenario_with
 
@@ -25,6 +26,7 @@ def test_a_gpu_that_is_no_vgpu_has_no_license() -> None:
         assert running.series(NAME) == []
 
 
+@pytest.mark.slow
 def test_the_license_of_a_vgpu_is_published_by_its_product(tmp_path: Path) -> None:
     events = license_event(licensed=False), license_event(licensed=True, at="90")
     with rig(scenario_with(tmp_path, BASE, *events)) as running:
@@ -43,6 +45,7 @@ def test_a_driver_without_the_call_reports_no_license(tmp_path: Path) -> None:
         assert not running.value("gpu_exporter_errors_total", collector="vgpu_license")
 
 
+@pytest.mark.slow
 def test_a_vgpu_without_its_license_is_to_be_watched_until_it_has_it(tmp_path: Path) -> None:
     events = license_event(licensed=False), license_event(licensed=True, at="120")
     with judged(scenario_with(tmp_path, BASE, *events)) as host:

@@ -27,6 +27,7 @@ def explained(*words: str) -> str:
     return result.output
 
 
+@pytest.mark.slow
 @for_each("name", [*alert_names(), *FINDINGS])
 def test_every_alert_and_every_finding_is_explained(name: str) -> None:
     page = explained(name)
@@ -36,6 +37,7 @@ def test_every_alert_and_every_finding_is_explained(name: str) -> None:
     }
 
 
+@pytest.mark.slow
 @for_each("code", XID_CODES)
 def test_every_xid_begins_with_what_to_do(code: int) -> None:
     head = " ".join(explained(str(code)).split("----")[0].split())

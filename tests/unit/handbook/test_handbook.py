@@ -98,6 +98,7 @@ def test_what_is_no_name_opens_no_file(word: str) -> None:
         find(word)
 
 
+@pytest.mark.slow
 @for_each("name", EVERY_NAME)
 def test_every_page_is_rendered_whole_and_well_formed(name: str) -> None:
     page = find(name)
@@ -122,6 +123,7 @@ def anchors_of(name: str) -> frozenset[str]:
     return frozenset(ANCHOR.findall(render_html(find(name).text)))
 
 
+@pytest.mark.slow
 @for_each("name", [*OWN_PAGES, *alert_names()])
 def test_every_link_of_a_served_page_leads_to_a_page_and_an_anchor_that_exist(name: str) -> None:
     dead = []

@@ -111,6 +111,7 @@ def test_a_label_is_printed_without_control_characters_and_not_for_ever(host: Ho
     assert read.label == ("A[2J" + "x" * 400)[:64]
 
 
+@pytest.mark.slow
 def test_a_tree_of_thousands_is_bounded(host: HostTree) -> None:
     for number in range(80):
         controller(host, f"mc{number}")

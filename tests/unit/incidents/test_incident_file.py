@@ -216,6 +216,7 @@ NAMES = st.from_regex(r"[A-Za-z0-9_.:-]{0,80}", fullmatch=True)
 TIMES = st.floats(0, LATEST)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.builds(

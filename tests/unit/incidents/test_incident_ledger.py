@@ -112,6 +112,7 @@ def test_a_board_without_uuid_and_a_slot_without_address_are_nobodys() -> None:
     assert ledger(incident(NOW, slot="")).boards_recent("", NOW) == {}
 
 
+@pytest.mark.slow
 def test_incidents_are_bounded_and_resets_go_first() -> None:
     made = ledger(*(incident(days(100) + number, uuid=f"GPU-{number}") for number in range(50)))
     for number in range(MOST_INCIDENTS):

@@ -7,16 +7,30 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.incident_hosts import COARSE, FILE, errors, event, host, incidents, resets, restarted, saved, stop, xid
+from tests.incident_hosts import (
+    COARSE,
+    FILE,
+    errors,
+    event,
+    host,
+    incidents,
+    resets,
+    restarted,
+    saved,
+    stop,
+    watching,
+    xid,
+)
 from tests.rig import Rig, rig
 
-from gpu_triage.config import Config
 from gpu_triage.simulator import load_scenario
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.slow
+
+WATCHING = watching()
 
 
 def test_pages_tickets_losses_and_memory_errors_are_noted_and_programs_are_not(tmp_path: Path) -> None:
@@ -29,7 +43,7 @@ def test_pages_tickets_losses_and_memory_errors_are_noted_and_programs_are_not(t
         event(30, 'kind = "lost"', gpu=1),
         event(40, 'kind = "ecc", uncorrected = 2'),
     )
-    with rig(host(tmp_path, *events)) as running:
+    with rig(host(tmp_path, *events), WATCHING) as running:
         running.run_to(90)
         expected = {("0", "48"): 1, ("0", "63"): 1, ("1", "79"): 1, ("1", "lost"): 1, ("0", "uncorrected"): 1}
         assert incidents(running) == incidents(running, by="slot") == incidents(running, days="30") == expected
@@ -40,7 +54,7 @@ def test_pages_tickets_losses_and_memory_errors_are_noted_and_programs_are_not(t
 
 
 def test_a_healthy_host_has_no_incident_and_writes_nothing_of_one(tmp_path: Path) -> None:
-    with rig(load_scenario("idle-downshift"), Config(state_directory=tmp_path)) as running:
+    with rig(load_scenario("idle-downshift"), watching(state_directory=tmp_path)) as running:
         running.run_to(120)
         assert "gpu_incident" not in running.page()
         assert saved(tmp_path)["incidents"] == []
@@ -61,7 +75,7 @@ def test_a_flood_of_one_xid_and_a_loss_that_lasts_are_one_incident_each(
 
 def test_a_restart_forgets_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:
     events = (xid(20, 48), xid(25, 94, gpu=1), event(30, 'kind = "lost"', gpu=1))
-    with rig(host(tmp_path, *events), Config(state_directory=tmp_path)) as running:
+    with rig(host(tmp_path, *events), watching(state_directory=tmp_path)) as running:
         running.run_to(100)
         before = incidents(running)
         again = restarted(running)
@@ -79,7 +93,7 @@ def test_a_restart_forgets_nothing_and_counts_nothing_twice(tmp_path: Path) -> N
 
 
 def test_without_a_state_directory_the_kernel_log_and_memory_are_all_there_is(tmp_path: Path) -> None:
-    with rig(host(tmp_path, xid(20, 48))) as running:
+    with rig(host(tmp_path, xid(20, 48)), WATCHING) as running:
         running.run_to(60)
         assert incidents(running) == {("0", "48"): 1}
         assert running.value("gpu_exporter_collector_success", collector="incidents") is None
@@ -104,7 +118,7 @@ def test_the_most_gpus_of_this_boot_are_remembered_over_a_restart(tmp_path: Path
 
 
 def test_the_most_gpus_of_another_boot_do_not_count(tmp_path: Path) -> None:
-    with rig(load_scenario("idle-downshift"), Config(state_directory=tmp_path)) as running:
+    with rig(load_scenario("idle-downshift"), watching(state_directory=tmp_path)) as running:
         running.run_to(30)
         stop(running)
         document = saved(tmp_path)
@@ -116,14 +130,14 @@ def test_the_most_gpus_of_another_boot_do_not_count(tmp_path: Path) -> None:
 
 
 def test_every_gpu_was_initialised_anew_when_the_driver_was_loaded_after_the_boot() -> None:
-    with rig(load_scenario("idle-downshift")) as running:
+    with rig(load_scenario("idle-downshift"), WATCHING) as running:
         running.run_to(30)
         booted = -(running.clock.now().monotonic - running.elapsed)
         assert resets(running) == {"0": pytest.approx(booted + 4), "1": pytest.approx(booted + 4)}
 
 
 def test_without_the_kernel_log_the_boot_is_the_last_reset() -> None:
-    with rig(load_scenario("idle-downshift")) as running:
+    with rig(load_scenario("idle-downshift"), WATCHING) as running:
         running.kmsg.unlink()
         running.run_to(30)
         booted = -(running.clock.now().monotonic - running.elapsed)
@@ -133,7 +147,7 @@ def test_without_the_kernel_log_the_boot_is_the_last_reset() -> None:
 @pytest.mark.parametrize("kernel_log", [True, False])
 def test_a_driver_that_was_loaded_anew_is_a_reset_of_every_gpu(tmp_path: Path, kernel_log: bool) -> None:  # noqa: FBT001
     away = 'at = 100\nuntil = 200\neffect = { kind = "driver_not_loaded" }'
-    with rig(host(tmp_path, away)) as running:
+    with rig(host(tmp_path, away), WATCHING) as running:
         if not kernel_log:
             running.kmsg.unlink()
         running.run_to(270)
@@ -142,7 +156,7 @@ def test_a_driver_that_was_loaded_anew_is_a_reset_of_every_gpu(tmp_path: Path, k
 
 
 def test_releasing_and_acquiring_is_a_reset(tmp_path: Path) -> None:
-    with rig(host(tmp_path), Config(state_directory=tmp_path)) as running:
+    with rig(host(tmp_path), watching(state_directory=tmp_path)) as running:
         running.run_to(30)
         running.sampler.release()
         running.run_to(60)
@@ -156,7 +170,7 @@ def test_releasing_and_acquiring_is_a_reset(tmp_path: Path) -> None:
 
 def test_neither_a_new_nvml_session_nor_a_restart_is_a_reset(tmp_path: Path) -> None:
     lost = event(20, 'kind = "lost"', gpu=1, until=40)
-    with rig(host(tmp_path, lost)) as running:
+    with rig(host(tmp_path, lost), WATCHING) as running:
         running.run_to(10)
         before = resets(running)
         running.run_to(200)
@@ -170,7 +184,7 @@ def test_neither_a_new_nvml_session_nor_a_restart_is_a_reset(tmp_path: Path) -> 
 def test_a_reset_that_the_driver_asks_for_no_more_was_done(tmp_path: Path) -> None:
     asked = event(20, 'kind = "recovery_action", action = 1', until=100)
     drain = event(20, 'kind = "recovery_action", action = 3', gpu=1, until=100)
-    with rig(host(tmp_path, asked, drain)) as running:
+    with rig(host(tmp_path, asked, drain), WATCHING) as running:
         running.run_to(200)
         seen = resets(running)
         assert 100 <= seen["0"] <= 110
@@ -178,7 +192,7 @@ def test_a_reset_that_the_driver_asks_for_no_more_was_done(tmp_path: Path) -> No
 
 
 def test_the_scenario_of_a_repeat_offender_blames_the_slot_which_is_remembered_by_its_address(tmp_path: Path) -> None:
-    with rig(load_scenario("repeat-offender"), Config(sample_fast_seconds=5.0, state_directory=tmp_path)) as running:
+    with rig(load_scenario("repeat-offender"), watching(sample_fast_seconds=5.0, state_directory=tmp_path)) as running:
         running.run_to(60)
         assert incidents(running, by="slot", days="30") == {("1", "79"): 2}
         running.run_to(700)

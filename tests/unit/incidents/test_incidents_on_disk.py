@@ -9,10 +9,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.incident_hosts import FILE, HangingLane, errors, fields_of, host, incidents, resets, saved, stop, xid
+from tests.incident_hosts import (
+    FILE,
+    HangingLane,
+    errors,
+    fields_of,
+    host,
+    incidents,
+    resets,
+    saved,
+    stop,
+    watching,
+    xid,
+)
 from tests.rig import Rig, rig
 
-from gpu_triage.config import Config
 from gpu_triage.sampler.lanes import InlineLane
 
 if TYPE_CHECKING:
@@ -21,6 +32,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+WATCHING = watching()
 HOUR = 3600
 
 
@@ -29,7 +41,7 @@ def test_a_corrupt_file_is_set_aside_once_and_counting_goes_on(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / FILE).write_bytes(content)
-    with rig(host(tmp_path, xid(20, 48)), Config(state_directory=tmp_path)) as running:
+    with rig(host(tmp_path, xid(20, 48)), watching(state_directory=tmp_path)) as running:
         running.run_to(200)
         assert incidents(running) == {("0", "48"): 1}
         assert sum(errors(running).values()) == 1
@@ -45,7 +57,7 @@ def test_a_state_directory_that_cannot_be_written_costs_only_the_memory(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "state"
-    with rig(host(tmp_path, xid(20, 48)), Config(state_directory=folder)) as running:
+    with rig(host(tmp_path, xid(20, 48)), watching(state_directory=folder)) as running:
         running.run_to(90)
         assert incidents(running) == {("0", "48"): 1}
         assert errors(running)["missing"] >= 1
@@ -63,7 +75,7 @@ def test_a_state_directory_that_cannot_be_written_costs_only_the_memory(
 def test_of_two_exporters_with_one_state_directory_the_second_says_so_and_writes_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with rig(host(tmp_path, xid(20, 48), xid(60, 95, gpu=1)), Config(state_directory=tmp_path)) as first:
+    with rig(host(tmp_path, xid(20, 48), xid(60, 95, gpu=1)), watching(state_directory=tmp_path)) as first:
         first.run_to(30)
         written = (tmp_path / FILE).read_bytes()
         second = Rig(first.simulated, first.clock, first.config)
@@ -87,7 +99,7 @@ def test_of_two_exporters_with_one_state_directory_the_second_says_so_and_writes
 
 
 def test_the_second_exporter_takes_over_when_the_first_ends_and_keeps_what_both_saw(tmp_path: Path) -> None:
-    with rig(host(tmp_path, xid(20, 48), xid(150, 95, gpu=1)), Config(state_directory=tmp_path)) as first:
+    with rig(host(tmp_path, xid(20, 48), xid(150, 95, gpu=1)), watching(state_directory=tmp_path)) as first:
         first.run_to(30)
         second = Rig(first.simulated, first.clock, first.config)
         second.run(10)
@@ -110,7 +122,7 @@ def test_the_second_exporter_takes_over_when_the_first_ends_and_keeps_what_both_
 def test_a_state_directory_that_is_replaced_is_locked_and_filled_again(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.mkdir()
-    with rig(host(tmp_path, xid(20, 48)), Config(state_directory=folder)) as running:
+    with rig(host(tmp_path, xid(20, 48)), watching(state_directory=folder)) as running:
         running.run_to(40)
         folder.rename(tmp_path / "moved")
         folder.mkdir()
@@ -130,7 +142,7 @@ FAR = (1e11, 4e9)
 def test_an_incident_of_the_far_future_is_refused_by_name_and_costs_no_other(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, at: float
 ) -> None:
-    with rig(host(tmp_path, xid(20, 48)), Config(state_directory=tmp_path)) as running:
+    with rig(host(tmp_path, xid(20, 48)), watching(state_directory=tmp_path)) as running:
         running.run_to(40)
         stop(running)
         document = saved(tmp_path)
@@ -151,7 +163,7 @@ def test_an_incident_of_the_far_future_is_refused_by_name_and_costs_no_other(
 
 
 def test_what_cannot_be_copied_is_not_written_over(tmp_path: Path) -> None:
-    with rig(host(tmp_path, xid(20, 48)), Config(state_directory=tmp_path)) as running:
+    with rig(host(tmp_path, xid(20, 48)), watching(state_directory=tmp_path)) as running:
         running.run_to(40)
         stop(running)
         document = saved(tmp_path)
@@ -170,7 +182,7 @@ def test_what_cannot_be_copied_is_not_written_over(tmp_path: Path) -> None:
 
 
 def test_a_remembered_reset_is_dated_by_the_monotonic_clock_whatever_the_clock_says_now(tmp_path: Path) -> None:
-    with rig(host(tmp_path), Config(state_directory=tmp_path)) as running:
+    with rig(host(tmp_path), watching(state_directory=tmp_path)) as running:
         running.run_to(30)
         running.sampler.release()
         running.run_to(60)
@@ -224,7 +236,7 @@ def test_from_any_damaged_file_the_exporter_starts_and_tells_no_time_of_the_futu
 @pytest.fixture
 def damaged_host(tmp_path: Path) -> Iterator[tuple[Rig, Path]]:
     """An exporter that was stopped, and the directory with what it remembered in ``whole.json``."""
-    with rig(host(tmp_path, xid(20, 48), xid(25, 95, gpu=1)), Config(state_directory=tmp_path)) as running:
+    with rig(host(tmp_path, xid(20, 48), xid(25, 95, gpu=1)), watching(state_directory=tmp_path)) as running:
         running.run_to(40)
         stop(running)
         assert [each["kind"] for each in saved(tmp_path)["incidents"]] == ["48", "95"]
@@ -236,7 +248,7 @@ def damaged_host(tmp_path: Path) -> Iterator[tuple[Rig, Path]]:
 def test_what_is_written_at_the_end_is_not_called_lost_and_what_is_not_is_with_its_cause(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, disk: str
 ) -> None:
-    with rig(host(tmp_path, xid(20, 48), xid(22, 95, gpu=1)), Config(state_directory=tmp_path)) as running:
+    with rig(host(tmp_path, xid(20, 48), xid(22, 95, gpu=1)), watching(state_directory=tmp_path)) as running:
         running.run_to(22)
         assert [each["kind"] for each in saved(tmp_path)["incidents"]] == ["48"]
         if disk == "is full":
@@ -255,7 +267,7 @@ def test_what_is_written_at_the_end_is_not_called_lost_and_what_is_not_is_with_i
 def test_a_state_directory_that_hangs_stops_nothing_and_what_is_lost_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with rig(host(tmp_path, xid(20, 48)), Config(state_directory=tmp_path)) as running:
+    with rig(host(tmp_path, xid(20, 48)), watching(state_directory=tmp_path)) as running:
         clock = running.clock
         hanging = Rig(
             running.simulated,

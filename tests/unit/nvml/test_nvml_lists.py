@@ -51,6 +51,7 @@ def h100(bench: BenchMaker) -> Bench:
     return bench("h100-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", LISTS)
 @pytest.mark.parametrize("counted", [MOST_ENTRIES + 1, 1 << 31, (1 << 32) - 1])
 def test_a_junk_count_reserves_nothing(h100: Bench, function: str, counted: int) -> None:
@@ -124,6 +125,7 @@ def test_a_list_that_outgrew_its_buffer_is_fetched_anew(h100: Bench, function: s
     assert len(read_list(function, h100.devices[0].handle, *LISTS[function])) == 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", LISTS)
 def test_a_list_that_never_fits_is_given_up(h100: Bench, function: str) -> None:
     h100.answer(function, pynvml.NVML_ERROR_INSUFFICIENT_SIZE)

@@ -82,6 +82,7 @@ FOLDER = real_files()
 CAPTURES = [] if FOLDER is None else sorted((FOLDER / "nvidia-smi-text").iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     FOLDER is None, reason="the files of real machines are not here; REAL_MACHINES_DATA names their folder"
 )

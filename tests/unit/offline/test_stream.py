@@ -45,6 +45,7 @@ def whole(stream: Stream) -> bytes:
     return data
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(packers, sizes), min_size=1, max_size=6), cuts)
 def test_members_of_any_size_cut_anywhere_come_out_whole(parts: list[tuple[Packer, int]], cut: int) -> None:
@@ -62,6 +63,7 @@ def test_what_is_packed_several_times_comes_out_whole(layers: list[Packer], size
     assert whole(unpacked(in_pieces(packed, cut), Budget())) == text
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(packers, sizes), min_size=1, max_size=4), cuts, st.floats(0, 1, exclude_max=True))
 def test_of_a_truncated_file_the_front_comes_out_and_the_damage_is_named(
@@ -121,6 +123,7 @@ def test_a_file_packed_again_and_again_is_refused() -> None:
     assert stream.damage == "it is packed more than 4 times"
 
 
+@pytest.mark.slow
 def test_an_archive_that_unpacks_for_ever_ends_at_the_bound() -> None:
     bomb = gzip.compress(gzip.compress(bytes(64 * MIB), 9), 9)
     stream = unpacked(in_pieces(bomb, 1000), Budget(16 * MIB))
@@ -128,18 +131,19 @@ def test_an_archive_that_unpacks_for_ever_ends_at_the_bound() -> None:
     assert stream.damage.startswith("ends early: only the first")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    "packed",
+    "pack",
     [
-        gzip.compress(bytes(64 * MIB), 9),
-        bz2.compress(bytes(64 * MIB)),
-        lzma.compress(bytes(64 * MIB), preset=1),
-        b"".join(gzip.compress(b"") for _ in range(20_000)),
+        lambda: gzip.compress(bytes(64 * MIB), 9),
+        lambda: bz2.compress(bytes(64 * MIB)),
+        lambda: lzma.compress(bytes(64 * MIB), preset=1),
+        lambda: gzip.compress(b"") * 20_000,
     ],
     ids=["gzip", "bzip2", "xz", "empty members"],
 )
-def test_memory_is_bounded_however_much_comes_out(packed: bytes) -> None:
-    stream = unpacked(opened(io.BytesIO(packed), lambda _count: None), Budget())
+def test_memory_is_bounded_however_much_comes_out(pack: Callable[[], bytes]) -> None:
+    stream = unpacked(opened(io.BytesIO(pack()), lambda _count: None), Budget())
     tracemalloc.start()
     try:
         for chunk in stream:
@@ -199,6 +203,7 @@ names = st.text(st.characters(codec="utf-8", exclude_characters="\0\n"), min_siz
 formats = st.sampled_from([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(files=st.lists(st.tuples(names, st.integers(0, 3000)), max_size=5), kind=formats, cut=cuts, read=st.booleans())
 def test_the_files_of_a_tar_archive_come_out_by_whatever_name(

@@ -111,6 +111,7 @@ def check_every_line(folder: Path, text: str) -> int:
 SICK = {"uncorrectable": "3", "remap pending": "Yes", "width": "8x", "margin": "2 C", "limit": "400.00 W"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "least"),
     [

@@ -85,6 +85,7 @@ def test_yamls_guesses_about_types_do_not_change_a_value(file: Path) -> None:
         assert config_of(file).simulate == text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -149,6 +150,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_systems_reason(tmp_path: P
         assert str(caught.value) == f"{path}: {what}; name a readable file"
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
 @given(st.binary(max_size=200) | st.text(alphabet="abs:-{}[]&*!|>'\"#,? \n\t0159.~<", max_size=80).map(str.encode))
 def test_any_content_is_a_config_or_refused_on_one_line(file: Path, content: bytes) -> None:

@@ -131,6 +131,7 @@ def test_a_long_name_is_not_completed_from_the_command_line(tmp_path: Path) -> N
     assert (facts.name, completed) == ("train-with-secr", "train-with-secret=1")
 
 
+@pytest.mark.slow
 def test_psutil_is_not_loaded_before_there_is_a_process_on_a_gpu() -> None:
     loaded = "import sys, gpu_triage.cli; sys.exit('psutil' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loaded], check=False).returncode == 0

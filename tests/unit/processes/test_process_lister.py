@@ -48,6 +48,7 @@ def test_a_list_that_has_not_changed_is_not_parsed_again(h100: Bench) -> None:
     assert ProcessLister().read(h100.round().inquiry) == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "after",
     [

@@ -29,7 +29,10 @@ def _rewritten(recorded: Path, part: str, change: Callable[[str], str]) -> Path:
     return recorded
 
 
-BOMB: str = b64encode(zlib.compress(b"\0" * (64 << 20))).decode()
+def _bomb() -> str:
+    return b64encode(zlib.compress(b"\0" * (64 << 20))).decode()
+
+
 CORRUPT: dict[str, tuple[str, Callable[[str], str], str]] = {
     "no JSON": ("recording.json", lambda _: "{", "recording.json: line 1: is not valid JSON"),
     "a list": ("recording.json", lambda _: "[]", "recording.json: format: is None"),
@@ -49,7 +52,7 @@ CORRUPT: dict[str, tuple[str, Callable[[str], str], str]] = {
     "no base64": ("nvml.jsonl", lambda s: s + '[0, ["f"], 0, "%"]\n', "is no answer of NVML"),
     "no zlib": ("nvml.jsonl", lambda s: s + '[0, ["f"], 0, "AAAA"]\n', "is no answer of NVML"),
     "huge memory": ("nvml.jsonl", lambda s: s + '[0, ["f"], 0, ["x", 99999999999]]\n', "is no answer of NVML"),
-    "a bomb": ("nvml.jsonl", lambda s: s + json.dumps([0, ["f"], 0, BOMB]) + "\n", "is no answer of NVML"),
+    "a bomb": ("nvml.jsonl", lambda s: s + json.dumps([0, ["f"], 0, _bomb()]) + "\n", "is no answer of NVML"),
     "deep": ("nvml.jsonl", lambda s: s + "[" * 100_000 + "\n", "is no answer of NVML"),
     "an unknown kind": ("files.jsonl", lambda s: s + '[0, "sys/a", "pipe", ""]\n', "is no file of sysfs"),
     "a place outside": ("files.jsonl", lambda s: s + '[0, "etc/passwd", "file", ""]\n', "is no place in sysfs"),
@@ -59,6 +62,7 @@ CORRUPT: dict[str, tuple[str, Callable[[str], str], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "change", "complaint"), CORRUPT.values(), ids=CORRUPT.keys())
 def test_a_corrupt_recording_is_refused_naming_the_part(
     recorded: Path, part: str, change: Callable[[str], str], complaint: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,10 @@ pytestmark = pytest.mark.slow
 
 UUID_1 = "GPU-ffffffff-1111-2222-3333-444444444444"
 ALL_FIELDS = {*GPU_FIELDS, *HOST_FIELDS}
+OFTEN = Config(sample_fast_seconds=5.0, sample_slow_seconds=15.0)
+"""What changes on a host shows within a quarter of a minute."""
+CALM = Config(sample_fast_seconds=15.0, sample_medium_seconds=15.0, baseline_from_host=True)
+"""A baseline is learned of a host that has been well for minutes."""
 
 
 @pytest.fixture
@@ -94,11 +99,11 @@ EVENTS = {
 def test_what_changes_on_the_host_shows_in_its_field_alone(
     tmp_path: Path, baseline: Path, event: str, expected: set[tuple[str, str]]
 ) -> None:
-    scenario = scenario_with(tmp_path, "dual-a10", f'at = "90s"\n{event}')
-    with rig(scenario, Config(baseline_file=baseline)) as host:
-        host.run(80)
+    scenario = scenario_with(tmp_path, "dual-a10", f'at = "33s"\n{event}')
+    with rig(scenario, replace(OFTEN, baseline_file=baseline)) as host:
+        host.run(30)
         assert _differing(host) == set()
-        host.run(60)
+        host.run(20)
         assert _differing(host) == expected
 
 
@@ -231,7 +236,7 @@ def test_a_host_without_gpus_says_what_it_lacks(tmp_path: Path, baseline: Path) 
 
 
 def test_a_baseline_is_learned_once_from_a_host_that_is_well(tmp_path: Path) -> None:
-    config = Config(baseline_from_host=True, state_directory=tmp_path)
+    config = replace(CALM, state_directory=tmp_path)
     slot = 'at = "5m"\ngpu = 0\neffect = { kind = "slot", width = 8 }'
     scenario = scenario_with(tmp_path, "dual-a10", slot)
     with rig(scenario, config) as host:
@@ -249,7 +254,7 @@ def test_a_baseline_is_learned_once_from_a_host_that_is_well(tmp_path: Path) -> 
 
 def test_a_simulated_host_may_keep_its_baseline_in_memory(tmp_path: Path) -> None:
     vbios = 'at = "5m"\ngpu = 0\neffect = { kind = "vbios", version = "1.2" }'
-    with rig(scenario_with(tmp_path, "dual-a10", vbios), Config(baseline_from_host=True)) as host:
+    with rig(scenario_with(tmp_path, "dual-a10", vbios), CALM) as host:
         host.run(200)
         assert len(host.series("gpu_baseline_info")) == 1
         assert _differing(host) == set()
@@ -260,7 +265,7 @@ def test_a_simulated_host_may_keep_its_baseline_in_memory(tmp_path: Path) -> Non
 def test_a_baseline_is_not_learned_into_a_directory_that_another_exporter_writes(tmp_path: Path) -> None:
     other = StateDirectory(tmp_path, simulated=True)
     other.lock()
-    with rig(scenario_with(tmp_path, "dual-a10"), Config(baseline_from_host=True, state_directory=tmp_path)) as host:
+    with rig(scenario_with(tmp_path, "dual-a10"), replace(CALM, state_directory=tmp_path)) as host:
         host.run(200)
         assert not (tmp_path / "baseline-simulated.json").exists()
         assert _errors(host).keys() == {"in_use"}
@@ -272,7 +277,7 @@ def test_a_baseline_is_not_learned_into_a_directory_that_another_exporter_writes
 def test_a_baseline_on_a_disk_that_hangs_keeps_nothing_from_ending_and_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with rig(scenario_with(tmp_path, "dual-a10"), Config(baseline_from_host=True, state_directory=tmp_path)) as host:
+    with rig(scenario_with(tmp_path, "dual-a10"), replace(CALM, state_directory=tmp_path)) as host:
         hanging = Rig(
             host.simulated,
             host.clock,
@@ -296,7 +301,7 @@ ILL = {
 @pytest.mark.parametrize("event", ILL.values(), ids=ILL.keys())
 def test_nothing_is_learned_from_a_host_that_is_not_well(tmp_path: Path, event: str) -> None:
     scenario = scenario_with(tmp_path, "dual-a10", f"at = 0\n{event}")
-    with rig(scenario, Config(baseline_from_host=True, state_directory=tmp_path)) as host:
+    with rig(scenario, replace(CALM, state_directory=tmp_path)) as host:
         host.run(200)
         assert not (tmp_path / "baseline-simulated.json").exists()
         assert host.series("gpu_baseline_mismatch") == []
@@ -305,7 +310,7 @@ def test_nothing_is_learned_from_a_host_that_is_not_well(tmp_path: Path, event: 
 
 def test_a_link_that_is_still_down_is_not_learned(tmp_path: Path) -> None:
     down = 'at = "2s"\nuntil = "5m"\ngpu = 0\neffect = { kind = "nvlink_down", links = [1] }'
-    with rig(pair_with(tmp_path, "h100-8", down), Config(baseline_from_host=True)) as host:
+    with rig(pair_with(tmp_path, "h100-8", down), CALM) as host:
         host.run(200)
         assert host.series("gpu_baseline_info") == []
         host.run(250)
@@ -316,7 +321,7 @@ def test_a_baseline_that_cannot_be_kept_is_an_error_until_it_can(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     state = tmp_path / "state"
-    config = Config(baseline_from_host=True, state_directory=state)
+    config = replace(CALM, state_directory=state)
     with caplog.at_level(logging.WARNING), rig(load_scenario("dual-a10"), config) as host:
         host.run(400)
         assert host.value("gpu_exporter_collector_success", collector="baseline") == 0

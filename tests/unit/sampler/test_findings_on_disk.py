@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.incident_hosts import HangingLane, fields_of, restarted, stop
-from tests.rig import Rig, rig, scenario_with
+from tests.rig import Rig, only, rig, scenario_with
 
-from gpu_triage.config import Config
+from gpu_triage.config import Config, JudgeOption
 from gpu_triage.diagnosis.findings.finding import State
-from gpu_triage.diagnosis.findings.table import BY_CODE
 from gpu_triage.diagnosis.measure import measure
 from gpu_triage.registry import GPU_COLLECTORS, HOST_COLLECTORS
 from gpu_triage.sampler.lanes import InlineLane
@@ -27,11 +26,12 @@ pytestmark = pytest.mark.slow
 HOST = "rtx-4070-ti-super"
 FILE = "findings-simulated.json"
 CODE = "thermal.hw"
-WAIT = BY_CODE[CODE].wait_seconds
-HOLD = BY_CODE[CODE].hold_seconds
+WAIT, HOLD = 300, 240
+JUDGE = (JudgeOption(CODE, "wait", f"{WAIT}s"), JudgeOption(CODE, "hold", f"{HOLD}s"))
 ONSET, HOURS = 100, 3600
 PENDING, CONFIRMED, ENDED = 1.0, 2.0, 0.0
 STEP = 5.0
+COLLECTORS = ("throttle", "thermal", "power", "clocks", "activity", "identity")
 
 
 def hot(until: int = 100 * HOURS) -> str:
@@ -49,7 +49,7 @@ def config(tmp_path: Path) -> Config:
     """Of an exporter with a state directory."""
     folder = tmp_path / "state"
     folder.mkdir()
-    return Config(state_directory=folder, sample_fast_seconds=STEP)
+    return only(*COLLECTORS, state_directory=folder, sample_fast_seconds=STEP, judge=JUDGE)
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def confirmed_at(running: Rig, latest: float) -> float:
 
 @pytest.mark.parametrize("end", [restarted, killed])
 def test_a_restart_in_the_middle_of_a_wait_does_not_begin_it_anew(running: Rig, end: Any) -> None:
-    running.run_to(400)
+    running.run_to(250)
     assert state(running) == PENDING
     onset = began(running)
     again = end(running)
@@ -122,7 +122,7 @@ def test_a_confirmed_finding_is_never_anything_else_over_a_restart(running: Rig)
     assert state(running) == CONFIRMED
     again = restarted(running)
     again.run(STEP)
-    for _ in range(60):
+    for _ in range(24):
         again.run(0)
         assert state(again) == CONFIRMED
         assert again.value("gpu_verdict", gpu="1") == 2
@@ -133,7 +133,7 @@ def test_a_confirmed_finding_is_never_anything_else_over_a_restart(running: Rig)
 def test_one_that_ended_while_the_exporter_was_down_is_held_and_then_published_as_ended(
     tmp_path: Path, config: Config
 ) -> None:
-    end = round(ONSET + 120 + WAIT)
+    end = ONSET + 120 + WAIT
     with rig(scenario_with(tmp_path, HOST, hot(until=end + 10)), config) as running:
         running.run_to(end)
         assert state(running) == CONFIRMED
@@ -148,7 +148,7 @@ def test_one_that_ended_while_the_exporter_was_down_is_held_and_then_published_a
 
 
 def test_time_in_which_the_exporter_was_down_counts_if_it_is_still_hot(running: Rig) -> None:
-    running.run_to(400)
+    running.run_to(250)
     onset = began(running)
     stop(running)
     running.clock.advance(WAIT)
@@ -160,10 +160,10 @@ def test_time_in_which_the_exporter_was_down_counts_if_it_is_still_hot(running: 
 
 
 def test_a_suspend_counts_for_nothing(tmp_path: Path, config: Config) -> None:
-    with rig(scenario_with(tmp_path, HOST, hot(), sleeps(300, 8 * HOURS)), config) as running:
-        running.run_to(290)
+    with rig(scenario_with(tmp_path, HOST, hot(), sleeps(200, 8 * HOURS)), config) as running:
+        running.run_to(190)
         before = lasted(running)
-        running.run_to(310)
+        running.run_to(210)
         assert lasted(running) == pytest.approx(before + 20, abs=STEP)
         again = restarted(running)
         again.run(90)
@@ -206,7 +206,7 @@ def test_a_file_of_no_use_is_set_aside_with_one_line_in_the_log(
 
 
 def test_a_wrong_entry_costs_no_other(running: Rig, config: Config) -> None:
-    running.run_to(400)
+    running.run_to(250)
     stop(running)
     saved = document(config)
     (entry,) = (entry for entry in saved["findings"] if entry["code"] == CODE)
@@ -220,7 +220,7 @@ def test_a_wrong_entry_costs_no_other(running: Rig, config: Config) -> None:
 def test_of_two_exporters_the_second_says_so_and_writes_nothing_until_the_first_has_ended(
     running: Rig, config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
-    running.run_to(400)
+    running.run_to(250)
     onset = began(running)
     second = Rig(running.simulated, running.clock, running.config)
     second.elapsed = running.elapsed
@@ -241,7 +241,7 @@ def test_of_two_exporters_the_second_says_so_and_writes_nothing_until_the_first_
 
 
 def test_a_disk_that_hangs_delays_the_first_judgement_by_seconds_and_nothing_else(running: Rig, config: Config) -> None:
-    running.run_to(400)
+    running.run_to(250)
     stop(running)
     clock = running.clock
     hanging = Rig(
@@ -270,8 +270,8 @@ def lines_about_the_state_directory(running: Rig) -> int:
 
 
 def test_without_a_state_directory_it_says_so_and_a_wait_begins_anew(tmp_path: Path) -> None:
-    with rig(scenario_with(tmp_path, HOST, hot()), Config(sample_fast_seconds=STEP)) as running:
-        running.run_to(400)
+    with rig(scenario_with(tmp_path, HOST, hot()), only(*COLLECTORS, sample_fast_seconds=STEP, judge=JUDGE)) as running:
+        running.run_to(250)
         assert running.value("gpu_exporter_state_saved") == 0
         assert running.series("gpu_exporter_collector_success", collector="findings") == []
         assert lines_about_the_state_directory(running) == 1
@@ -283,7 +283,7 @@ def test_without_a_state_directory_it_says_so_and_a_wait_begins_anew(tmp_path: P
 def test_with_one_it_says_so_and_one_that_only_looks_says_nothing(running: Rig, config: Config) -> None:
     running.run_to(30)
     assert running.value("gpu_exporter_state_saved") == 1
-    running.run_to(400)
+    running.run_to(250)
     assert lines_about_the_state_directory(running) == 0
     looking = Sampler(
         running.simulated.machine,
@@ -313,9 +313,9 @@ def test_a_single_check_has_its_own_look_and_writes_nothing(running: Rig, config
 
 
 def test_it_is_saved_once_a_minute_while_nothing_changes(running: Rig, config: Config) -> None:
-    running.run_to(300)
+    running.run_to(130)
     (before,) = document(config)["findings"]
-    running.run_to(370)
+    running.run_to(200)
     (after,) = document(config)["findings"]
     assert 60 <= after["seen_at"] - before["seen_at"] <= 70
     assert after["lasted_seconds"] > before["lasted_seconds"]

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.faults.library import Call, Fault, FaultyLibrary
-from tests.rig import Rig, rig, scenario_with, three_with
+from tests.rig import Rig, only, rig, scenario_with, three_with
 
-from gpu_triage.config import Config
 from gpu_triage.sampler.lanes import InlineLane, Job
 from gpu_triage.simulator import VirtualClock, load_scenario, simulated_machine
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+LEAN = only("power", "thermal", "clocks", "topology", "identity")
 MOST_REMEMBERED = 2 * 14
 """Two GPUs by each look of a little more than a minute."""
 LOST = 'at = 20\ngpu = 0\neffect = { kind = "lost" }'
@@ -30,7 +30,7 @@ NO_CLOCK = 'at = 30\ngpu = 1\neffect = { kind = "error", function = "nvmlDeviceG
 
 
 def test_what_a_lost_gpu_last_answered_does_not_hide_that_no_other_answers(tmp_path: Path) -> None:
-    with rig(scenario_with(tmp_path, "dual-a10", LOST, NO_CLOCK)) as running:
+    with rig(scenario_with(tmp_path, "dual-a10", LOST, NO_CLOCK), LEAN) as running:
         running.run_to(25)
         assert running.value("gpu_exporter_collector_success", collector="clocks") == 1
         running.run_to(35)
@@ -55,7 +55,7 @@ def test_a_driver_that_invents_gpus_does_not_grow_the_exporter() -> None:
     clock, lanes = VirtualClock(), LanesInUse()
     with simulated_machine(load_scenario("dual-a10"), clock=clock) as simulated:
         machine = machine_with(simulated, inventing)
-        running = Rig(simulated, clock, Config(sample_fast_seconds=5.0), machine, lanes.make(clock))
+        running = Rig(simulated, clock, only("power", "identity", sample_fast_seconds=5.0), machine, lanes.make(clock))
         while next(invented) < 200:
             running.run(5)
         status, store = running.sampler.status, running.sampler.store
@@ -76,7 +76,7 @@ def test_a_gpu_that_one_look_misnamed_is_forgotten_within_a_minute_and_a_half(tm
 
     clock = VirtualClock()
     with simulated_machine(scenario_with(tmp_path, "dual-a10"), clock=clock) as simulated:
-        running = Rig(simulated, clock, Config(), machine_with(simulated, fault))
+        running = Rig(simulated, clock, LEAN, machine_with(simulated, fault))
         running.run(20)
         misnaming = True
         running.run(5)
@@ -89,14 +89,14 @@ def test_a_gpu_that_one_look_misnamed_is_forgotten_within_a_minute_and_a_half(tm
 
 def test_a_gpu_lost_soon_after_the_start_is_not_forgotten(tmp_path: Path) -> None:
     gone = 'at = 8\ngpu = 0\neffect = { kind = "removed" }'
-    with rig(scenario_with(tmp_path, "dual-a10", gone)) as running:
+    with rig(scenario_with(tmp_path, "dual-a10", gone), LEAN) as running:
         running.run_to(300)
         assert sorted(value for _, value in running.series("gpu_up")) == [0, 1]
 
 
 def test_a_gpu_that_comes_back_is_sampled_again(tmp_path: Path) -> None:
     away = 'at = 20\nuntil = 120\ngpu = 0\neffect = { kind = "removed" }'
-    with rig(scenario_with(tmp_path, "dual-a10", away)) as running:
+    with rig(scenario_with(tmp_path, "dual-a10", away), LEAN) as running:
         running.run_to(60)
         assert len(running.series("gpu_power_watts")) == 1
         running.run_to(400)
@@ -162,7 +162,7 @@ def test_an_answer_about_peers_that_comes_after_the_gpu_was_lost_is_not_publishe
     scenario = three_with(tmp_path, "h100-8", no_clock)
     with simulated_machine(scenario, clock=clock) as simulated:
         make = lambda name: LateLane(clock, name, late) if name == "peers" else InlineLane(clock, name)  # noqa: E731
-        running = Rig(simulated, clock, Config(), make_lane=make)
+        running = Rig(simulated, clock, LEAN, make_lane=make)
         running.run(55)
         assert {labels["gpu"] for labels, _ in running.series("gpu_p2p_peers")} == {"0", "1", "2"}
         late.append(True)

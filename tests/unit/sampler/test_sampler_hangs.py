@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.one_shot import finding, look_at
-from tests.rig import Rig, pair, rig, scenario_with, three_with
+from tests.rig import Rig, only, pair, rig, scenario_with, three_with
 
 from gpu_triage.config import Config, JudgeOption
 from gpu_triage.diagnosis.findings.table import Area, Severity
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+LEAN = only("power", "thermal", "topology", "identity")
 IDENTIFYING = ("nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3")
 
 
@@ -38,7 +40,7 @@ def calls_of(running: Rig) -> list[tuple[str, str, str, float]]:
 
 @pytest.mark.parametrize("function", IDENTIFYING)
 def test_a_gpu_that_hangs_at_the_start_leaves_the_others_up_and_is_stalled(tmp_path: Path, function: str) -> None:
-    with rig(three_with(tmp_path, "h100-8", hang(function))) as running:
+    with rig(three_with(tmp_path, "h100-8", hang(function)), LEAN) as running:
         running.run_to(3)
         assert [value for _, value in running.series("gpu_power_watts")] != []
         running.run_to(20)
@@ -51,7 +53,7 @@ def test_a_gpu_that_hangs_at_the_start_leaves_the_others_up_and_is_stalled(tmp_p
 
 
 def test_a_gpu_that_hung_at_the_start_is_found_when_it_answers(tmp_path: Path) -> None:
-    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetUUID", until=60))) as running:
+    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetUUID", until=60)), LEAN) as running:
         running.run_to(50)
         assert running.value("gpu_up", gpu="1", uuid="") == 0
         running.run_to(75)
@@ -72,7 +74,7 @@ def test_check_names_the_gpu_that_hangs_at_the_start(tmp_path: Path, function: s
 
 @pytest.mark.parametrize("function", IDENTIFYING)
 def test_a_gpu_that_hangs_in_a_later_look_costs_the_others_nothing(tmp_path: Path, function: str) -> None:
-    with rig(three_with(tmp_path, "h100-8", hang(function, at=20, until=70))) as running:
+    with rig(three_with(tmp_path, "h100-8", hang(function, at=20, until=70)), LEAN) as running:
         for second in (30, 45, 60):
             running.run_to(second)
             assert len(running.series("gpu_power_watts")) >= 2
@@ -141,7 +143,7 @@ def test_a_gpu_without_errors_that_does_not_answer_is_lost_at_once(tmp_path: Pat
 
 def test_a_call_that_does_not_return_is_named_while_it_lasts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
-    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetTemperatureV", at=20, until=60))) as running:
+    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetTemperatureV", at=20, until=60)), LEAN) as running:
         running.run_to(19)
         assert calls_of(running) == []
         running.run_to(50)
@@ -164,7 +166,7 @@ def test_a_call_that_does_not_return_is_named_while_it_lasts(tmp_path: Path, cap
     ("function", "at"), [("nvmlDeviceGetCount_v2", 20), ("nvmlSystemGetDriverVersion", 0), ("nvmlInitWithFlags", 0)]
 )
 def test_a_driver_that_hangs_is_down_and_named_until_it_answers(tmp_path: Path, function: str, at: int) -> None:
-    with rig(scenario_with(tmp_path, "dual-a10", hang(function, at=at, until=60, gpu=0))) as running:
+    with rig(scenario_with(tmp_path, "dual-a10", hang(function, at=at, until=60, gpu=0)), LEAN) as running:
         running.run_to(at + 4)
         assert running.value("gpu_driver_up") in (1, None)
         for second in (at + 12, 50):
@@ -184,7 +186,7 @@ def test_a_driver_that_hangs_is_down_and_named_until_it_answers(tmp_path: Path, 
 
 def test_gpus_that_answer_past_a_driver_that_hangs_keep_their_values_and_their_verdict(tmp_path: Path) -> None:
     stuck = three_with(tmp_path, "h100-8", hang("nvmlDeviceGetCount_v2", at=20, gpu=0))
-    config = Config(judge=(JudgeOption("driver.unavailable", "wait", "30s"),))
+    config = replace(LEAN, judge=(JudgeOption("driver.unavailable", "wait", "30s"),))
     with rig(stuck, config) as running:
         running.run_to(40)
         assert running.judge.latest is not None
@@ -209,7 +211,7 @@ def test_gpus_that_answer_past_a_driver_that_hangs_keep_their_values_and_their_v
 
 def test_a_gpu_that_is_lost_beside_a_driver_that_hangs_is_found_too(tmp_path: Path) -> None:
     stuck = hang("nvmlDeviceGetTemperatureV", at=30)
-    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetCount_v2", at=20, gpu=0), stuck)) as running:
+    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetCount_v2", at=20, gpu=0), stuck), LEAN) as running:
         running.run_to(50)
         assert running.judge.latest is not None
         report = running.judge.latest.report
@@ -227,7 +229,7 @@ def test_check_measures_gpus_that_answer_past_a_driver_that_hangs(tmp_path: Path
 
 
 def test_a_question_about_two_gpus_that_hangs_keeps_both_up(tmp_path: Path) -> None:
-    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetP2PStatus", at=20))) as running:
+    with rig(three_with(tmp_path, "h100-8", hang("nvmlDeviceGetP2PStatus", at=20)), LEAN) as running:
         running.run_to(200)
         assert [value for _, value in running.series("gpu_up")] == [1.0] * 3
         assert len(running.series("gpu_power_watts")) == 3
@@ -263,7 +265,7 @@ def test_gpus_that_lack_a_thread_are_not_called_sick_and_are_read_as_soon_as_the
     clock = VirtualClock()
     refused: list[bool] = []
     with simulated_machine(pair("h100-8"), clock=clock, when_looked_at=True) as simulated:
-        running = Rig(simulated, clock, Config(), make_lane=refusing(clock, refused, "gpu-"))
+        running = Rig(simulated, clock, LEAN, make_lane=refusing(clock, refused, "gpu-"))
         if not at_start:
             running.run(10)
         refused.append(True)
@@ -285,7 +287,7 @@ def test_every_gpu_that_lacks_a_thread_counts() -> None:
     clock = VirtualClock()
     refused: list[bool] = []
     with simulated_machine(pair("h100-8"), clock=clock, when_looked_at=True) as simulated:
-        running = Rig(simulated, clock, Config(), make_lane=refusing(clock, refused, "gpu-"))
+        running = Rig(simulated, clock, LEAN, make_lane=refusing(clock, refused, "gpu-"))
         running.run(10)
         refused.append(True)
         running.sampler.step()
@@ -309,7 +311,7 @@ def test_a_lane_of_the_host_that_lacks_a_thread_reads_as_soon_as_it_has_one() ->
 
 
 def test_a_driver_that_does_not_tell_its_version_costs_no_gpu_anything(tmp_path: Path) -> None:
-    with rig(scenario_with(tmp_path, "dual-a10", hang("nvmlSystemGetDriverVersion", until=40, gpu=0))) as running:
+    with rig(scenario_with(tmp_path, "dual-a10", hang("nvmlSystemGetDriverVersion", until=40, gpu=0)), LEAN) as running:
         running.run_to(20)
         assert len(running.series("gpu_power_watts")) == 2
         assert running.series("gpu_driver_info", driver_version="535.129.03") == []
@@ -320,7 +322,7 @@ def test_a_driver_that_does_not_tell_its_version_costs_no_gpu_anything(tmp_path:
 
 def test_a_version_that_could_not_be_read_once_is_read_later(tmp_path: Path) -> None:
     failing = '{ kind = "error", function = "nvmlSystemGetDriverVersion", code = "UNKNOWN" }'
-    with rig(scenario_with(tmp_path, "dual-a10", f"at = 0\nuntil = 20\ngpu = 0\neffect = {failing}")) as running:
+    with rig(scenario_with(tmp_path, "dual-a10", f"at = 0\nuntil = 20\ngpu = 0\neffect = {failing}"), LEAN) as running:
         running.run_to(10)
         assert running.series("gpu_driver_info")[0][0]["driver_version"] == ""
         running.run_to(40)

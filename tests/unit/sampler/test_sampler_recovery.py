@@ -4,12 +4,14 @@ from typing import TYPE_CHECKING
 
 import pynvml
 import pytest
-from tests.rig import rig, scenario_with, three_with
+from tests.rig import only, rig, scenario_with, three_with
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 pytestmark = pytest.mark.slow
+
+LEAN = only("power", "thermal", "activity", "topology", "identity")
 
 
 def nvml_is_up() -> bool:
@@ -30,7 +32,7 @@ def nvml_is_up() -> bool:
 )
 def test_peers_are_asked_about_again_as_soon_as_they_are_back(tmp_path: Path, event: str) -> None:
     # The sample of the slow tier at second 60 must fall into the fault, where it says nothing of absent peers.
-    with rig(three_with(tmp_path, "h100-8", f'at = "55s"\nuntil = "65s"\n{event}')) as running:
+    with rig(three_with(tmp_path, "h100-8", f'at = "55s"\nuntil = "65s"\n{event}'), LEAN) as running:
         running.run_to(50)
         peers = sorted(running.series("gpu_p2p_peers"), key=str)
         running.run_to(85)
@@ -41,7 +43,7 @@ def test_peers_are_asked_about_again_as_soon_as_they_are_back(tmp_path: Path, ev
 def test_release_shuts_nvml_down_after_a_session_that_failed(tmp_path: Path) -> None:
     effect = '{ kind = "error", function = "nvmlDeviceGetUtilizationRates", code = "DRIVER_NOT_LOADED" }'
     event = f'at = "20s"\nuntil = "21s"\ngpu = 0\neffect = {effect}'
-    with rig(scenario_with(tmp_path, "dual-a10", event)) as running:
+    with rig(scenario_with(tmp_path, "dual-a10", event), LEAN) as running:
         running.run_to(60)
         assert running.value("gpu_driver_up") == 1
         running.sampler.release()
@@ -52,7 +54,7 @@ def test_release_shuts_nvml_down_after_a_session_that_failed(tmp_path: Path) -> 
 
 def test_a_handle_refused_over_versions_asks_for_a_restart(tmp_path: Path) -> None:
     effect = '{ kind = "error", function = "nvmlDeviceGetHandleByIndex_v2", code = "LIB_RM_VERSION_MISMATCH" }'
-    with rig(scenario_with(tmp_path, "dual-a10", f'at = "20s"\ngpu = 0\neffect = {effect}')) as running:
+    with rig(scenario_with(tmp_path, "dual-a10", f'at = "20s"\ngpu = 0\neffect = {effect}'), LEAN) as running:
         running.run_to(30)
         assert running.sampler.fatal is not None
         assert running.series("gpu_driver_error_info")[0][0]["error"] == "version_mismatch"
@@ -66,7 +68,7 @@ def test_a_call_that_hangs_while_a_gpu_is_gone_costs_the_others_nothing(
     # Only a new session could bring the one back, and only once the other's call returns: nobody else may wait for it.
     hang = f'at = "18s"\nuntil = "130s"\ngpu = 2\neffect = {{ kind = "hang"{function} }}'
     lost = f'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = {{ kind = "{gone}" }}'
-    with rig(three_with(tmp_path, "h100-8", hang, lost)) as running:
+    with rig(three_with(tmp_path, "h100-8", hang, lost), LEAN) as running:
         for second in (40, 60, 90, 125):
             running.run_to(second)
             assert running.value("gpu_power_watts", gpu="0") is not None, second
@@ -79,7 +81,7 @@ def test_a_call_that_hangs_while_a_gpu_is_gone_costs_the_others_nothing(
 def test_a_look_for_a_lost_gpu_that_hangs_costs_the_others_nothing(tmp_path: Path, function: str) -> None:
     lost = 'at = "20s"\nuntil = "60s"\ngpu = 1\neffect = { kind = "lost" }'
     hang = f'at = "25s"\nuntil = "130s"\ngpu = 1\neffect = {{ kind = "hang", function = "{function}" }}'
-    with rig(three_with(tmp_path, "h100-8", lost, hang)) as running:
+    with rig(three_with(tmp_path, "h100-8", lost, hang), LEAN) as running:
         for second in (40, 60, 90, 125):
             running.run_to(second)
             assert running.value("gpu_driver_up") == 1
@@ -94,7 +96,7 @@ def test_a_session_that_does_not_come_back_is_a_stalled_driver(tmp_path: Path, f
     # Another process has seen the GPU that was lost, so NVML is initialised again: nobody is asked meanwhile.
     lost = 'at = "20s"\nuntil = "30s"\ngpu = 1\neffect = { kind = "lost" }'
     hang = f'at = "36s"\nuntil = "130s"\neffect = {{ kind = "hang", function = "{function}" }}'
-    with rig(three_with(tmp_path, "h100-8", lost, hang)) as running:
+    with rig(three_with(tmp_path, "h100-8", lost, hang), LEAN) as running:
         running.run_to(60)
         assert running.value("gpu_power_watts", gpu="0") is None
         assert running.value("gpu_driver_up") == 0
@@ -111,7 +113,7 @@ def test_a_session_that_does_not_come_back_is_a_stalled_driver(tmp_path: Path, f
 def test_a_call_lost_in_a_driver_that_answers_others_asks_for_a_restart(tmp_path: Path) -> None:
     lost = 'at = "20s"\nuntil = "30s"\ngpu = 1\neffect = { kind = "lost" }'
     hang = 'at = "36s"\nuntil = "2h"\neffect = { kind = "hang", function = "nvmlShutdown" }'
-    with rig(three_with(tmp_path, "h100-8", lost, hang)) as running:
+    with rig(three_with(tmp_path, "h100-8", lost, hang), LEAN) as running:
         running.run_to(90)
         assert running.sampler.fatal is None
         running.run_to(160)

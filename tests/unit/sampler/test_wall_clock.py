@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.judged import judged
-from tests.rig import Rig, rig, scenario_with
+from tests.rig import Rig, only, rig, scenario_with
 
 from gpu_triage.config import Config
 from gpu_triage.machine import Moment, WallTimes
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+LEAN = only("power", "processes", "host_kernel_log", "identity")
 HOST = "rtx-4070-ti-super"
 HOUR = 3600.0
 HUNG = "INFO: task python3:77 blocked for more than 122 seconds."
@@ -48,7 +50,7 @@ def age(running: Rig, name: str) -> float:
 def test_ages_by_the_hosts_own_time_are_right_though_its_clock_is_wrong_and_then_set(
     tmp_path: Path, offset: float
 ) -> None:
-    with rig(scenario_with(tmp_path, HOST, *EVENTS, wrong_clock(offset, 100))) as running:
+    with rig(scenario_with(tmp_path, HOST, *EVENTS, wrong_clock(offset, 100)), LEAN) as running:
         for second in (99, 101, 160):
             running.run_to(second)
             assert age(running, "gpu_xid_last_timestamp_seconds") == pytest.approx(second - 20, abs=2)
@@ -63,7 +65,7 @@ def test_an_xid_since_the_boot_is_never_before_the_boot(tmp_path: Path, offset: 
     late = XID.replace("20", "64").replace("79", "48")
     clock = VirtualClock(monotonic=30.0)
     with simulated_machine(scenario_with(tmp_path, HOST, XID, late, wrong_clock(offset, 60)), clock=clock) as simulated:
-        running = Rig(simulated, clock, Config())
+        running = Rig(simulated, clock, LEAN)
         for second in (30, 59, 61, 66, 120, 130):
             running.run_to(second)
             reset = running.value("gpu_reset_timestamp_seconds", gpu="1")
@@ -75,8 +77,10 @@ def test_an_xid_since_the_boot_is_never_before_the_boot(tmp_path: Path, offset: 
 def test_a_gpu_is_sick_for_ten_minutes_after_an_xid_and_not_longer_whatever_is_done_to_the_clock(
     tmp_path: Path, offset: float
 ) -> None:
-    with judged(scenario_with(tmp_path, HOST, XID, wrong_clock(offset, 100))) as seen:
-        for second in (30, 99, 101, 300, 610):
+    with judged(
+        scenario_with(tmp_path, HOST, XID, wrong_clock(offset, 100)), replace(LEAN, sample_fast_seconds=5.0)
+    ) as seen:
+        for second in (30, 95, 105, 300, 610):
             seen.run_to(second)
             assert seen.classes()["1"] == "sick", second
         seen.run_to(640)
@@ -85,7 +89,7 @@ def test_a_gpu_is_sick_for_ten_minutes_after_an_xid_and_not_longer_whatever_is_d
 
 @WRONG
 def test_a_finding_keeps_its_beginning_when_the_clock_is_set(tmp_path: Path, offset: float) -> None:
-    with rig(scenario_with(tmp_path, HOST, XID, wrong_clock(offset, 100))) as running:
+    with rig(scenario_with(tmp_path, HOST, XID, wrong_clock(offset, 100)), LEAN) as running:
         for second in (99, 105, 160):
             running.run_to(second)
             assert age(running, "gpu_finding_since_timestamp_seconds") == pytest.approx(second - 20, abs=7)
@@ -97,7 +101,7 @@ def time_on_page(running: Rig) -> float:
 
 
 def test_the_page_says_what_time_it_is_at_the_scrape_though_nobody_samples_any_more(tmp_path: Path) -> None:
-    with rig(scenario_with(tmp_path, HOST, wrong_clock(-HOUR, 1000))) as running:
+    with rig(scenario_with(tmp_path, HOST, wrong_clock(-HOUR, 1000)), LEAN) as running:
         running.run(5)
         assert time_on_page(running) == START_OF_TIME + 5 - HOUR
         running.clock.advance(100)

@@ -174,6 +174,7 @@ def test_a_process_that_ends_leaves_nothing(clock: VirtualClock) -> None:
         assert (simulated.machine.procfs / "41500").exists()
 
 
+@pytest.mark.slow
 def test_a_gpu_off_the_bus_reads_all_ones_and_is_in_the_kernel_log(clock: VirtualClock) -> None:
     with simulated_machine(load_scenario("h100-8-bad-night"), clock=clock) as simulated:
         log = simulated.machine.kmsg
@@ -246,6 +247,7 @@ def test_the_real_clock_has_a_thread_that_follows_it() -> None:
     assert threading.active_count() == before
 
 
+@pytest.mark.slow
 def test_a_reader_never_sees_half_a_file(dual: SimulatedMachine, clock: VirtualClock) -> None:
     torn: list[str] = []
     ended = threading.Event()

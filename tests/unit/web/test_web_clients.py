@@ -258,6 +258,7 @@ def test_no_further_request_is_answered_before_the_client_took_its_answer() -> N
         assert host.scrapes == 1
 
 
+@pytest.mark.slow
 def test_of_too_many_that_do_not_read_the_first_is_cut() -> None:
     body = b"x" * 50_000_000
     with serving(Limits(unread=2), Host(body)) as connect:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.rig import Rig, rig, scenario_with
+from tests.rig import Rig, only, rig, scenario_with
 
 from gpu_triage.config import Config
 from gpu_triage.registry import GPU_COLLECTORS
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+LEAN = only("power", "thermal", "identity")
 
 START_SECONDS = VirtualClock().now().monotonic
 
@@ -69,7 +70,7 @@ def test_a_healthy_host_has_no_xid_and_says_who_listens() -> None:
 
 
 def test_what_both_sources_report_is_one_error(tmp_path: Path) -> None:
-    with rig(host(tmp_path, xid(20, 0, 31), xid(40, 0, 31), xid(40, 1, 79))) as running:
+    with rig(host(tmp_path, xid(20, 0, 31), xid(40, 0, 31), xid(40, 1, 79)), LEAN) as running:
         began = running.clock.now().wall
         running.run_to(30)
         assert counts(running) == {("0", "31"): 1}
@@ -83,7 +84,7 @@ def test_what_both_sources_report_is_one_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", ["kmsg", "nvml"])
 def test_one_source_alone_is_enough(tmp_path: Path, source: str) -> None:
     event = xid(20, 0, 48, f', reported_by = "{source}"')
-    with rig(host(tmp_path, event, event.replace("20", "21"))) as running:
+    with rig(host(tmp_path, event, event.replace("20", "21")), LEAN) as running:
         began = running.clock.now().wall
         running.run_to(30)
         assert counts(running) == {("0", "48"): 2}
@@ -100,7 +101,7 @@ def test_slow_sampling_still_counts_once(tmp_path: Path) -> None:
 def test_a_thousand_at_once_are_a_thousand_and_one_line_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with rig(host(tmp_path, xid(20, 0, 31, ", times = 1000"))) as running:
+    with rig(host(tmp_path, xid(20, 0, 31, ", times = 1000")), LEAN) as running:
         running.run_to(21)
         assert counts(running) == {("0", "31"): 1000}
         running.run_to(60)
@@ -109,14 +110,14 @@ def test_a_thousand_at_once_are_a_thousand_and_one_line_in_the_log(
 
 
 def test_a_gpu_that_fell_off_the_bus_keeps_its_xid(tmp_path: Path) -> None:
-    with rig(host(tmp_path, 'at = "20s"\ngpu = 1\neffect = { kind = "lost" }')) as running:
+    with rig(host(tmp_path, 'at = "20s"\ngpu = 1\neffect = { kind = "lost" }'), LEAN) as running:
         running.run_to(300)
         assert running.error_of("1") == "lost"
         assert counts(running) == {("1", "79"): 1}
 
 
 def test_fallen_off_the_bus_without_a_code_is_a_79(tmp_path: Path) -> None:
-    with rig(host(tmp_path)) as running:
+    with rig(host(tmp_path), LEAN) as running:
         running.run_to(10)
         running.kernel_logs(9001, "NVRM: Xid (PCI:0000:b3:00): 31, Ch 0000000b, engmask 00000101, intr 10000000")
         running.kernel_logs(9002, "NVRM: GPU 0000:b3:00.0: GPU has fallen off the bus.")
@@ -125,7 +126,7 @@ def test_fallen_off_the_bus_without_a_code_is_a_79(tmp_path: Path) -> None:
 
 
 def test_a_restart_keeps_count_and_times_that_the_kernel_still_holds(tmp_path: Path) -> None:
-    with rig(host(tmp_path, xid(20, 0, 31), xid(25, 0, 31), xid(30, 1, 94))) as running:
+    with rig(host(tmp_path, xid(20, 0, 31), xid(25, 0, 31), xid(30, 1, 94)), LEAN) as running:
         running.run_to(100)
         before = (counts(running), running.series("gpu_xid_last_timestamp_seconds"))
         running.sampler.close(lambda condition: condition())
@@ -139,7 +140,7 @@ def test_without_the_kernel_log_nvml_is_heard_and_the_log_says_so_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    with rig(host(tmp_path, xid(20, 0, 31, ', reported_by = "nvml"'))) as running:
+    with rig(host(tmp_path, xid(20, 0, 31, ', reported_by = "nvml"')), LEAN) as running:
         running.kmsg.unlink()
         running.run_to(150)
         assert sources(running) == {"kmsg": 0, "nvml": 1}
@@ -150,7 +151,7 @@ def test_without_the_kernel_log_nvml_is_heard_and_the_log_says_so_once(
 
 
 def test_a_kernel_log_that_appears_later_is_read_without_a_restart(tmp_path: Path) -> None:
-    with rig(host(tmp_path)) as running:
+    with rig(host(tmp_path), LEAN) as running:
         running.kmsg.unlink()
         running.run_to(10)
         running.kernel_logs(1, "NVRM: Xid (PCI:0000:65:00): 62, 2351 (d0f)", ago=5)
@@ -161,7 +162,7 @@ def test_a_kernel_log_that_appears_later_is_read_without_a_restart(tmp_path: Pat
 
 def test_where_nobody_ever_listens_nothing_alarms(tmp_path: Path) -> None:
     missing = 'at = 0\neffect = { kind = "missing_function", function = "nvmlEventSetCreate" }'
-    with rig(host(tmp_path, missing)) as running:
+    with rig(host(tmp_path, missing), LEAN) as running:
         running.kmsg.unlink()
         running.run_to(10)
         assert sources(running) == {"kmsg": 0, "nvml": 0}
@@ -171,7 +172,7 @@ def test_where_nobody_ever_listens_nothing_alarms(tmp_path: Path) -> None:
 
 def test_a_hang_in_the_event_wait_stalls_no_gpu_and_loses_no_record(tmp_path: Path) -> None:
     hang = 'at = 20\nuntil = 50\ngpu = 0\neffect = { kind = "hang", function = "nvmlEventSetWait_v2" }'
-    with rig(host(tmp_path, hang, xid(30, 0, 31))) as running:
+    with rig(host(tmp_path, hang, xid(30, 0, 31)), LEAN) as running:
         for second in range(21, 50):
             running.run_to(second)
             assert [value for _, value in running.series("gpu_up")] == [1.0] * 2
@@ -187,7 +188,7 @@ def test_a_hang_in_the_event_wait_stalls_no_gpu_and_loses_no_record(tmp_path: Pa
 def test_counts_and_hearing_survive_that_nvml_is_opened_again(tmp_path: Path) -> None:
     lost = 'at = "20s"\nuntil = "30s"\ngpu = 1\neffect = { kind = "lost" }'
     events = (xid(10, 0, 31), lost, xid(100, 0, 31, ', reported_by = "nvml"'), xid(101, 1, 94))
-    with rig(host(tmp_path, *events)) as running:
+    with rig(host(tmp_path, *events), LEAN) as running:
         running.run_to(90)
         assert running.value("gpu_up", gpu="1") == 1
         assert counts(running) == {("0", "31"): 1, ("1", "79"): 1}
@@ -198,7 +199,7 @@ def test_counts_and_hearing_survive_that_nvml_is_opened_again(tmp_path: Path) ->
 
 def test_a_driver_that_goes_and_comes_is_heard_again(tmp_path: Path) -> None:
     away = 'at = "20s"\nuntil = "40s"\neffect = { kind = "driver_not_loaded" }'
-    with rig(host(tmp_path, away, xid(200, 0, 31, ', reported_by = "nvml"'))) as running:
+    with rig(host(tmp_path, away, xid(200, 0, 31, ', reported_by = "nvml"')), LEAN) as running:
         running.run_to(35)
         assert sources(running) == {"kmsg": 1, "nvml": 0}
         running.run_to(210)
@@ -207,7 +208,7 @@ def test_a_driver_that_goes_and_comes_is_heard_again(tmp_path: Path) -> None:
 
 
 def test_the_event_set_is_freed_before_nvml_is_shut_down(tmp_path: Path) -> None:
-    with rig(host(tmp_path)) as running:
+    with rig(host(tmp_path), LEAN) as running:
         running.run_to(10)
         assert len(session(running).event_sets) == 1
         running.sampler.close(lambda condition: condition())
@@ -217,7 +218,7 @@ def test_the_event_set_is_freed_before_nvml_is_shut_down(tmp_path: Path) -> None
 
 def test_letting_go_of_the_gpus_frees_the_event_set_and_the_kernel_log_is_read_on(tmp_path: Path) -> None:
     kernel_alone = ', reported_by = "kmsg"'
-    with rig(host(tmp_path, xid(20, 0, 31, kernel_alone), xid(60, 0, 31, ', reported_by = "nvml"'))) as running:
+    with rig(host(tmp_path, xid(20, 0, 31, kernel_alone), xid(60, 0, 31, ', reported_by = "nvml"')), LEAN) as running:
         running.run_to(10)
         running.sampler.release()
         running.run_to(30)
@@ -232,7 +233,7 @@ def test_letting_go_of_the_gpus_frees_the_event_set_and_the_kernel_log_is_read_o
 
 
 def test_a_gpu_that_was_gone_before_is_known_by_its_address_until_it_is_seen(tmp_path: Path) -> None:
-    with rig(host(tmp_path, 'at = 0\nuntil = "60s"\ngpu = 1\neffect = { kind = "lost" }')) as running:
+    with rig(host(tmp_path, 'at = 0\nuntil = "60s"\ngpu = 1\neffect = { kind = "lost" }'), LEAN) as running:
         running.run_to(10)
         assert counts(running) == {}
         assert running.value("gpu_xid_unassigned_errors_total", pci_bus_id="0000:b3:00.0", xid="79") == 1
@@ -243,7 +244,7 @@ def test_a_gpu_that_was_gone_before_is_known_by_its_address_until_it_is_seen(tmp
 
 def test_an_xid_stays_with_the_board_when_indices_move(tmp_path: Path) -> None:
     removed = 'at = "20s"\ngpu = 0\neffect = { kind = "removed" }'
-    with rig(host(tmp_path, xid(10, 0, 31), xid(10, 1, 48), removed)) as running:
+    with rig(host(tmp_path, xid(10, 0, 31), xid(10, 1, 48), removed), LEAN) as running:
         running.run_to(15)
         uuids = {labels["gpu"]: labels["uuid"] for labels, _ in running.series("gpu_up")}
         running.run_to(90)
@@ -260,7 +261,7 @@ def test_the_collector_can_be_switched_off(tmp_path: Path) -> None:
 
 
 def test_junk_in_the_kernel_log_costs_nothing_else(tmp_path: Path) -> None:
-    with rig(host(tmp_path, xid(20, 0, 31))) as running:
+    with rig(host(tmp_path, xid(20, 0, 31)), LEAN) as running:
         with running.kmsg.open("ab") as log:
             log.write(bytes(range(256)) * 2000)
             log.write(b"\n")

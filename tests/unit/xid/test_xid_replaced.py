@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.rig import Rig, rig, scenario_with
+from tests.rig import Rig, only, rig, scenario_with
 
 from gpu_triage.nvml.session import Device
 from gpu_triage.sampler.xid_owners import XidOwners
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+LEAN = only("power", "identity")
 ADDRESS = "0000:b3:00.0"
 LOST = 'at = 20\ngpu = 1\neffect = { kind = "lost" }'
 REPLACED = 'at = 40\ngpu = 1\neffect = { kind = "replace_gpu", model = "v100-sxm2-16gb" }'
@@ -54,7 +55,7 @@ def restarted(running: Rig) -> Rig:
 def test_a_new_card_does_not_inherit_the_xids_of_the_one_it_replaces(tmp_path: Path) -> None:
     scenario = host(tmp_path, LOST, REPLACED)
     old, new = scenario.gpus[1].uuid, scenario.card(1, 40).uuid
-    with rig(scenario) as running:
+    with rig(scenario, LEAN) as running:
         running.run_to(30)
         assert counts(running) == {(old, "79"): 1}
         for second in (39, 40, 41, 45, 50, 60, 100, 120):
@@ -67,7 +68,7 @@ def test_a_new_card_does_not_inherit_the_xids_of_the_one_it_replaces(tmp_path: P
 def test_without_the_kernel_log_too_an_xid_stays_with_the_card_that_had_it(tmp_path: Path) -> None:
     scenario = host(tmp_path, xid(20, 48, "nvml"), REPLACED, xid(200, 31, "nvml"))
     old, new = scenario.gpus[1].uuid, scenario.card(1, 40).uuid
-    with rig(scenario) as running:
+    with rig(scenario, LEAN) as running:
         running.kmsg.unlink()
         running.run_to(220)
         assert running.value("gpu_up", uuid=new) == 1
@@ -77,7 +78,7 @@ def test_without_the_kernel_log_too_an_xid_stays_with_the_card_that_had_it(tmp_p
 def test_a_new_card_that_fails_before_the_driver_shows_it_has_its_own_xid(tmp_path: Path) -> None:
     scenario = host(tmp_path, LOST, REPLACED, xid(41, 143, "kmsg"))
     old, new = scenario.gpus[1].uuid, scenario.card(1, 40).uuid
-    with rig(scenario) as running:
+    with rig(scenario, LEAN) as running:
         running.run_to(42)
         assert running.value("gpu_up", uuid=new) is None
         assert (counts(running), unassigned(running)) == ({(old, "79"): 1}, {(ADDRESS, "143"): 1})
@@ -89,7 +90,7 @@ def test_a_new_card_that_fails_before_the_driver_shows_it_has_its_own_xid(tmp_pa
 def test_after_a_restart_the_kernel_log_tells_the_cards_apart(tmp_path: Path, at: int) -> None:
     scenario = host(tmp_path, LOST, REPLACED, xid(160, 31))
     new = scenario.card(1, 40).uuid
-    with rig(scenario) as running:
+    with rig(scenario, LEAN) as running:
         running.run_to(at)
         again = restarted(running)
         again.run(5)
@@ -104,7 +105,7 @@ def test_a_card_that_is_found_again_keeps_its_xids_while_the_exporter_lives(tmp_
     away = 'at = 20\nuntil = 40\ngpu = 1\neffect = { kind = "removed" }'
     scenario = host(tmp_path, xid(10, 48), away, xid(200, 31))
     uuid = scenario.gpus[1].uuid
-    with rig(scenario) as running:
+    with rig(scenario, LEAN) as running:
         for second in (19, 21, 39, 40, 41, 45, 50, 60, 100, 120):
             running.run_to(second)
             assert counts(running) == {(uuid, "48"): 1}
@@ -116,7 +117,7 @@ def test_a_card_that_is_found_again_keeps_its_xids_while_the_exporter_lives(tmp_
 def test_finding_the_cards_at_boot_takes_nothing_from_them(tmp_path: Path) -> None:
     scenario = host(tmp_path, xid(20, 48))
     uuid = scenario.gpus[1].uuid
-    with rig(scenario) as running:
+    with rig(scenario, LEAN) as running:
         running.kernel_logs(1, FOUND, ago=50)
         running.kernel_logs(2, f"NVRM: Xid (PCI:{ADDRESS}): 62, 2351 (d0f)", ago=40)
         running.run_to(30)
@@ -130,7 +131,7 @@ def test_finding_the_cards_at_boot_takes_nothing_from_them(tmp_path: Path) -> No
 def test_a_driver_that_is_loaded_and_bound_anew_takes_no_xid_from_its_card(tmp_path: Path) -> None:
     scenario = host(tmp_path, xid(20, 48))
     uuid = scenario.gpus[1].uuid
-    with rig(scenario) as running:
+    with rig(scenario, LEAN) as running:
         running.run_to(30)
         running.kernel_logs(9001, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.14")
         running.kernel_logs(9002, f"nvidia {ADDRESS}: enabling device (0000 -> 0002)")
@@ -142,7 +143,7 @@ def test_a_driver_that_is_loaded_and_bound_anew_takes_no_xid_from_its_card(tmp_p
 def test_a_kernel_log_that_is_readable_late_still_tells_the_cards_apart(tmp_path: Path) -> None:
     scenario = host(tmp_path, REPLACED)
     old, new = scenario.gpus[1].uuid, scenario.card(1, 40).uuid
-    with rig(scenario) as running:
+    with rig(scenario, LEAN) as running:
         running.kmsg.unlink()
         running.run_to(150)
         running.kernel_logs(1, f"NVRM: Xid (PCI:{ADDRESS}): 62, 2351 (d0f)", ago=1000)
@@ -160,7 +161,7 @@ def test_two_exchanges_are_three_cards(tmp_path: Path) -> None:
     again = REPLACED.replace("40", "150")
     scenario = host(tmp_path, LOST, REPLACED, xid(130, 48), again, xid(250, 31))
     cards = [scenario.card(1, at).uuid for at in (0, 40, 150)]
-    with rig(scenario) as running:
+    with rig(scenario, LEAN) as running:
         running.run_to(260)
         assert counts(running) == {(cards[0], "79"): 1, (cards[1], "48"): 1, (cards[2], "31"): 1}
 

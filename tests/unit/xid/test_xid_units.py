@@ -150,6 +150,7 @@ def crash(at: int, pid: int, program: str) -> str:
 CRASHES = (crash(5, 901, "python"), crash(20, 902, "gromacs"), crash(35, 903, "python"))
 
 
+@pytest.mark.slow
 def test_the_suspect_is_published_with_its_gpu_and_found(tmp_path: Path) -> None:
     scenario = scenario_with(tmp_path, "dual-a10", *CRASHES)
     with rig(scenario) as running:
