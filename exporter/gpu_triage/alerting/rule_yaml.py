@@ -15,6 +15,7 @@ import yaml
 from gpu_triage.alerting.build import BuiltFile, BuiltGroup, Fields
 
 WIDTH: Final = 120
+_PLAIN: Final = re.compile(r"[a-z_]+")
 MARK: Final = "Written by `gpu-triage rules`: change its settings instead of this file."
 """By this a written file is known again."""
 
@@ -64,7 +65,9 @@ def _group(group: BuiltGroup) -> Iterator[str]:
 def _mapping(fields: Fields, indent: int) -> Iterator[str]:
     for key, value in fields.items():
         if not isinstance(value, str):
-            if value:
+            if key == "labels" and value and all(_PLAIN.fullmatch(str(each)) for each in value.values()):
+                yield f"{' ' * indent}{key}: {{{', '.join(f'{name}: {each}' for name, each in value.items())}}}"
+            elif value:
                 yield f"{' ' * indent}{key}:"
                 yield from _mapping(value, indent + 2)
         elif "{{" in value:
