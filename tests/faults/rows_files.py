@@ -41,7 +41,8 @@ _NODES = ("processes", "host_cpu", "host_cpu_settings", "nic_topology", "platfor
 _SPEEDS = "sys/devices/**/net/*/speed"
 
 SUBJECTS: tuple[tuple[str, str, tuple[str, ...], frozenset[str]], ...] = (
-    ("`/proc/stat`", "proc/stat", ("host_cpu",), _HOST),
+    # By this file procfs is known to be mounted.
+    ("`/proc/stat`", "proc/stat", ("host_cpu", "host_file_systems"), _HOST),
     ("`/proc/loadavg`", "proc/loadavg", ("host_cpu",), _HOST),
     ("`/proc/pressure/*`", "proc/pressure/*", ("host_pressure",), _HOST),
     ("`/proc/meminfo`", "proc/meminfo", ("host_memory",), _HOST),
