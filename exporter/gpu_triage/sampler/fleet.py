@@ -26,7 +26,7 @@ GONE: Final = frozenset({"lost", "reset_required", MISSING, "no_permission", "un
 """Errors that only a new NVML session can clear."""
 
 _CONFIRMED_SECONDS: Final = 15.0
-"""A real GPU is seen for longer than this; one seen only for less may be a misread UUID."""
+"""A real GPU stays visible for longer than this; a shorter-lived one may be a misread UUID."""
 _FORGOTTEN_SECONDS: Final = 60.0
 """How long such an unconfirmed GPU is still reported as missing."""
 _MOST_FORMER: Final = 64

@@ -58,7 +58,7 @@ class StateStores:
         return all(lane.busy_since is None for lane in self.lanes)
 
     def take(self, news: AnyStateNews, now: float) -> tuple[str, ...]:
-        """As StateStore.take, for the one whose visit ended."""
+        """As StateStore.take, for the store that reported."""
         (store,) = (store for store in self._stores if store.name == news.name)
         return store.take(news, now)
 
