@@ -23,7 +23,7 @@ ROUND_EVENTS: Final = 64
 """Maximum events fetched per round; the driver keeps the rest for the next."""
 
 MOST_XID: Final = 99_999
-"""There are about two hundred Xids. More digits are invalid, here and in the kernel log."""
+"""There are fewer than 200 Xids. More digits are invalid, here and in the kernel log."""
 
 _XID: Final[int] = pynvml.nvmlEventTypeXidCriticalError
 _LOOK_AT_ONCE: Final = 0x4000 | 0x8000
