@@ -74,11 +74,11 @@ class Commands(click.Group):
         """The command with this name; None if there is none."""
         if cmd_name in ONE_SHOT and cmd_name not in self.commands:
             from gpu_triage.diagnosis.advise.command import advise_command  # noqa: PLC0415 - lazy, see the class
-            from gpu_triage.diagnosis.baseline_command import baseline_command  # noqa: PLC0415 - likewise
-            from gpu_triage.diagnosis.check_command import check_command  # noqa: PLC0415 - likewise
-            from gpu_triage.diagnosis.judge_command import judge_command  # noqa: PLC0415 - likewise
-            from gpu_triage.options.one_shot import CommandWiring  # noqa: PLC0415 - likewise
-            from gpu_triage.recording.command import record_command  # noqa: PLC0415 - likewise
+            from gpu_triage.diagnosis.baseline_command import baseline_command  # noqa: PLC0415 - as above
+            from gpu_triage.diagnosis.check_command import check_command  # noqa: PLC0415 - as above
+            from gpu_triage.diagnosis.judge_command import judge_command  # noqa: PLC0415 - as above
+            from gpu_triage.options.one_shot import CommandWiring  # noqa: PLC0415 - as above
+            from gpu_triage.recording.command import record_command  # noqa: PLC0415 - as above
 
             stepped = CommandWiring(COLLECTOR_SWITCHES, _scenario_options, _stepped_machine)
             live = CommandWiring(COLLECTOR_SWITCHES, _scenario_options, _machine)
@@ -88,24 +88,24 @@ class Commands(click.Group):
             self.add_command(judge_command(stepped, _length_of))
             self.add_command(record_command(live))
         if cmd_name in WATCHING and cmd_name not in self.commands:
-            from gpu_triage.diagnosis.top.command import top_command  # noqa: PLC0415 - likewise
-            from gpu_triage.options.one_shot import CommandWiring  # noqa: PLC0415 - likewise
+            from gpu_triage.diagnosis.top.command import top_command  # noqa: PLC0415 - as above
+            from gpu_triage.options.one_shot import CommandWiring  # noqa: PLC0415 - as above
 
             live = CommandWiring(COLLECTOR_SWITCHES, _scenario_options, _machine)
             stepped = CommandWiring(COLLECTOR_SWITCHES, _scenario_options, _stepped_machine)
             self.add_command(top_command(live, stepped))
         if cmd_name in FLEET and cmd_name not in self.commands:
-            from gpu_triage.fleet.command import fleet_command  # noqa: PLC0415 - likewise
-            from gpu_triage.fleet.report_command import report_command  # noqa: PLC0415 - likewise
+            from gpu_triage.fleet.command import fleet_command  # noqa: PLC0415 - as above
+            from gpu_triage.fleet.report_command import report_command  # noqa: PLC0415 - as above
 
             self.add_command(fleet_command)
             self.add_command(report_command)
         if cmd_name in OFFLINE and cmd_name not in self.commands:
-            from gpu_triage.alerting.command import rules_command  # noqa: PLC0415 - likewise
-            from gpu_triage.handbook.explain_command import explain_command  # noqa: PLC0415 - likewise
-            from gpu_triage.simulator.command import simulate_command  # noqa: PLC0415 - likewise
-            from gpu_triage.web.config_command import config_command  # noqa: PLC0415 - likewise
-            from gpu_triage.web.passwords import password_command  # noqa: PLC0415 - likewise
+            from gpu_triage.alerting.command import rules_command  # noqa: PLC0415 - as above
+            from gpu_triage.handbook.explain_command import explain_command  # noqa: PLC0415 - as above
+            from gpu_triage.simulator.command import simulate_command  # noqa: PLC0415 - as above
+            from gpu_triage.web.config_command import config_command  # noqa: PLC0415 - as above
+            from gpu_triage.web.passwords import password_command  # noqa: PLC0415 - as above
 
             self.add_command(config_command(COLLECTOR_SWITCHES, _scenario_options))
             self.add_command(explain_command)
@@ -171,7 +171,7 @@ def _stepped_machine(config: Config, stack: ExitStack, seconds: float) -> Machin
     from gpu_triage.simulator import VirtualClock, simulated_machine  # noqa: PLC0415 - as in Commands
 
     if config.replay is not None:
-        from gpu_triage.recording.replay import replayed_machine  # noqa: PLC0415 - likewise
+        from gpu_triage.recording.replay import replayed_machine  # noqa: PLC0415 - as above
 
         return stack.enter_context(replayed_machine(config.replay, clock=VirtualClock(), last_seconds=seconds or None))
     simulated = simulated_machine(_scenario(config), clock=VirtualClock(), starting_at=seconds, when_looked_at=True)
@@ -247,7 +247,7 @@ def _flight_recorder(machine: Machine, config: Config) -> FlightRecorder | None:
     if config.flight_recorder_directory is None:
         return None
     from gpu_triage.flight.process import WritingProcess  # noqa: PLC0415 - lazy, as above
-    from gpu_triage.flight.recorder import FlightRecorder  # noqa: PLC0415 - likewise
+    from gpu_triage.flight.recorder import FlightRecorder  # noqa: PLC0415 - as above
 
     return FlightRecorder(machine, config.flight_recorder_directory, WritingProcess())
 

@@ -77,7 +77,7 @@ def read_value(hint: Any, value: Any, where: Place) -> Any:
         raise DocumentError(*(f"{where.at(*keys) if keys else whole}: {what}" for keys, what in problems)) from None
 
 
-# Bounded, because the hints for rule settings are created anew for each document.
+# Bounded, because the hints for rule settings are recreated for each document.
 @lru_cache(maxsize=256)
 def _reader(hint: Any) -> _Reader:
     """The function that converts a value according to its hint; it raises _Wrong."""
