@@ -3,7 +3,6 @@
 It wraps the daemon's machine and stores driver responses and kernel file contents in a `Ring`. A separate thread reads
 the files and waits for the disk, so the sampler never blocks. A child process turns the ring into a recording
 (`gpu_triage.flight.write`), so that the memory this takes is freed afterwards.
-ring into a recording (`gpu_triage.flight.write`), so that the memory this takes is given back.
 """
 
 from __future__ import annotations
