@@ -1,4 +1,4 @@
-"""GPU detail: everything that is known about one GPU."""
+"""GPU detail: everything known about one GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NARROW = Size(3, 3)
 
 
 def board() -> Board:
-    """The dashboard."""
+    """Build the dashboard."""
     return Board(
         uid="gpu-triage-detail",
         title="GPU detail",

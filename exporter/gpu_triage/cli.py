@@ -1,4 +1,4 @@
-"""The command line: parse, wire, signals. The only file that knows all the others."""
+"""The command line: parsing, wiring, signals. The only module that imports all the others."""
 
 from __future__ import annotations
 
@@ -50,35 +50,35 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EXIT_RESTART_ME = 4
-"""Exit code of a daemon that must be restarted because the driver was replaced underneath it."""
+"""Exit code of a daemon that must be restarted because the driver was replaced while it was running."""
 
 
 ONE_SHOT = ("advise", "baseline", "check", "judge", "record")
-"""Commands that look at a host once."""
+"""Commands that examine a host once."""
 WATCHING = ("top",)
-"""Commands that draw in the terminal."""
+"""Commands with a full-screen terminal display."""
 FLEET = ("fleet", "report")
-"""Commands that ask a Prometheus."""
+"""Commands that query a Prometheus server."""
 OFFLINE = ("config", "explain", "rules", "simulate", "web-password")
-"""Commands that look at no host."""
+"""Commands that don't access a host."""
 
 
 class Commands(click.Group):
-    """The commands. Those that the daemon does not need are loaded when called for, so that it takes less memory."""
+    """The command group. Commands that the daemon doesn't need are imported on use, to save memory."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names of all commands."""
         return sorted({*super().list_commands(ctx), *ONE_SHOT, *WATCHING, *FLEET, *OFFLINE})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of this name; None without one."""
+        """The command with this name; None if there is none."""
         if cmd_name in ONE_SHOT and cmd_name not in self.commands:
-            from gpu_triage.diagnosis.advise.command import advise_command  # noqa: PLC0415 - see the class
-            from gpu_triage.diagnosis.baseline_command import baseline_command  # noqa: PLC0415 - likewise
-            from gpu_triage.diagnosis.check_command import check_command  # noqa: PLC0415 - likewise
-            from gpu_triage.diagnosis.judge_command import judge_command  # noqa: PLC0415 - likewise
-            from gpu_triage.options.one_shot import CommandWiring  # noqa: PLC0415 - likewise
-            from gpu_triage.recording.command import record_command  # noqa: PLC0415 - likewise
+            from gpu_triage.diagnosis.advise.command import advise_command  # noqa: PLC0415 - lazy, see the class
+            from gpu_triage.diagnosis.baseline_command import baseline_command  # noqa: PLC0415 - as above
+            from gpu_triage.diagnosis.check_command import check_command  # noqa: PLC0415 - as above
+            from gpu_triage.diagnosis.judge_command import judge_command  # noqa: PLC0415 - as above
+            from gpu_triage.options.one_shot import CommandWiring  # noqa: PLC0415 - as above
+            from gpu_triage.recording.command import record_command  # noqa: PLC0415 - as above
 
             stepped = CommandWiring(COLLECTOR_SWITCHES, _scenario_options, _stepped_machine)
             live = CommandWiring(COLLECTOR_SWITCHES, _scenario_options, _machine)
@@ -88,24 +88,24 @@ class Commands(click.Group):
             self.add_command(judge_command(stepped, _length_of))
             self.add_command(record_command(live))
         if cmd_name in WATCHING and cmd_name not in self.commands:
-            from gpu_triage.diagnosis.top.command import top_command  # noqa: PLC0415 - likewise
-            from gpu_triage.options.one_shot import CommandWiring  # noqa: PLC0415 - likewise
+            from gpu_triage.diagnosis.top.command import top_command  # noqa: PLC0415 - as above
+            from gpu_triage.options.one_shot import CommandWiring  # noqa: PLC0415 - as above
 
             live = CommandWiring(COLLECTOR_SWITCHES, _scenario_options, _machine)
             stepped = CommandWiring(COLLECTOR_SWITCHES, _scenario_options, _stepped_machine)
             self.add_command(top_command(live, stepped))
         if cmd_name in FLEET and cmd_name not in self.commands:
-            from gpu_triage.fleet.command import fleet_command  # noqa: PLC0415 - likewise
-            from gpu_triage.fleet.report_command import report_command  # noqa: PLC0415 - likewise
+            from gpu_triage.fleet.command import fleet_command  # noqa: PLC0415 - as above
+            from gpu_triage.fleet.report_command import report_command  # noqa: PLC0415 - as above
 
             self.add_command(fleet_command)
             self.add_command(report_command)
         if cmd_name in OFFLINE and cmd_name not in self.commands:
-            from gpu_triage.alerting.command import rules_command  # noqa: PLC0415 - likewise
-            from gpu_triage.handbook.explain_command import explain_command  # noqa: PLC0415 - likewise
-            from gpu_triage.simulator.command import simulate_command  # noqa: PLC0415 - likewise
-            from gpu_triage.web.config_command import config_command  # noqa: PLC0415 - likewise
-            from gpu_triage.web.passwords import password_command  # noqa: PLC0415 - likewise
+            from gpu_triage.alerting.command import rules_command  # noqa: PLC0415 - as above
+            from gpu_triage.handbook.explain_command import explain_command  # noqa: PLC0415 - as above
+            from gpu_triage.simulator.command import simulate_command  # noqa: PLC0415 - as above
+            from gpu_triage.web.config_command import config_command  # noqa: PLC0415 - as above
+            from gpu_triage.web.passwords import password_command  # noqa: PLC0415 - as above
 
             self.add_command(config_command(COLLECTOR_SWITCHES, _scenario_options))
             self.add_command(explain_command)
@@ -162,16 +162,16 @@ def serve(config: Config) -> int:
 
 
 def _stepped_machine(config: Config, stack: ExitStack, seconds: float) -> Machine:
-    """The machine to look at once; one of a scenario or a recording on a virtual clock, so that nobody waits for it.
+    """The machine for a one-shot command; scenarios and recordings use a virtual clock, so that there is no waiting.
 
-    A scenario begins at this time of it, a recording so long before its end, or at its beginning if `seconds` is 0.
+    `seconds` is the start time in a scenario; for a recording how long before its end to start, 0 for its beginning.
     """
     if config.simulate is None and config.replay is None:
         return _machine(config, stack)
     from gpu_triage.simulator import VirtualClock, simulated_machine  # noqa: PLC0415 - as in Commands
 
     if config.replay is not None:
-        from gpu_triage.recording.replay import replayed_machine  # noqa: PLC0415 - likewise
+        from gpu_triage.recording.replay import replayed_machine  # noqa: PLC0415 - as above
 
         return stack.enter_context(replayed_machine(config.replay, clock=VirtualClock(), last_seconds=seconds or None))
     simulated = simulated_machine(_scenario(config), clock=VirtualClock(), starting_at=seconds, when_looked_at=True)
@@ -179,14 +179,14 @@ def _stepped_machine(config: Config, stack: ExitStack, seconds: float) -> Machin
 
 
 def _check_files(paths: tuple[str, ...], config: Config, *, redact: bool) -> Report:
-    """The report on files."""
+    """The report on a set of files."""
     from gpu_triage.offline import FilesRequest, check_files  # noqa: PLC0415 - as in Commands
 
     return check_files(FilesRequest(paths, redact=redact, shows_progress=sys.stderr.isatty()), config)
 
 
 def _length_of(recording: Path) -> float:
-    """How many seconds it lasts."""
+    """Duration of a recording in seconds."""
     from gpu_triage.recording.bundle import read_recording  # noqa: PLC0415 - as in Commands
 
     return read_recording(recording).seconds
@@ -221,10 +221,10 @@ def _machine(config: Config, stack: ExitStack, starting_at: float = 0.0) -> Mach
 
 
 def _scenario(config: Config) -> Scenario:
-    """The scenario of a configuration that names one, at its pace."""
+    """The configured scenario, at the configured pace."""
     from gpu_triage.simulator import at_pace, load_scenario  # noqa: PLC0415 - as in Commands
 
-    assert config.simulate is not None  # noqa: S101 - the callers looked
+    assert config.simulate is not None  # noqa: S101 - checked by the callers
     return at_pace(load_scenario(config.simulate), config.simulate_pace)
 
 
@@ -243,17 +243,17 @@ def _slurm(config: Config) -> SlurmJobs | None:
 
 
 def _flight_recorder(machine: Machine, config: Config) -> FlightRecorder | None:
-    """The flight recorder, if there is to be one. Loaded only then, as in Commands."""
+    """The flight recorder, if enabled. Imported lazily, as in Commands."""
     if config.flight_recorder_directory is None:
         return None
-    from gpu_triage.flight.process import WritingProcess  # noqa: PLC0415 - see above
-    from gpu_triage.flight.recorder import FlightRecorder  # noqa: PLC0415 - likewise
+    from gpu_triage.flight.process import WritingProcess  # noqa: PLC0415 - lazy, as above
+    from gpu_triage.flight.recorder import FlightRecorder  # noqa: PLC0415 - as above
 
     return FlightRecorder(machine, config.flight_recorder_directory, WritingProcess())
 
 
 class _Daemon:
-    """The exporter at work: a sampler on its thread, the web server on the main one."""
+    """The running exporter: a sampler on its own thread, the web server on the main thread."""
 
     def __init__(self, machine: Machine, config: Config) -> None:
         self._config = config
@@ -287,7 +287,7 @@ class _Daemon:
 
     def run(self) -> int:
         """Serve until a signal; returns the exit code."""
-        # First: it is sent to reload, and would end the process.
+        # Set first, because an unhandled SIGHUP, which asks for a reload, would kill the process.
         signal.signal(signal.SIGHUP, lambda _received, _frame: self._reload())
         urls = self._server.bind()
         for url in urls:
@@ -295,7 +295,7 @@ class _Daemon:
             log.info("listening", extra=fields(url=metrics, version=__version__))
         if self._config.state_directory is None:
             log.warning("no state directory: findings and incidents are forgotten at a restart; set --state.directory")
-        # For a person who starts it by hand; a service's log has the line above.
+        # Interactive use only; a service has the URL in its log.
         if sys.stderr.isatty() and (page := browser_url(urls)) is not None:
             click.echo(f"\n  Status page: {page}   Ctrl-C ends the exporter.\n", err=True)
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -309,7 +309,7 @@ class _Daemon:
         self._server.run()
         self._runner.stop()
         if self._flight is not None:
-            # After the last round, which may have asked for a recording.
+            # After the last round, which may have requested a recording.
             self._flight.stop(self._runner.seconds_left)
         return 0 if self._fatal is None else EXIT_RESTART_ME
 

@@ -46,7 +46,7 @@ _ADDED: Final = "The baseline knows neither this GPU nor its slot: it was added 
 
 
 def meaning_of(change: Comparison) -> str:
-    """What follows from a difference, in sentences."""
+    """The consequences of a difference, as sentences."""
     pair = change.gpu
     if pair is not None and change.field in ("pcie_generation", "pcie_width"):
         return _link_meaning(pair.recorded, pair.now, "width" if change.field == "pcie_width" else "generation")
@@ -75,7 +75,7 @@ def _link_meaning(recorded: GpuFacts | None, present: GpuFacts | None, attribute
 
 
 def _limits(gpu: GpuFacts | None, attribute: Attribute) -> tuple[int | None, int | None, int | None]:
-    """What the link, the card and the slot can do."""
+    """Maximum of the link, the card and the slot."""
     link = (gpu and gpu.link) or LinkFacts()
     if attribute == "width":
         return link.width, link.device_width, link.slot_width

@@ -59,7 +59,7 @@ def fleet_command(
     Exit code: 0 healthy, 1 a host has a finding as severe as --fail-on (by default: there are hosts to drain), 2 the
     server does not answer, no host matches, or the options cannot be used, 70 a fault of this program. A host whose
     exporter does not answer counts as a warning.
-    """  # noqa: D301 - click reads the backspace: as it stands
+    """  # noqa: D301 - click needs the backspace escape
     fleet = fleet_of(ask(client, selection, at))
     if not fleet.hosts:
         which = (

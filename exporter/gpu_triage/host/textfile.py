@@ -1,4 +1,4 @@
-"""Metrics that jobs write to files: step time and throughput, beside the hardware that explains them."""
+"""Metrics that jobs write to files, such as step time and throughput, published alongside the hardware's."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class TextFile:
     """One file of a job.
 
     Attributes:
-        name: where it is below the directory, for people: what is no text in it is replaced.
-        owner: the user who put it there, or the sub-folder that it is in.
-        errors: why it is not republished, of `textfile_limits.ERRORS`; empty when it is.
+        name: path below the directory, for display: bytes that are not valid text are replaced.
+        owner: the user who put it there, or the sub-folder it is in.
+        errors: why it is not republished, from `textfile_limits.ERRORS`; empty if it is.
     """
 
     name: str
@@ -54,7 +54,7 @@ class TextFilesReading:
 
     Attributes:
         files: by name, at most `textfile_limits.MAX_FILES`.
-        families: what they publish, each family once, each series once.
+        families: metric families from the files, each family and each series once.
     """
 
     files: tuple[TextFile, ...]
@@ -62,7 +62,7 @@ class TextFilesReading:
 
 
 def render(reading: TextFilesReading) -> Iterator[Sample]:
-    """Samples about the files; what is in them is `foreign`."""
+    """Render the samples about the files; their contents are `foreign`."""
     for file in reading.files:
         yield from samples(file, (file.name, file.owner))
         for error in file.errors:
@@ -70,7 +70,7 @@ def render(reading: TextFilesReading) -> Iterator[Sample]:
 
 
 def _reader(config: Config) -> Callable[[HostRound], TextFilesReading]:
-    # Only where there is a directory: prometheus_client, which parses the files, takes 5 MiB.
+    # Imported only if a directory is configured: prometheus_client takes 5 MiB.
     from gpu_triage.host.textfile_reader import TextFilesReader  # noqa: PLC0415
 
     return TextFilesReader(config.collector_textfile_directory or Path()).read

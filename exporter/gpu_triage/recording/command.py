@@ -1,4 +1,4 @@
-"""``gpu-triage record``: its arguments, its output and its exit codes."""
+"""The command ``gpu-triage record``: arguments, output and exit codes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def record_command(wiring: CommandWiring[Machine]) -> click.Command:
 
 
 def record_host(machine: Machine, config: Config, seconds: float) -> Recording:
-    """A recording of a machine, the exporter's collectors running on it for so long, real time."""
+    """Record a machine while the exporter's collectors run on it, for this long in real time."""
     recorder = HostRecorder(machine, local_masker())
     runner = Runner(machine.clock, config)
     sampler = Sampler(recorder.machine, config, runner.lane, GPU_COLLECTORS, HOST_COLLECTORS)

@@ -16,7 +16,7 @@ _ALTERNATIVES: Final = {Choice.TOO_LARGE: "what would fit", Choice.SHARD: "what 
 
 
 def as_text(job: Job, answer: Recommendation) -> Iterator[str]:
-    """Lines for people."""
+    """Yield the recommendation as lines of text."""
     yield f"recommendation: {answer.headline}"
     yield f"    rule {answer.rule.name}: {answer.rule.words}"
     yield f"    source: {answer.rule.source}"
@@ -66,7 +66,7 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def as_json(job: Job, answer: Recommendation) -> str:
-    """The shape that docs/advise.md describes."""
+    """Return the recommendation as JSON; docs/advise.md describes the format."""
     memory = answer.memory
     document = {
         "format": "gpu-triage-advice",

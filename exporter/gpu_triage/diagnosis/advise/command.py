@@ -26,7 +26,7 @@ _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 
 def advise_command(wiring: CommandWiring[Machine]) -> click.Command:
-    """The command, for the group."""
+    """Create the command."""
 
     @click.command("advise", cls=OptionsCommand, short_help="Say whether a job should use one GPU or several.")
     @click.option("--parameters", required=True, metavar="COUNT", help="Size of the model: 258K, 6.9M, 7B.")
@@ -90,10 +90,10 @@ def advise_command(wiring: CommandWiring[Machine]) -> click.Command:
 
 
 def parse_count(text: str) -> float:
-    """The number that ``6.9M`` stands for.
+    """Parse a count such as ``6.9M``.
 
     Raises:
-        ConfigError: it is no such number, or 0.
+        ConfigError: not a valid count, or 0.
     """
     match = _COUNT.fullmatch(text)
     count = float(match[1]) * _UNITS[match[2].upper()] if match else 0.0

@@ -1,4 +1,4 @@
-"""Which rule decides about a job, and what follows from it."""
+"""The rule that decides about a job, and its consequences."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from gpu_triage.diagnosis.findings.table import Area
 from gpu_triage.diagnosis.report.summaries import ranges
 
 FEED: Final = frozenset({"storage", "network", "cpu", "memory"})
-"""Topics of resources that more GPUs would only make scarcer."""
+"""Topics of host resources that more GPUs would only make scarcer."""
 
 
 class Decision(NamedTuple):
-    """What to do, and the rule that says so."""
+    """What to do, and the rule behind it."""
 
     choice: Choice
     rule: Rule
-    gpus: int  # how many to use, or to measure one against
+    gpus: int  # how many to use, or to compare with one
     reasons: tuple[str, ...]
 
 
 def decide(job: Job, compared: Placement | None, memory: Memory | None, fix_first: tuple[Finding, ...]) -> Decision:
-    """The decision: the first rule that matches, in the order of `rules.RULES`; `compared` is None without a GPU."""
+    """Apply the first matching rule, in the order of `rules.RULES`; `compared` is None if there is no GPU."""
     if compared is None:
         return Decision(Choice.NO_GPU, rules.NO_USABLE_GPU, 0, ())
     count = len(compared.gpus)
@@ -53,7 +53,7 @@ def _too_large_for_one(job: Job, memory: Memory, count: int, reasons: tuple[str,
     if memory.missing_bytes:
         return Decision(Choice.TOO_LARGE, rules.EXCEEDS_HOST, 0, reasons)
     if job.kind is JobKind.INFERENCE and job.gpus is None:
-        # Tensor parallelism divides the attention heads evenly: powers of two always can.
+        # Tensor parallelism divides the attention heads evenly, which always works for powers of two.
         even = 1 << (fewest - 1).bit_length()
         use = even if even <= memory.gpus else fewest
     else:
@@ -97,5 +97,5 @@ def _exchange(gpus: tuple[GpuEvidence, ...], path: Path) -> str:
 
 
 def starves(finding: Finding) -> bool:
-    """Whether it says that the host lacks what GPUs are fed with."""
+    """Whether the finding means that the host cannot feed its GPUs."""
     return finding.check.area is Area.HOST and finding.check.topic in FEED

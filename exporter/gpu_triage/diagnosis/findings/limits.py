@@ -1,4 +1,4 @@
-"""The thresholds that decide findings, by code: their defaults, ranges and meaning. Each can be set (`settings`)."""
+"""Configurable thresholds of findings, by code: defaults, ranges and meaning (see `settings`)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ class Limit:
     """One threshold.
 
     Attributes:
-        value: its default.
-        low, high: the range in which it can be set, both ends included.
-        unit: of these; a ratio is a share, or may be above 1.
-        about: what it means, a sentence without a full stop.
+        value: default.
+        low, high: allowed range, inclusive.
+        unit: unit of these values; a ratio may exceed 1.
+        about: its meaning, a sentence without a period.
     """
 
     value: float
@@ -151,4 +151,4 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = MappingProxyType(
         },
     }
 )
-"""Thresholds by finding and name. `memory.starved` and its like also decide the class and the finding `….saturated`."""
+"""Thresholds by finding and name. Those of `memory.starved` etc. also decide the class and `memory.saturated` etc."""

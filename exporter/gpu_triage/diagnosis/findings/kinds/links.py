@@ -19,7 +19,7 @@ PCIE: Final = (
         advice=LINK_ADVICE["width", LinkCause.LINK],
         measure=Measure(Unit.LANES, "link width x{} under load"),
         wait_seconds=10 * MINUTES,
-        # Longer than the counts of errors that come with lost lanes.
+        # Longer than the findings on the error counts that come with lost lanes.
         hold_seconds=25 * MINUTES,
         under_load=True,
     ),
@@ -279,7 +279,7 @@ PEERS: Final = (
             "Drain the host, reset all GPUs and switches or reboot; then check the switch and its links.",
         ),
         measure=Measure(Unit.COUNT, "errors that the kernel names: {}"),
-        # Longer than that of the Xids of the GPUs at its links.
+        # Longer than the findings on Xids of the GPUs on its links.
         hold_seconds=9 * MINUTES,
         of_host=True,
     ),

@@ -1,4 +1,4 @@
-"""The network of a host: InfiniBand and RoCE ports, other interfaces, and their adapters."""
+"""A host's network: InfiniBand and RoCE ports, other interfaces, and their adapters."""
 
 from __future__ import annotations
 
