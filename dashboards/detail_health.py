@@ -209,7 +209,7 @@ def host_beside() -> Row:
                 unit="Bps",
             ),
             lines(
-                "Network port utilisation",
+                "Network port utilization",
                 "Shown while a port or an interface runs below the speed that it had, or that its like have: cable, "
                 "transceiver or switch port.",
                 [

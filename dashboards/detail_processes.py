@@ -48,8 +48,8 @@ def processes() -> Row:
             ),
             table_of(
                 "Allocations",
-                "Pods and Slurm jobs that the GPU, or a MIG device of it, was given to, whether or not they use it. "
-                "Has it 0: it is free. No data: nobody tells, see docs/jobs.md of the exporter.",
+                "Pods and Slurm jobs that the GPU, or a MIG device of it, is allocated to, whether or not they use it. "
+                "0: it is free. No data: allocations are unknown, see docs/jobs.md of the exporter.",
                 (
                     HOST,
                     GPU_COLUMN,

@@ -42,8 +42,8 @@ def board() -> Board:
     return Board(
         uid=UID,
         title="GPU fast diagnosis",
-        description="Why is this GPU job slow or sick? Read the verdicts from left to right; the first that is not OK "
-        "is where to start: click it, or unfold the row of its number below. Where several Prometheus servers share "
+        description="Why is this GPU job slow or failing? Read the verdicts from left to right; the first that is not "
+        "OK is where to start: click it, or unfold the row of its number below. Where several Prometheus servers share "
         "the hosts, choose the data source that scrapes this one.",
         since="3h",
         runbooks=True,
@@ -146,7 +146,7 @@ def _bottleneck() -> PanelBuilder:
     return timeline(
         "Bottleneck of each GPU",
         "Which resource limits each GPU, one class at any moment, within a minute of the cause. Green: the GPU itself "
-        "is the limit, as it should be. Look for the GPU that changes colour first, and for events marked at that "
+        "is the limit, as it should be. Look for the GPU that changes color first, and for events marked at that "
         f"time. With more than {MOST_SERIES} GPUs: the worst.",
         worst(bottleneck()),
         BOTTLENECK,
@@ -187,7 +187,7 @@ def _work() -> tuple[PanelBuilder, ...]:
     return (
         lines(
             "Step rate of each job",
-            "Step rate as each job reports it. Find the moment at which it drops, and see which colour above changes "
+            "Step rate as each job reports it. Find the moment at which it drops, and see which color above changes "
             "just before. A job at its usual pace is not slow, whatever else shows.",
             [Query(host("instance_job_name:gpu_job_steps:rate5m"), host_legend("{{job_name}} ({{owner}})"))],
             unit="ops",

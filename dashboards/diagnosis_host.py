@@ -71,7 +71,7 @@ def starved() -> Row:
             ),
             _nfs(),
             lines(
-                "CPU utilisation, by NUMA node",
+                "CPU utilization, by NUMA node",
                 "A node near 1 starves its GPUs even if the rest of the host is idle: give the job more CPUs, or run "
                 "fewer data workers on this node.",
                 [
@@ -156,7 +156,7 @@ def _network() -> PanelBuilder:
     ethernet = f"on ({TARGET}, device) ({host('gpu_host_network_speed_bytes_per_second')} > 0)"
     infiniband = f"on ({TARGET}, device, port) ({host('gpu_host_infiniband_rate_bytes_per_second')} > 0)"
     return lines(
-        "Network utilisation",
+        "Network utilization",
         "Each adapter, both directions. Near 1 while GPUs wait: the network is the limit. Far below it with slow "
         "collectives: look for a bad link or a wrong route.",
         [

@@ -241,7 +241,7 @@ def path() -> Row:
             ),
             lines(
                 "Network port errors in 15 minutes",
-                "Errors of the links of InfiniBand and RoCE ports, links that went down, and RDMA requests that nobody "
+                "Errors of the links of InfiniBand and RoCE ports, links that went down, and RDMA requests not "
                 "acknowledged. Link errors on one port: its cable or transceiver. Timeouts alone: look at the other "
                 "hosts of the job and at the switches. No data: nothing of it.",
                 [
@@ -271,7 +271,7 @@ def path() -> Row:
             lines(
                 "Peers without direct access",
                 "How many peers each GPU cannot access directly (P2P). Expected between different root ports; "
-                "otherwise look for ACS, IOMMU or virtualisation.",
+                "otherwise look for ACS, IOMMU or virtualization.",
                 worst(
                     f"sum by ({TARGET}, gpu) ({gpu('gpu_p2p_peers', _REFUSED)})\n"
                     f"or 0 * sum by ({TARGET}, gpu) ({gpu('gpu_p2p_peers')})"

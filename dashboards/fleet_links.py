@@ -40,8 +40,8 @@ def _peers() -> PanelBuilder:
     )
     return matrix(
         "Direct access between GPUs",
-        "Whether the GPU of the row can read the memory of the GPU of the column (P2P). Refused between neighbours of "
-        "the same model: copies go through the host; look for ACS, IOMMU or virtualisation.",
+        "Whether the GPU of the row can read the memory of the GPU of the column (P2P). Refused between neighbors of "
+        "the same model: copies go through the host; look for ACS, IOMMU or virtualization.",
         _from_gpu(pairs),
         row="from",
         column="peer_gpu",

@@ -36,7 +36,7 @@ _RELEASE: Final = 1
 _HERE: Final = Path(__file__).parent
 _SUMMARY: Final = "Prometheus exporter for NVIDIA GPU hosts"
 _DESCRIPTION: Final = f"""{_SUMMARY}
-Tells an on-call engineer why a GPU job is slow or sick: health, heat and
+Tells an on-call engineer why a GPU job is slow or failing: health, heat and
 power, links, and what of the host starves the GPUs, as metrics, on a status
 page and with the command gpu-triage check.
 .

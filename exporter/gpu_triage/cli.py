@@ -118,7 +118,7 @@ class Commands(click.Group):
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @version_option(versions_in_words)
 def group() -> None:
-    """Tell why a GPU job is slow or sick: Prometheus metrics of NVIDIA GPUs and of what feeds them."""
+    """Show why a GPU job is slow or failing: Prometheus metrics of NVIDIA GPUs and of what feeds them."""
 
 
 def _scenario_options(name: str) -> Mapping[str, Setting]:
@@ -146,7 +146,7 @@ def _scenario_options(name: str) -> Mapping[str, Setting]:
 )
 @serve_options(COLLECTOR_SWITCHES, _scenario_options)
 def serve(config: Config) -> int:
-    """Run the exporter until it is told to stop (SIGTERM, SIGINT).
+    """Run the exporter until SIGTERM or SIGINT.
 
     It stays up without a driver, without GPUs and while the driver hangs, and says so in its metrics.
 

@@ -143,7 +143,7 @@ def decode(content: bytes, file: str) -> HostFacts:
         raise where.error(f"{what}; write the file with gpu-triage baseline write")
     version = read_value(Annotated[int, Between(1, 1 << 30)], document.get("version"), where.at("version"))
     if version != _VERSION:
-        message = f"{where.at('version')}: is {version}, and this program reads {_VERSION}; record it anew"
+        message = f"{where.at('version')}: is {version}, and this program reads {_VERSION}; record it again"
         raise DocumentError(message, reason="unknown_version")
     found = read_value(_Content, document, where)
     if len({gpu.uuid for gpu in found.gpus}) < len(found.gpus):

@@ -54,9 +54,9 @@ def baseline_command(wiring: CommandWiring[Machine], checking: CommandWiring[Mac
     flags = partial(_flags, wiring)
     observe = partial(_observe, wiring)
 
-    @click.group("baseline", short_help="Record this host while it is well, and what changed since.")
+    @click.group("baseline", short_help="Record this host while it is healthy, and what changed since.")
     def group() -> None:
-        """Record what this host is like while it is well, and say what changed since.
+        """Record what this host is like while it is healthy, and show what changed since.
 
         The exporter compares with it all the time: gpu-triage serve --baseline.file FILE
         """
@@ -89,7 +89,7 @@ def baseline_command(wiring: CommandWiring[Machine], checking: CommandWiring[Mac
             raise BaselineError("exists", f"{file}: exists; name another file, or replace it with --force")
         facts, lacks = observe(config, within, simulate_at, well=True)
         if lacks is not None:
-            what = f"no baseline of a host that lacks {lacks}; mend that first, then record it"
+            what = f"no baseline of a host that lacks {lacks}; fix that first, then record it"
             raise BaselineError("not_whole", what)
         if not despite_findings:
             _refuse_findings(checking, config, simulate_at)
@@ -107,7 +107,7 @@ def baseline_command(wiring: CommandWiring[Machine], checking: CommandWiring[Mac
     def diff(*, config: Config, file: Path, form: str, within: float, simulate_at: float | None) -> int:
         """Say what differs from the baseline in FILE, and what that means.
 
-        Exit code 0: nothing. 1: something. 2: the file cannot be used, or the host cannot be looked at.
+        Exit code 0: nothing. 1: something. 2: the file cannot be used, or the host cannot be checked.
         """
         recorded = read_baseline(file)
         present = observe(config, within, simulate_at, well=False)

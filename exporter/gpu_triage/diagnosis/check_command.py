@@ -43,7 +43,7 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
             ("gpu-triage check", "what is wrong with this host"),
             ("gpu-triage check --for 1m --fail-on warning", "look longer, for slow errors; fail on warnings too"),
             ("gpu-triage check --for 3s --expect.gpu-count 8 --format lines", "in a script, such as a Slurm prolog"),
-            ("gpu-triage check --from nvidia-bug-report.log.gz dmesg.txt", "what somebody else's files say"),
+            ("gpu-triage check --from nvidia-bug-report.log.gz dmesg.txt", "read files from another host"),
             ("gpu-triage check --simulate h100-8-bad-night --simulate-at 70m", "see a report without a GPU"),
         ),
     )
@@ -97,11 +97,11 @@ def check_command(wiring: CommandWiring[Machine], check_files: FilesCheck) -> cl
         Prints what was measured, what it means and what to do, then for each GPU its bottleneck and whether it should
         go on taking work: keep, watch or drain. Needs no root; says what it could not read.
 
-        One look cannot confirm what must last for minutes: it stays pending, a warning at most. The running exporter
-        knows how long it has lasted.
+        One check cannot confirm findings that take minutes: they stay pending, a warning at most. The running exporter
+        knows how long they have lasted.
 
         Exit code: 0 healthy, 1 findings as severe as --fail-on (by default: the verdict is drain), 2 the GPUs could not
-        be looked at or, without a report, the options are invalid, 70 an internal error.
+        be checked or, without a report, the options are invalid, 70 an internal error.
         """
         begin = scenario_time(simulate_at, config)
         configure(config.log_level if verbose else "critical", config.log_format)

@@ -47,7 +47,7 @@ _LINE_COLUMNS: Final = 80
 def fleet_command(
     *, client: PrometheusClient, selection: Selection, at: float | None, limit: int, fail_on: str, form: str
 ) -> int:
-    """Say which hosts of a fleet to drain and why, the worst first, and whose jobs are hit.
+    """Show which hosts to drain and why, worst first, and which jobs are affected.
 
     Asks the Prometheus that scrapes the exporters, or a server with the same query API: VictoriaMetrics, Mimir, Thanos.
 

@@ -55,7 +55,7 @@ def report_command(*, client: PrometheusClient, selection: Selection, days: int,
     """Write a capacity review of a fleet: GPU hours used, lost and left idle, energy, headroom, failing hardware.
 
     Needs the series of rules/recording.yml in the Prometheus, or a server with the same query API, that it asks. The
-    page needs no other file and no network, and has no script, so that it can be mailed.
+    page needs no other file and no network, and is script-free, so you can email it.
 
     \b
       gpu-triage report --prometheus http://prometheus:9090 --over 30d --output report.html

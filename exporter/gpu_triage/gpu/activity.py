@@ -143,7 +143,7 @@ def _ratio(inquiry: Inquiry, percent: float) -> float | None:
 
 ACTIVITY = GpuCollector(
     name="activity",
-    about="utilisation, busy time and performance state",
+    about="utilization, busy time and performance state",
     tier=Tier.FAST,
     reader=lambda config: ActivityReader(max_gap_seconds(config)).read,
 )

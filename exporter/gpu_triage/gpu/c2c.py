@@ -34,7 +34,7 @@ GPU_C2C_LINKS = gpu_gauge(
 )
 GPU_C2C_LINKS_UP = gpu_gauge(
     "gpu_c2c_links_up",
-    "Those of gpu_c2c_links that are active. Absent where the driver tells the state of none.",
+    "Those of gpu_c2c_links that are active. Absent if the driver reports no link state.",
     source="NVML field 171",
 )
 GPU_C2C_MAX_BYTES_PER_SECOND = gpu_gauge(

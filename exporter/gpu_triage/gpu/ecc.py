@@ -43,8 +43,8 @@ GPU_ECC_AGGREGATE_ERRORS_TOTAL = gpu_counter(
 GPU_ECC_MEMORY_ERRORS_TOTAL = gpu_counter(
     "gpu_ecc_memory_errors_total",
     "Those of gpu_ecc_volatile_errors_total that happened in the device memory (dram), which the GPU repairs by "
-    "remapping rows, or in the chip (sram), which only another board mends. Absent while a GPU has no errors of that "
-    "severity.",
+    "remapping rows, or in the chip (sram), which only a replacement board fixes. Absent while a GPU has no errors of "
+    "that severity.",
     labels={"severity": SEVERITIES, "memory": MEMORIES},
     source="nvmlDeviceGetMemoryErrorCounter(VOLATILE)",
 )

@@ -43,7 +43,7 @@ GPU_INFO = gpu_info(
         "vbios_version",
         "board_part_number",
     ),
-    source="nvmlDeviceGetName and kin",
+    source="nvmlDeviceGetName and similar",
 )
 
 

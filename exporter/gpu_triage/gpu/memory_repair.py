@@ -41,7 +41,7 @@ GPU_ECC_SRAM_THRESHOLD_EXCEEDED = gpu_gauge(
 )
 GPU_RETIRED_PAGES = gpu_gauge(
     "gpu_retired_pages",
-    "Memory pages retired for good, by cause; GPUs before Ampere.",
+    "Memory pages retired permanently, by cause; GPUs before Ampere.",
     labels={"cause": RETIREMENT_CAUSES},
     source="nvmlDeviceGetRetiredPages",
 )
@@ -52,7 +52,7 @@ GPU_RETIRED_PAGES_PENDING = gpu_gauge(
 )
 GPU_REMAPPED_ROWS = gpu_gauge(
     "gpu_remapped_rows",
-    "Memory rows replaced by spare ones for good, by cause; Ampere and later. Absent while the GPU is split by MIG, "
+    "Memory rows permanently replaced by spare ones, by cause; Ampere and later. Absent while the GPU is split by MIG, "
     "and on most GeForce cards.",
     labels={"cause": ("correctable", "uncorrectable")},
     source="nvmlDeviceGetRemappedRows",

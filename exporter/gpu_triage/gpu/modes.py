@@ -15,7 +15,7 @@ COMPUTE_MODES: Final = {0: "default", 1: "exclusive_thread", 2: "prohibited", 3:
 
 GPU_PERSISTENCE_MODE = gpu_gauge(
     "gpu_persistence_mode",
-    "1 when the driver stays initialised without clients, 0 when not.",
+    "1 when the driver stays initialized without clients, 0 when not.",
     source="nvmlDeviceGetPersistenceMode",
 )
 GPU_MIG_MODE = gpu_gauge(

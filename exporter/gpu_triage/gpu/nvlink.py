@@ -54,8 +54,8 @@ GPU_NVLINK_LINKS = gpu_gauge(
 )
 GPU_NVLINK_LINKS_UP = gpu_gauge(
     "gpu_nvlink_links_up",
-    "Those of gpu_nvlink_links that are active or asleep (they wake by themselves). Absent where the driver tells the "
-    "state of none.",
+    "Those of gpu_nvlink_links that are active or asleep (they wake by themselves). Absent if the driver reports no "
+    "link state.",
     source="NVML field 165, else nvmlDeviceGetNvLinkState",
 )
 GPU_NVLINK_ERRORS_TOTAL = gpu_counter(

@@ -43,7 +43,7 @@ GPU_DRIVER_UP = host_gauge(
     "gpu_driver_up",
     "1 while NVML is initialized and responds, 0 while it cannot be used, or while a call about the driver as a whole "
     "exceeds the deadline, even if GPUs that are open still answer.",
-    source="nvmlInit, nvmlDeviceGetCount, nvmlSystemGetDriverVersion and kin",
+    source="nvmlInit, nvmlDeviceGetCount, nvmlSystemGetDriverVersion and similar",
     tier=Tier.MEDIUM,
 )
 GPU_DRIVER_ERROR_INFO = host_info(
@@ -57,7 +57,7 @@ GPU_DRIVER_INFO = host_info(
     "gpu_driver_info",
     "Versions of the kernel driver, of CUDA as the driver supports it, and of the NVML library.",
     labels=("driver_version", "cuda_version", "nvml_version"),
-    source="nvmlSystemGetDriverVersion and kin",
+    source="nvmlSystemGetDriverVersion and similar",
     tier=Tier.SLOW,
 )
 GPU_P2P_EXPECTED = host_gauge(

@@ -17,7 +17,7 @@ _MOST_ACTION: Final = 255
 
 GPU_RECOVERY_ACTION = gpu_gauge(
     "gpu_recovery_action",
-    "What the driver asks for to get this GPU well: {states}. Absent before driver 570.",
+    "Recovery action the driver requests for this GPU: {states}. Absent before driver 570.",
     states=dict(
         enumerate(
             (
@@ -57,7 +57,7 @@ def read_recovery(gpu: GpuRound) -> RecoveryReading:
 
 RECOVERY = GpuCollector(
     name="recovery",
-    about="what the driver asks for to get the GPU well",
+    about="recovery action the driver requests",
     tier=Tier.MEDIUM,
     reader=lambda _config: read_recovery,
 )

@@ -27,7 +27,7 @@ _URGENCIES: Final[Mapping[XidKind, str]] = MappingProxyType(
         XidKind.PAGE: "pages a person: the GPU must not go on",
         XidKind.TICKET: "a ticket for the working day",
         XidKind.APPLICATION: "a matter of the job: a program caused it",
-        XidKind.INFORMATION: "context only: nobody is told",
+        XidKind.INFORMATION: "context only: no alert",
     }
 )
 

@@ -272,7 +272,7 @@ def _state_directory(folder: Path | None) -> Lack | None:
         return None
     reason = None if os.access(folder, os.W_OK | os.X_OK, effective_ids=True) else refusal(folder) or NO_PERMISSION
     remedy = (
-        "findings start anew and incident history is lost when the exporter stops: "
+        "findings start over and incident history is lost when the exporter stops: "
         f"allow this user to write to {folder}"
     )
     return Lack("state_directory", reason, remedy) if reason else None

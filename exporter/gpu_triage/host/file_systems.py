@@ -54,7 +54,7 @@ GPU_HOST_GDS_BYTES_TOTAL = host_counter(
 )
 GPU_HOST_GDS_OPERATIONS_TOTAL = host_counter(
     "gpu_host_gds_operations_total",
-    "Transfers of GPUDirect Storage that ended well; absent likewise.",
+    "Transfers of GPUDirect Storage that completed successfully; also absent unless counted.",
     labels={"direction": _DIRECTIONS},
     source="/proc/driver/nvidia-fs/stats ok",
 )

@@ -100,7 +100,7 @@ GPU_HOST_INFINIBAND_LINK_ERRORS_TOTAL = host_counter(
     "gpu_host_infiniband_link_errors_total",
     "Errors of the port's link: symbol errors, link error recoveries, packets received with an error, local link "
     "integrity errors and buffer overruns. Absent where the adapter counts none of them, and for virtual functions. "
-    "Some of these counters have only 4 to 16 bits and stop when they are full, until somebody resets them; a reset "
+    "Some of these counters have only 4 to 16 bits and stop when they are full, until they are reset; a reset "
     "is not seen here.",
     labels=("device", "port"),
     source="/sys/class/infiniband/*/ports/*/counters/symbol_error and others",

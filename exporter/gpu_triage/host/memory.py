@@ -26,7 +26,7 @@ _VMSTAT = frozenset({"pswpin", "pswpout", "pgmajfault"})
 
 GPU_HOST_MEMORY_TOTAL_BYTES = host_gauge(
     "gpu_host_memory_total_bytes",
-    "Memory the kernel has to give out. Memory of GPUs that the kernel has as NUMA nodes (GH200, GB200) is left out.",
+    "Memory available to the kernel. Memory of GPUs that the kernel has as NUMA nodes (GH200, GB200) is left out.",
     source="/proc/meminfo MemTotal",
 )
 GPU_HOST_MEMORY_AVAILABLE_BYTES = host_gauge(

@@ -11,7 +11,7 @@ from gpu_triage.subjects.contract import GpuLabels
 from gpu_triage.subjects.metric import ANY, Sample, Tier, gpu_gauge
 
 NAME: Final = "incidents"
-ABOUT: Final = "incidents of the last weeks, and when each GPU was last initialised anew"
+ABOUT: Final = "incidents of the last weeks, and when each GPU was last reset"
 TIER: Final = Tier.EVENT
 
 NO_GPU: Final = GpuLabels("", "")

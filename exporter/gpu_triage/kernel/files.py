@@ -180,7 +180,7 @@ def parse_cpu_list(text: str) -> frozenset[int]:
         first = parse_count(first_text)
         last = parse_count(last_text) if dash else first
         if not first <= last < MAX_CPUS:
-            raise ValueError(f"{part[:40]!r} is no range of CPUs")
+            raise ValueError(f"{part[:40]!r} is not a CPU range")
         cpus.update(range(first, last + 1))
     return frozenset(cpus)
 

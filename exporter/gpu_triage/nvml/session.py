@@ -160,7 +160,7 @@ class Session:
         except MALFORMED as error:
             raise DriverUnavailable("library_invalid", f"nvmlDeviceGetCount: {error}") from error
         if count > MAX_GPUS:
-            raise DriverUnavailable("library_invalid", f"nvmlDeviceGetCount says {count} GPUs")
+            raise DriverUnavailable("library_invalid", f"nvmlDeviceGetCount reports {count} GPUs")
         return count
 
 

@@ -37,7 +37,7 @@ def versions_in_words(deadline_seconds: float = DEADLINE_SECONDS) -> str:
     if "error" in answer:
         return f"no driver: {answer['error']}"
     named = (("driver", answer["driver"]), ("NVML", answer["nvml"]), ("CUDA", answer["cuda"]))
-    return ", ".join(f"{name} {version}" for name, version in named if version) or "a driver that tells no version"
+    return ", ".join(f"{name} {version}" for name, version in named if version) or "driver version unknown"
 
 
 def main() -> None:

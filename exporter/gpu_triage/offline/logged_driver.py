@@ -41,7 +41,7 @@ _ROWS: Final[Mapping[Trouble, _Row]] = MappingProxyType(
     {
         Trouble.DRIVER_MISMATCH: _Row("driver.version_mismatch"),
         Trouble.GPU_BOUND_ELSEWHERE: _Row("driver.bound_elsewhere", "{} holds it"),
-        Trouble.GPU_UNSUPPORTED: _Row("driver.unsupported", "the driver says that it {}"),
+        Trouble.GPU_UNSUPPORTED: _Row("driver.unsupported", "the driver reports that it {}"),
         Trouble.GPU_BAR: _Row("driver.bar"),
         Trouble.GPU_LOST_AT_PROBE: _Row("gpu.lost", "it fell off the bus before the driver could start it"),
         Trouble.GPU_INIT_FAILED: _Row("driver.init_failed", "RmInitAdapter failed ({})"),
@@ -51,7 +51,7 @@ _ROWS: Final[Mapping[Trouble, _Row]] = MappingProxyType(
             "driver.bound_elsewhere", "the driver was not loaded, since it was given no GPU", alone=True
         ),
         Trouble.GSP_TIMEOUT: _Row("gpu.gsp_timeout", "the GSP of {} does not answer"),
-        Trouble.INFOROM_CORRUPTED: _Row("gpu.inforom", "the driver says that its InfoROM is corrupted"),
+        Trouble.INFOROM_CORRUPTED: _Row("gpu.inforom", "the driver reports that its InfoROM is corrupted"),
         Trouble.SWITCH_MISMATCH: _Row("fabric.version_mismatch"),
         Trouble.PEERMEM_ERROR: _Row("network.peermem", "nvidia-peermem: {}"),
     }

@@ -73,7 +73,7 @@ def _expectations(config: Config, origin: Mapping[str, str]) -> Iterator[str]:
     for name, value, least in needed:
         if value is not None and count is not None and count < least:
             yield (
-                f"{name} ({origin[name]}) says nothing about {count} GPUs ({origin['expect.gpu-count']}); "
+                f"{name} ({origin[name]}) has no effect with {count} GPUs ({origin['expect.gpu-count']}); "
                 f"leave it out, or set --expect.gpu-count to {least} or more"
             )
 

@@ -72,7 +72,7 @@ _LEADING = (
     Option(
         "sample.fast",
         values.duration("100ms", "60s"),
-        "How often utilisation, power, clocks and throttling are sampled.",
+        "How often utilization, power, clocks and throttling are sampled.",
         field="sample_fast_seconds",
     ),
     Option(
@@ -202,7 +202,7 @@ _TRAILING = (
     Option(
         "state.directory",
         values.NEW_PATH,
-        "Folder for what must outlive the exporter: states of findings, so that a restart begins no wait anew, its "
+        "Folder for what must outlive the exporter: states of findings, so that a restart does not restart waits, its "
         "ledger of incidents, and a baseline from the host. Only one exporter at a time writes there.",
     ),
     Option(

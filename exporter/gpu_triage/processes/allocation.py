@@ -22,8 +22,8 @@ MOST_HOLDERS: Final = 64
 
 GPU_ALLOCATED = gpu_gauge(
     "gpu_allocated",
-    "1 for each container or Slurm job that the GPU, or a MIG device of it, is given to, whether or not it runs a "
-    "process there; a single 0 with empty labels while it is given to nobody. Labels that do not apply are empty. "
+    "1 for each container or Slurm job that the GPU, or a MIG device of it, is allocated to, whether or not it runs a "
+    "process there; a single 0 with empty labels while it is not allocated. Labels that do not apply are empty. "
     "Absent without --kubernetes.pod-resources-socket and --slurm.jobs-directory, and while none of them answers.",
     labels=(
         "mig_uuid",

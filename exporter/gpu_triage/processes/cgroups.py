@@ -50,7 +50,7 @@ GPU_CGROUP_CPU_PERIODS_TOTAL = gpu_counter(
 )
 GPU_CGROUP_CPU_THROTTLED_PERIODS_TOTAL = gpu_counter(
     "gpu_cgroup_cpu_throttled_periods_total",
-    "Those of these periods in which the CPU limit stopped it.",
+    "Periods in which the CPU limit throttled it.",
     labels=("cgroup",),
     source="/sys/fs/cgroup/**/cpu.stat nr_throttled",
 )
@@ -63,7 +63,7 @@ GPU_CGROUP_CPU_THROTTLED_SECONDS_TOTAL = gpu_counter(
 )
 GPU_CGROUP_MEMORY_EVENTS_TOTAL = gpu_counter(
     "gpu_cgroup_memory_events_total",
-    "How often a cgroup with a memory limit, or one below it, came to its limits ({event}): high and max are the two "
+    "How often a cgroup with a memory limit, or one below it, hit its limits ({event}): high and max are the two "
     "limits, at which its tasks must free memory first; oom_kill counts killed processes. Version 1 has max and "
     "oom_kill. Absent without a limit.",
     labels={"cgroup": ANY, "event": MEMORY_EVENTS},

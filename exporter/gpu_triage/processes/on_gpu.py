@@ -38,7 +38,7 @@ _MOST_PERCENT: Final = 100
 GPU_PROCESSES = gpu_gauge(
     "gpu_processes",
     "Processes that have a context on the GPU, each in one type: compute, graphics, compute_graphics (in both of the "
-    "driver's lists, as a desktop's compositor is), mps. Absent where nobody knows, as in a PID namespace other than "
+    "driver's lists, as a desktop's compositor is), mps. Absent if unknown, as in a PID namespace other than "
     "the host's with an empty list: gpu_exporter_degraded_info names that.",
     labels={"type": (*KINDS, BOTH)},
     source="nvmlDeviceGet{Compute,Graphics,MPSCompute}RunningProcesses",

@@ -162,7 +162,7 @@ def parse_list(name: str, text: str) -> Iterator[JobFile]:
 
 def _job(number: str, user: str, account: str) -> SlurmJob:
     if not _JOB_ID.fullmatch(number):
-        raise ValueError(f"{number[:40]!r} is no number of a job")
+        raise ValueError(f"{number[:40]!r} is not a job number")
     return SlurmJob(number, *(printable(each)[:_LONGEST_NAME] for each in (user, account)))
 
 

@@ -31,7 +31,7 @@ _SYMBOL: Final = re.compile(r"[A-Za-z_][\w.]{0,63}")
 
 GPU_PROCESS_CPU_SECONDS_TOTAL = gpu_counter(
     "gpu_process_cpu_seconds_total",
-    "CPU time of the process, user and system, all its threads. Starts anew for another process under the same PID.",
+    "CPU time of the process, user and system, all its threads. Starts over for another process under the same PID.",
     labels=("pid", "process"),
     source="/proc/PID/stat utime, stime",
     brief=no_sample,

@@ -178,11 +178,11 @@ def read_recording(path: Path) -> Recording:
         why = getattr(error, "strerror", None) or error
         raise RecordingError(f"{path}: cannot be read: {why}; {_NOT_OURS}") from error
     except UnicodeDecodeError as error:
-        raise RecordingError(f"{path}: is not UTF-8; record it anew") from error
+        raise RecordingError(f"{path}: is not UTF-8; record it again") from error
     try:
         return _recording(parts)
     except DocumentError as error:
-        raise RecordingError(f"{path}: {error}; record it anew") from error
+        raise RecordingError(f"{path}: {error}; record it again") from error
 
 
 def _folder_parts(path: Path) -> Iterator[tuple[str, IO[bytes]]]:

@@ -39,13 +39,13 @@ def record_command(wiring: CommandWiring[Machine]) -> click.Command:
     def record(*, config: Config, target: Path, force: bool, seconds: float) -> int:
         """Record this host for a bug report, or as a fixture of a test: gpu-triage serve --replay plays it.
 
-        In it are: every answer of the driver (NVML) to what the exporter asks; the files of sysfs and procfs that
+        Contains: every answer of the driver (NVML) to what the exporter asks; the files of sysfs and procfs that
         the exporter reads, processes' names among them; the NVIDIA driver's lines of the kernel log.
 
-        Not in it, but replaced by other names, the same one each time: serial numbers, UUIDs, names of the host, of
-        file servers and of the host's people, IP addresses. Never in it: command lines, environments, memory maps.
+        Pseudonymized, consistently: serial numbers, UUIDs, host names, names of file servers, user names, IP
+        addresses. Never included: command lines, environments, memory maps.
 
-        Look through it before you give it away: it is text.
+        Review it before sharing it: it is text.
 
         Exit code 0: recorded. 2: not recorded, since there is something in its place, it cannot be written there, or
         the options cannot be used.

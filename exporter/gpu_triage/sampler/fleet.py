@@ -254,7 +254,7 @@ class Fleet:
             and _places(record)[0] in taken
         ]
         for record in phantoms:
-            log.info("GPU is forgotten, nobody confirmed it", extra={"fields": _fields(record, record.error or "")})
+            log.info("GPU is forgotten, it was never confirmed", extra={"fields": _fields(record, record.error or "")})
         return self._forget(phantoms)
 
     def _forget_surplus(self) -> tuple[str, ...]:

@@ -302,7 +302,7 @@ class GpuRounds:
         records = {uuid: self.fleet.get(uuid) for uuid in seen.answering}
         back = frozenset(uuid for uuid, record in records.items() if record is None or record.error in GONE)
         if (back or self._other_indices(seen)) and self._search.worth_a_session(back, now):
-            log.info("NVML is initialised again", extra={"fields": {"back": ",".join(sorted(back)) or "nobody"}})
+            log.info("NVML is initialized again", extra={"fields": {"back": ",".join(sorted(back)) or "none"}})
             self.driver.reopen()
 
     def _other_indices(self, seen: ProbeReport) -> bool:

@@ -29,7 +29,7 @@ def _lines(scenario: Scenario) -> Iterator[str]:
         place = f"{slot.bus_id}, NUMA node {slot.node}, slot x{slot.width} Gen{slot.generation}"
         yield f"GPU {index}: {gpu.model.name} at {place}"
     yield ""
-    yield "Timeline:" if scenario.events else "Nothing happens: it stays as it is."
+    yield "Timeline:" if scenario.events else "No events"
     for first, times in _by_number(scenario.events):
         yield f"  {_when(first, times):<18} {_where(first)}{_what(first.effect)}"
 

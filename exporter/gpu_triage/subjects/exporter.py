@@ -151,7 +151,7 @@ GPU_EXPORTER_STATE_SAVED = host_gauge(
     "gpu_exporter_state_saved",
     "1 while the states of findings and the incident history are saved to --state.directory, so that a restart of the "
     "exporter changes nothing, 0 while they are not: without a state directory, while another exporter writes there, "
-    "and while nothing can be written there. After a restart, a finding then starts anew: an alert about it resolves "
+    "and while nothing can be written there. After a restart, a finding then starts over: an alert about it resolves "
     "and fires again. Absent until the first write was tried.",
     source="--state.directory",
 )

@@ -62,12 +62,12 @@ class Front:
 
     def release(self) -> None:
         """See Source."""
-        log.info("letting go of the GPUs")
+        log.info("releasing the GPUs")
         self._sampler.release()
 
     def acquire(self) -> None:
         """See Source."""
-        log.info("taking the GPUs back")
+        log.info("reacquiring the GPUs")
         self._sampler.acquire()
 
     def status_page(self) -> Answer:

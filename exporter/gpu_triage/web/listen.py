@@ -139,7 +139,7 @@ def _remove_dead_socket(path: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise OSError(errno.EEXIST, "a file that is no socket lies there")
+        raise OSError(errno.EEXIST, "a non-socket file exists at this path")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         if probe.connect_ex(path) == errno.ECONNREFUSED:
             Path(path).unlink()

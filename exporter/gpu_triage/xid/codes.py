@@ -312,8 +312,8 @@ _INFORMATION: Final = (
         XidCode(code, XidKind.INFORMATION, "the display part of the GPU had an error", _NOTHING)
         for code in (16, 19, 56, 81, *range(111, 119))
     ),
-    XidCode(66, XidKind.INFORMATION, "the driver accessed a register that it must not", _NOTHING),
-    XidCode(67, XidKind.INFORMATION, "the driver accessed the GPU in a way that it must not", _NOTHING),
+    XidCode(66, XidKind.INFORMATION, "the driver made an invalid register access", _NOTHING),
+    XidCode(67, XidKind.INFORMATION, "the driver made an invalid access to the GPU", _NOTHING),
     XidCode(93, XidKind.INFORMATION, "the board wrote to its InfoROM more often than planned", _NOTHING),
     XidCode(106, XidKind.INFORMATION, "a test message of the management bus arrived", _NOTHING),
     XidCode(107, XidKind.INFORMATION, "a silent test message of the management bus arrived", _NOTHING),

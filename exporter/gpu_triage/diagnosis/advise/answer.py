@@ -33,7 +33,7 @@ def as_text(job: Job, answer: Recommendation) -> Iterator[str]:
         low, high = answer.efficiency
         title = f"expected efficiency of {answer.considered} GPUs"
         speedup = f"a speedup of {low * answer.considered:.2f} to {high * answer.considered:.2f}"
-        worth = f"a second GPU is worth its price from {WORTHWHILE_EFFICIENCY:.0%}"
+        worth = f"a second GPU is worthwhile above {WORTHWHILE_EFFICIENCY:.0%} efficiency"
         yield from _section(title, [f"{low:.0%} to {high:.0%}, {speedup}; {worth}"])
     yield from _section(
         "fix first",

@@ -65,8 +65,8 @@ def _too_large_for_one(job: Job, memory: Memory, count: int, reasons: tuple[str,
     if job.kind is JobKind.TRAINING and job.batch_size < use:
         lines.insert(
             1,
-            f"a batch of {job.batch_size} has less than one sample a GPU: use tensor or pipeline parallelism, ZeRO and "
-            "FSDP give each GPU samples of its own",
+            f"a batch of {job.batch_size} has less than one sample per GPU: use tensor or pipeline parallelism, ZeRO "
+            "and FSDP give each GPU samples of its own",
         )
     return Decision(Choice.SHARD, rules.EXCEEDS_GPU, use, tuple(lines))
 
@@ -78,7 +78,7 @@ def _by_size(job: Job, count: int, path: Path, exchange: tuple[str, ...]) -> Dec
     reasons = (
         f"each step exchanges the gradients, {job.parameters * 4 / 1e6:,.0f} MB in FP32",
         *exchange,
-        f"a batch of {job.batch_size} over {count} GPUs is {share:.3g} a GPU",
+        f"a batch of {job.batch_size} over {count} GPUs is {share:.3g} per GPU",
     )
     if choice is Choice.ONE or share >= rules.SAMPLES_PER_GPU:
         return Decision(choice, band.rule, 1 if choice is Choice.ONE else count, reasons)

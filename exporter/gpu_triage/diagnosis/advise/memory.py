@@ -115,7 +115,7 @@ def _offloaded(job: Job, memory: Memory, host_bytes: float | None) -> Alternativ
     fits = host_bytes is not None and on_host <= host_bytes and memory.gpus_for(on_gpu) <= memory.gpus
     has = "an unknown amount" if host_bytes is None else gib(host_bytes)
     words = (
-        f"ZeRO-3 with the optimizer in host memory: {gib(on_gpu / memory.gpus)} a GPU and {gib(on_host)} of host "
+        f"ZeRO-3 with the optimizer in host memory: {gib(on_gpu / memory.gpus)} per GPU and {gib(on_host)} of host "
         f"memory, of which this host has {has}; slower"
     )
     return Alternative(words, fits=fits, source=DEEPSPEED)

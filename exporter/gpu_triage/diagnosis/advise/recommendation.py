@@ -201,7 +201,7 @@ def _beyond_the_study(job: Job, path: Path | None, count: int) -> Iterator[str]:
     if path is not None and path.access is not Access.HOST_MEMORY:
         yield (
             "the measurements had neither peer access nor NVLink: exchange is cheaper here, so several GPUs may pay "
-            "earlier; how much earlier nobody measured"
+            "off earlier; how much earlier was not measured"
         )
     yield (
         "only data-parallel training of small dense, recurrent and transformer models was measured: before you decide, "

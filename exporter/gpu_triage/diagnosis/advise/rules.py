@@ -82,7 +82,7 @@ BANDS: Final = (
     # 6.9 M parameters: speedups of 0.78 to 0.90.
     SizeBand(10e6, "5M-to-10M", "near break-even", Choice.ONE, Choice.MEASURE, (0.39, 0.45)),
     SizeBand(50e6, "10M-to-50M", "several GPUs may pay", Choice.MEASURE, Choice.SEVERAL, None),
-    SizeBand(float("inf"), "above-50M", "several GPUs should pay", Choice.SEVERAL, Choice.SEVERAL, None),
+    SizeBand(float("inf"), "above-50M", "several GPUs should be worth it", Choice.SEVERAL, Choice.SEVERAL, None),
 )
 
 _NEED: Final = f"{ZERO}; {USABLE_MEMORY:.0%} of the memory: {STUDY}"
@@ -118,7 +118,7 @@ HOST_STARVED: Final = Rule(
 )
 BATCH_PER_GPU: Final = Rule(
     "batch-per-gpu",
-    f"below {SAMPLES_PER_GPU} samples a GPU and step little is gained by another GPU",
+    f"under {SAMPLES_PER_GPU} samples per GPU per step, you gain little from another GPU",
     f"{STUDY}: a batch of at least {SAMPLES_PER_GPU * MEASURED_GPUS} over {MEASURED_GPUS} GPUs",
 )
 

@@ -193,7 +193,7 @@ def _unseen(case: Case) -> str:
     if case.work.worked_recently:
         return ""
     if held_idle(case.gpu):
-        return "hung, if it was busy before: that was not seen"
+        return "hung, if it was busy before: not observed"
     share = case.gpu.busy_share
     if share is not None and share < thresholds.WORKING_SHARE:
         return "whether it worked before, and waits now, was not seen"

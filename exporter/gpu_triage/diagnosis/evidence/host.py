@@ -248,7 +248,7 @@ class HostEvidence(Evidence):
             for each in self.series(GPU_HOST_INFINIBAND_LINK_DOWNS_TOTAL)
             if each.increase >= 1
         )
-        lost = (f"{port} had {count:.0f} requests that nobody acknowledged" for port, count in self.timeouts())
+        lost = (f"{port} had {count:.0f} requests not acknowledged" for port, count in self.timeouts())
         return "; ".join((*downs, *lost)) or None
 
     def timeouts(self) -> Iterator[tuple[str, float]]:

@@ -63,7 +63,9 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = MappingProxyType(
             if xid.kind is XidKind.APPLICATION
         },
         "gpu.slow": {
-            "corrected_per_second": _count(100, "At least so many corrected memory errors a second before it stalled"),
+            "corrected_per_second": _count(
+                100, "At least this many corrected memory errors per second before it stalled"
+            ),
             "seconds": _seconds(120, "and stalled for no longer than this: then it counts as lost", 10, 3600),
         },
         "gpu.repeat_offender": {
@@ -77,7 +79,7 @@ LIMITS: Final[Mapping[str, Mapping[str, Limit]]] = MappingProxyType(
             "memory_margin": _celsius(2, "or before its memory does, which runs hotter by design", 1, 40),
         },
         "thermal.low_limit": {
-            "gap": _celsius(25, "Highest operating temperature so many degrees below slowdown, or more", 5, 60)
+            "gap": _celsius(25, "Highest operating temperature at least this many degrees below slowdown", 5, 60)
         },
         "power.brake": {"share": _throttled(0.05, "hw_power_brake")},
         "power.hw_slowdown": {"share": _throttled(0.05, "hw_slowdown, without heat or brake,")},

@@ -58,7 +58,7 @@ _FLAGS: Final = (
     ("memory.row_remap_failure", GPU_ROW_REMAP_FAILURE, "row remapping has failed"),
     ("memory.row_remap_pending", GPU_ROW_REMAP_PENDING, "rows wait to be remapped"),
     ("memory.retired_pages_pending", GPU_RETIRED_PAGES_PENDING, "pages wait to be retired"),
-    ("ecc.sram_threshold", GPU_ECC_SRAM_THRESHOLD_EXCEEDED, "the driver says that the threshold is exceeded"),
+    ("ecc.sram_threshold", GPU_ECC_SRAM_THRESHOLD_EXCEEDED, "the driver reports that the threshold is exceeded"),
 )
 """(Finding code, metric, measured text): the finding exists while the metric is nonzero."""
 

@@ -104,7 +104,7 @@ TOLD: Final = (
         {Trouble.ADAPTER_MODULE: "cable or module of {} failed", Trouble.ADAPTER_HOT: "{} too hot"},
         _OPEN,
     ),
-    Told("network.adapter_power", {Trouble.ADAPTER_POWER: "the slot of {} does not promise enough power"}, _OPEN),
+    Told("network.adapter_power", {Trouble.ADAPTER_POWER: "the slot of {} does not guarantee enough power"}, _OPEN),
     Told("network.peermem", {Trouble.PEERMEM_ERROR: "nvidia-peermem: {}"}, _RECENT),
 )
 """Every finding based on kernel messages alone, in the order of the table of findings."""

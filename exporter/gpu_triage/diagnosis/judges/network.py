@@ -46,7 +46,7 @@ def judge_network(host: HostEvidence, _bottlenecks: Bottlenecks) -> Iterator[Fin
     yield from _interfaces(host)
     if timeouts := _rose(host, GPU_HOST_INFINIBAND_TIMEOUTS_TOTAL, host.limit("network.timeouts", "count")):
         told = ", ".join(f"{port} {count:.0f}" for port, count in timeouts)
-        yield of_host("network.timeouts", f"requests that nobody acknowledged: {told} {lately(host)}", _most(timeouts))
+        yield of_host("network.timeouts", f"requests not acknowledged: {told} {lately(host)}", _most(timeouts))
     down = [each for each in host.series(GPU_HOST_INFINIBAND_UP) if not each.last and was_up(host, each.values)]
     if told := ", ".join(":".join(each.values) for each in down):
         yield of_host("network.port_down", f"was up, and is down: {told}", len(down))

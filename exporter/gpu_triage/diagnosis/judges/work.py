@@ -188,7 +188,7 @@ def _unused(gpu: GpuEvidence) -> str:
     """Describe the holder of an allocated GPU without processes; "" if it is not allocated, or is in use."""
     given = "" if gpu.partitioned else in_words(sorted(given_to(gpu)))
     free = gpu.processes_known and not gpu.works and not sum(each.last for each in gpu.series(GPU_PROCESSES))
-    return f"given to {given}, and no process is on it" if given and free else ""
+    return f"allocated to {given}, no process on it" if given and free else ""
 
 
 def _allocated_idle(gpu: GpuEvidence) -> Iterator[Finding]:

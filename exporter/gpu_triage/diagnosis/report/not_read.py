@@ -40,8 +40,8 @@ _NEXT_STEPS: Final = MappingProxyType(
         "version_mismatch": "the library and the loaded kernel module are of different versions; reload the module "
         "or reboot",
         "no_permission": "the device files may not be opened; check /dev/nvidia* and the container's devices",
-        "released": "the GPUs were released on request, and nobody monitors them; SIGUSR2 or POST /-/acquire takes "
-        "them back",
+        "released": "the GPUs were released on request and are not monitored; SIGUSR2 or POST /-/acquire reacquires "
+        "them",
         "stalled": "the driver does not answer in time, as when a GPU hangs; " + _READ_LOG + " and reboot the host",
         "no_answer": "nothing answered in time; " + _READ_LOG + ", or raise --patience",
     }
@@ -80,11 +80,11 @@ def _unheard(host: HostEvidence) -> Iterator[str]:
     sources = {each.labels["source"]: each.last for each in host.series(GPU_EXPORTER_XID_SOURCE_UP)}
     if sources.get("kmsg") == 0:
         yield (
-            f"the kernel log: Xids from before this look are not seen, and Xids {_NEVER_FROM_NVML} at no time; run as "
+            f"the kernel log: Xids from before this run are not seen, and Xids {_NEVER_FROM_NVML} never; run as "
             "root or with CAP_SYSLOG, or give --path.kmsg"
         )
     if host.answering and sources.get("nvml") == 0:
-        yield "NVML's events: an Xid of now is seen in the kernel log only"
+        yield "NVML's events: new Xids are only visible in the kernel log"
     if host.last(GPU_EXPORTER_STATE_DIRECTORY_IN_USE) == 1:
         yield (
             "the state directory: another exporter writes there, so incidents and states of findings of this one are "
@@ -97,7 +97,7 @@ def _unheard(host: HostEvidence) -> Iterator[str]:
     ):
         yield (
             "states of findings and incidents of earlier runs: there is no state directory, so after a restart every "
-            "finding starts anew; set --state.directory"
+            "finding starts over; set --state.directory"
         )
 
 

@@ -84,7 +84,7 @@ def _lines(report: Report) -> Iterator[Line]:
         yield Line(f"{about}measured for {report.measured_seconds:.0f} s")
     yield Line("")
     if report.blocked is not None:
-        yield Line(f"{click.style('could not look', fg='red', bold=True)}: ", report.blocked)
+        yield Line(f"{click.style('could not check', fg='red', bold=True)}: ", report.blocked)
     owners = {(gpu.gpu, gpu.uuid): in_words(gpu.holders) for gpu in report.gpus}
     for area in report.areas:
         if report.blocked is None or area.findings:
@@ -110,9 +110,9 @@ def _pending(report: Report) -> Iterator[Line]:
         return
     pending = f"{count} finding{'s' * (count != 1)} pending: "
     if report.files:
-        yield from (Line(""), Line("", f"{pending}files confirm nothing that must last.", indent=4))
+        yield from (Line(""), Line("", f"{pending}files cannot confirm findings that take time.", indent=4))
         return
-    look = f"{pending}a look of {report.measured_seconds:.0f} s confirms nothing that must last."
+    look = f"{pending}a {report.measured_seconds:.0f} s check cannot confirm findings that take time."
     yield from (Line(""), Line("", f"{look} {_ASK_THE_EXPORTER}", indent=4))
 
 
@@ -124,7 +124,7 @@ def _files(report: Report) -> Iterator[Line]:
         moments = f", {f'two moments {seconds} apart' if report.recording is None else f'measured for {seconds}'}"
     yield Line(f"FILES, not a host as it is now{moments}:")
     for file in report.files:
-        what = ", ".join(file.kinds) or "nothing that gpu-triage reads"
+        what = ", ".join(file.kinds) or "no supported content"
         when = f", of {file.written}" if file.written else ""
         note = f" ({file.note})" if file.note else ""
         yield Line(f"    {printable(file.name)}: ", f"{what}{when}{note}")

@@ -56,7 +56,7 @@ def render(frame: Frame, size: tuple[int, int | None]) -> RenderableType:
         view = frame.view
         parts += [_title(view, frame.source), _verdict(view), Text("")]
         if view.blocked:
-            parts.append(Text(f"could not look: {view.blocked}", style="red"))
+            parts.append(Text(f"could not check: {view.blocked}", style="red"))
         if view.gpus:
             parts += [_gpus(view, columns), Text(""), *_reasons(view)]
         if view.findings:

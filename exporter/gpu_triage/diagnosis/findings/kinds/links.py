@@ -229,8 +229,8 @@ PEERS: Final = (
         title="one of its NVLinks recovers again and again",
         advice=Advice(
             "A link of NVLink 5 went into recovery more than once within an hour. Healthy links never do, and such a "
-            "link may fail for good within days.",
-            "Plan to drain the host; have the GPU's board, the cable and the switch's port looked at.",
+            "link may fail permanently within days.",
+            "Plan to drain the host; have the GPU's board, the cable and the switch's port checked.",
         ),
         measure=Measure(Unit.COUNT, "recoveries within the hour: {}"),
         wait_seconds=15 * MINUTES,
@@ -292,7 +292,7 @@ PEERS: Final = (
         page="GpuNvswitchFatal",
         title="an NVSwitch reported an error",
         advice=Advice(
-            "An NVSwitch reported an error that was not fatal, or an old one.",
+            "An NVSwitch reported a nonfatal or old error.",
             "Watch for more of them; check the links that it names if they keep coming.",
         ),
         measure=Measure(Unit.COUNT, "errors that the kernel names: {}"),

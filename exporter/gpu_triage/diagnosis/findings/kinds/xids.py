@@ -104,7 +104,7 @@ XIDS: Final = (
         title="had a critical Xid earlier",
         advice=Advice(
             "A critical Xid happened earlier, and the kernel log still holds it.",
-            "Make sure that somebody dealt with it: reset the GPU if nobody did.",
+            "Make sure that it was dealt with: if not, reset the GPU.",
         ),
         measure=_TIMES,
     ),
