@@ -44,7 +44,7 @@ NOTES: Mapping[str, str] = {
     rows_driver.INIT: "The exporter stays up, serves the host's metrics, and tries again after 1, 2, 4 … 60 s.",
     rows_driver.COUNT: (
         "The driver is asked for GPUs that came or went every 5 s; here, while it runs, every second. It is tried "
-        "again as when it cannot be initialised."
+        "again as when it cannot be initialized."
     ),
     rows_driver.HANDLE: (
         "The GPU is counted, but cannot be asked. As long as nobody knows its UUID, that label is empty. Here, while "
