@@ -125,7 +125,7 @@ def test_an_alert_says_where_what_and_what_to_do(rule: Rule) -> None:
     assert rule.labels["action"] in ACTIONS
     assert [text for text in rule.labels.values() if "{{" in text] == []
     summary, description = rule.annotations["summary"], rule.annotations["description"]
-    assert rule.name in FLEET_WIDE or "{{ $labels.instance }}" in summary
+    assert rule.name in FLEET_WIDE or "{{$labels.instance}}" in summary
     assert rule.name in FLEET_WIDE or "$labels.instance" in description
     # Plain words, not the expression's arithmetic.
     assert re.search(r"\(?= \{\{ \$value", description) is None

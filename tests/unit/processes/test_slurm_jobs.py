@@ -81,7 +81,7 @@ def test_a_file_for_dcgm_exporter_lists_the_jobs_of_the_gpu_it_is_named_after() 
         JobFile(SlurmJob("4242", "", ""), device),
         JobFile(SlurmJob("4243", "", ""), device),
     ]
-    with pytest.raises(ValueError, match="no number of a job"):
+    with pytest.raises(ValueError, match="is not a job number"):
         list(parse_list("3", "host-job-0\n"))
 
 
