@@ -193,7 +193,7 @@ def test_a_file_that_cannot_be_used_is_rejected_without_its_secrets(tmp_path: Pa
 
 
 def test_no_secret_is_in_the_representation_of_the_settings(tmp_path: Path) -> None:
-    assert "abc" not in repr(config_of(tmp_path, "authorization: {credentials: abc}"))
+    assert "open-sesame" not in repr(config_of(tmp_path, "authorization: {credentials: open-sesame}"))
 
 
 @pytest.mark.parametrize(
