@@ -64,8 +64,7 @@ class GpuCollector(Generic[R]):
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
         """Every spec its samples may have: those declared where its reader is, and in `also_in`."""
-        more = (spec for module in self.also_in for spec in declared_in(module.__name__))
-        return (*declared_in(self.reader.__module__), *more)
+        return _declared(self.reader, self.also_in)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,7 @@ class HostCollector(Generic[R]):
             hardware or takes a lock of the kernel, and may not come back.
         kept_while_stalled: whether its last samples stay while a read of it does not come back. Its success is 0
             meanwhile.
+        also_in: as GpuCollector's.
     """
 
     name: str
@@ -91,11 +91,17 @@ class HostCollector(Generic[R]):
     needs: str | None = None
     own_lane: bool = False
     kept_while_stalled: bool = False
+    also_in: tuple[ModuleType, ...] = ()
 
     @property
     def metrics(self) -> tuple[MetricSpec, ...]:
         """As GpuCollector's."""
-        return declared_in(self.reader.__module__)
+        return _declared(self.reader, self.also_in)
+
+
+def _declared(reader: Callable[..., Any], also_in: tuple[ModuleType, ...]) -> tuple[MetricSpec, ...]:
+    more = (spec for module in also_in for spec in declared_in(module.__name__))
+    return (*declared_in(reader.__module__), *more)
 
 
 AnyGpuCollector = GpuCollector[Any]
