@@ -306,8 +306,9 @@ class XidWatch:
         failures: list[str] = []
         try:
             self._events.listen(devices)
-            for report in self._events.drain():
+            for event in self._events.drain():
                 # One by one: should the next call hang, this one is out.
+                report = XidReport(event.gpu, event.code, XidSource.NVML, event.earliest, event.latest, event.uuid)
                 self._report(XidNews(XidSource.NVML, (report,)))
         except Exception:  # noqa: BLE001 - as above
             failures.append("exception")
