@@ -105,7 +105,7 @@ class Commands(click.Group):
             from gpu_triage.handbook.explain_command import explain_command  # noqa: PLC0415 - likewise
             from gpu_triage.simulator.command import simulate_command  # noqa: PLC0415 - likewise
             from gpu_triage.web.config_command import config_command  # noqa: PLC0415 - likewise
-            from gpu_triage.web.passwords import password_command  # noqa: PLC0415 - likewise
+            from gpu_triage.web.password_command import password_command  # noqa: PLC0415 - likewise
 
             self.add_command(config_command(COLLECTOR_SWITCHES, _scenario_options))
             self.add_command(explain_command)
